@@ -302,7 +302,7 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
     for place in range(frame.shape[1]):
         column = frame.iloc[:, place]
         if infer_dtype(column, skipna=True) == "mixed-integer":
-            plain.isetitem(place, column.map(plain_text, na_action="ignore"))
+            plain.isetitem(place, column.map(plain_text, na_action="ignore").array)
     try:
         plain.rename(columns=str).to_parquet(path, index=False)
     except (ValueError, TypeError, ArithmeticError) as error:

@@ -76,7 +76,7 @@ def _between(z: Array, theta: Array) -> tuple[Array, Array]:
     return root, root @ np.linalg.solve(inner, root.T)
 
 
-def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
+def site_terms(x: Array, y: Array, z: Array, theta: Array, rows: float | None = None) -> dict[str, Array]:
     """Return a site's terms, see :data:`Terms`.
 
     Args:
@@ -84,6 +84,7 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
         y: (n,) float64.
         z: (n, q) float64.
         theta: entries of L.
+        rows: the number of rows that they stand for; n if None.
 
     Example:
         >>> x = np.ones((2, 1))
@@ -109,7 +110,7 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array) -> dict[str, Array]:
         "slope": np.array(slopes),
         "logdet": np.array(np.linalg.slogdet(np.eye(q) + root.T @ own @ root)[1]),
         "logdet_slope": np.array(logdet_slopes),
-        "rows": np.array(float(len(y))),
+        "rows": np.array(float(len(y)) if rows is None else rows),
     }
 
 
@@ -209,7 +210,17 @@ def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Arr
     return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
 
 
-def own_effects(x: Array, y: Array, z: Array, theta: Array, effects: Array, family: str) -> tuple[Array, Array]:
+def _scaled(x: Array, y: Array, z: Array, weight: Array | None) -> tuple[Array, Array, Array]:
+    """Return rows whose sums of squares count each row as often as its weight says."""
+    if weight is None:
+        return x, y, z
+    root = np.sqrt(weight)
+    return x * root[:, None], y * root, z * root[:, None]
+
+
+def own_effects(
+    x: Array, y: Array, z: Array, theta: Array, effects: Array, family: str, weight: Array | None = None
+) -> tuple[Array, Array]:
     """Return a site's most probable random effects (q,), and their covariance / σ².
 
     Args:
@@ -219,27 +230,38 @@ def own_effects(x: Array, y: Array, z: Array, theta: Array, effects: Array, fami
         theta: entries of L.
         effects: β, (p,).
         family: ``gaussian``, ``logistic`` or ``poisson``.
+        weight: (n,) how often each row counts; once if None.
     """
     if family == "gaussian":
-        return site_effect(x, y, z, theta, effects)
+        return site_effect(*_scaled(x, y, z, weight), theta, effects)
     b, spread = np.zeros(z.shape[1]), np.zeros((z.shape[1], z.shape[1]))
     for _ in range(_STEPS):
         before = b
-        b, spread = site_effect(*_working(x, y, z, x @ effects + z @ b, family), theta, effects)
+        working = _working(x, y, z, x @ effects + z @ b, family)
+        b, spread = site_effect(*_scaled(*working, weight), theta, effects)
         b = before + np.clip(b - before, -3, 3)
         if np.abs(b - before).max() < 1e-10:
             break
     return b, spread
 
 
-def site_answer(x: Array, y: Array, z: Array, theta: Array, at: Array, effects: Array, family: str) -> dict[str, Array]:
+def site_answer(
+    x: Array,
+    y: Array,
+    z: Array,
+    theta: Array,
+    at: Array,
+    effects: Array,
+    family: str,
+    weight: Array | None = None,
+) -> dict[str, Array]:
     """Return a site's terms at ``theta``, see :data:`Terms`. For classes and counts they are those of the working
     responses at the variances ``at`` and the fixed ``effects``.
     """
     if family != "gaussian":
-        b, _ = own_effects(x, y, z, at, effects, family)
+        b, _ = own_effects(x, y, z, at, effects, family, weight)
         x, y, z = _working(x, y, z, x @ effects + z @ b, family)
-    return site_terms(x, y, z, theta)
+    return site_terms(*_scaled(x, y, z, weight), theta, None if weight is None else float(weight.sum()))
 
 
 def solve(

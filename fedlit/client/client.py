@@ -68,6 +68,8 @@ class FederatedClient(LightningModule):
             recommends.
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: the clients of its federation are then stepped one after another.
+        weighs_rows: set it to False in a class that has no use for weights of rows (``data.source.weight``), which then
+            are refused.
         stackable: whether clients of the same structure may be stepped as one (:mod:`fedlit.engine.stack`). A subclass
             has to set it again, and may do so if its ``forward``, ``loss`` and ``objective`` use nothing of the client
             but its modules.
@@ -84,6 +86,7 @@ class FederatedClient(LightningModule):
     private: tuple[str, ...] = ()
     takes_steps = True
     compares_inputs = False
+    weighs_rows = True
     adapts = False
     requires: Mapping[str, tuple[str, ...]] = {}
     side_by_side = True
@@ -138,6 +141,8 @@ class FederatedClient(LightningModule):
         self._federated = Live()
         # Set by the federation: optimizer steps since the last exchange, and whether the last batch was skipped.
         self.steps_taken, self.skipped = 0, False
+        # Set by the federation, before each step: how much each row of the batch counts.
+        self.row_weight: Tensor | None = None
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     def make_network(self, network: NetworkFactory) -> Network:
@@ -178,7 +183,10 @@ class FederatedClient(LightningModule):
             members = logits.shape[1]
             y = y.unsqueeze(1).expand(-1, members, *y.shape[1:]).flatten(0, 1)
             logits = logits.flatten(0, 1)
-        return self.spec.task.loss(logits, y, self.class_weight)
+        if self.row_weight is None:
+            return self.spec.task.loss(logits, y, self.class_weight)
+        weight = self.row_weight.repeat_interleave(len(y) // len(self.row_weight))
+        return self.spec.task.loss(logits, y, self.class_weight, weight)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return what the client minimises on one batch of its own, a scalar."""
@@ -220,10 +228,13 @@ class FederatedClient(LightningModule):
         logits = self.spec.task.of_members(logits) if logits.dim() == 3 else logits
         # rows count alike in a score, whatever they count in training
         weight, self.class_weight = self.class_weight, None
+        if batch.weight is not None:
+            self.row_weight = batch.weight[known]
         try:
             loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
         finally:
             self.class_weight = weight
+            self.row_weight = None
         return predicted, loss
 
     def configure_metrics(self, site: Site) -> SiteMetrics:

@@ -157,8 +157,14 @@ class TableEncoder(RowEncoder):
     def encode(self, table: ClientTable) -> EncodedClient:
         """Return the client's table as tensors, together with what a network has to know about it."""
         x, y = self.transform(table.features), self.target(table.target)
+        weights = None if table.weights is None else torch.from_numpy(table.weights.astype(np.float32))
         splits = {
-            split: Rows(torch.from_numpy(x[rows]), y[rows], table.features.index.to_numpy()[rows])
+            split: Rows(
+                torch.from_numpy(x[rows]),
+                y[rows],
+                table.features.index.to_numpy()[rows],
+                None if weights is None else weights[rows],
+            )
             for split in SPLITS
             for rows in [table.splits[split]]
         }

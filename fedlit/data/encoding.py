@@ -32,11 +32,13 @@ class Rows:
             for a label that is not among them; (n,) float32, a standardised number or a count; or (n, labels) float32,
             1 where a label is true, 0 where it is not, NaN where that is not known.
         row: (n,) int64, the rows' numbers in the source.
+        weight: (n,) float32, how much each row counts; None if all count alike.
     """
 
     x: Tensor
     y: Tensor
     row: np.ndarray
+    weight: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -54,7 +56,26 @@ class Rows:
         row = np.concatenate([self.row, other.row])
         order = np.argsort(row, kind="stable")
         place = torch.from_numpy(order)
-        return Rows(torch.cat([self.x, other.x])[place], torch.cat([self.y, other.y])[place], row[order])
+        weight = joined([self, other])
+        return Rows(
+            torch.cat([self.x, other.x])[place],
+            torch.cat([self.y, other.y])[place],
+            row[order],
+            None if weight is None else weight[place],
+        )
+
+    def some(self, chosen: np.ndarray) -> Rows:
+        """Return the chosen rows (n,) bool, in their order."""
+        place = torch.from_numpy(chosen)
+        weight = None if self.weight is None else self.weight[place]
+        return Rows(self.x[place], self.y[place], self.row[chosen], weight)
+
+
+def joined(parts: Sequence[Rows]) -> Tensor | None:
+    """Return the weights of all rows; None if no part has any. In a part without weights each row counts once."""
+    if all(own.weight is None for own in parts):
+        return None
+    return torch.cat([torch.ones(len(own)) if own.weight is None else own.weight for own in parts])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +118,8 @@ class EncodedClient:
                 digest.update(f"{site}/{split}/{len(rows)}".encode())
                 for values in (rows.x.numpy(), rows.y.numpy(), rows.row):
                     digest.update(np.ascontiguousarray(values).data)
+                if rows.weight is not None:
+                    digest.update(np.ascontiguousarray(rows.weight.numpy()).data)
         return digest.hexdigest()
 
 
@@ -122,6 +145,7 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32, ending: s
         torch.cat([client.train.x for client in clients]),
         torch.cat([client.train.y for client in clients]),
         np.concatenate([client.train.row for client in clients]),
+        joined([client.train for client in clients]),
     )
     task = first.task.fit(train.y)
     sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}

@@ -85,6 +85,33 @@ def read_target(
     return Labels(target, labelled, positive, (*gaps, *notes))
 
 
+def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) -> np.ndarray | None:
+    """Read a raw column as how much each row counts.
+
+    Args:
+        where: the client, for messages.
+        raw: (n,), text or typed as a file had it.
+        options: how the file is written.
+
+    Returns:
+        (n,) float64; None if all rows count alike.
+
+    Raises:
+        DataError: a cell is no finite number above 0.
+
+    Example:
+        >>> read_weights("here", pd.Series(["1", "2.5"])), read_weights("here", pd.Series(["3", "3"]))
+        (array([1. , 2.5]), None)
+    """
+    values, _ = _values(f"{where}, weight {raw.name!r}", raw, False, options)
+    weights = values.to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.isfinite(weights) & (weights > 0))
+    found = f"{int(wrong.sum()):,} others of {len(raw):,}: {in_rows(raw.index[wrong], raw[wrong])}"
+    advice = "correct them, or leave these rows out"
+    expect(not wrong.any(), f"{where}, weight {raw.name!r}", "finite numbers above 0", Told(found), advice, DataError)
+    return None if weights.min() == weights.max() else weights
+
+
 def _values(where: str, raw: pd.Series, classes: bool, options: ReadOptions) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
     missing, kind = options.missing_in(str(raw.name)), raw.dtype.kind

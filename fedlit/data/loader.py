@@ -25,10 +25,12 @@ class Batch(NamedTuple):
     Attributes:
         x: (n, d) float32.
         y: (n,), the target as the client's task encodes it: int64 positions in its classes, or float32 numbers.
+        weight: (n,) float32, how much each row counts; None if all count alike.
     """
 
     x: Tensor
     y: Tensor
+    weight: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,8 @@ class ClientLoader:
             if again != drawn:
                 order, drawn = self._order(again), again
             index = order[place * self.batch_size : (place + 1) * self.batch_size]
-            yield Batch(self.rows.x[index], self.rows.y[index])
+            weight = None if self.rows.weight is None else self.rows.weight[index]
+            yield Batch(self.rows.x[index], self.rows.y[index], weight)
 
     def state_dict(self) -> dict[str, int]:
         """Return the number of batches of this epoch that have been returned."""
@@ -208,7 +211,8 @@ class EvalLoader:
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self.rows), self.batch_size):
             stop = start + self.batch_size
-            yield Batch(self.rows.x[start:stop], self.rows.y[start:stop])
+            weight = None if self.rows.weight is None else self.rows.weight[start:stop]
+            yield Batch(self.rows.x[start:stop], self.rows.y[start:stop], weight)
 
 
 def _to_device(order: Tensor, device: torch.device) -> Tensor:

@@ -375,7 +375,12 @@ class FederatedData(LightningDataModule):
         if device == rows.x.device:
             return rows
         if id(rows) not in self._moved:
-            self._moved[id(rows)] = Rows(rows.x.to(device), rows.y.to(device), rows.row)
+            self._moved[id(rows)] = Rows(
+                rows.x.to(device),
+                rows.y.to(device),
+                rows.row,
+                None if rows.weight is None else rows.weight.to(device),
+            )
         return self._moved[id(rows)]
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:

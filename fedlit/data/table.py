@@ -51,6 +51,7 @@ class ClientTable:
         notes: notes on how the table was read and split.
         groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
             known.
+        weights: (n,) float64, how much each row counts; None if all count alike.
         classes: the labels that are predicted, where its training rows have one of them only; otherwise empty.
         keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
             be compared that one process sees.
@@ -68,6 +69,7 @@ class ClientTable:
     notes: tuple[str, ...] = ()
     groups: np.ndarray | None = None
     classes: tuple[Any, ...] = ()
+    weights: np.ndarray | None = None
     keys: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -172,7 +172,7 @@ class Stack:
             accumulate: the number of batches per optimizer step.
             update: whether the optimizers step now.
         """
-        x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in rows)
+        x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in (rows.x, rows.y))
         with self._lending() as template, Stacked(self.compiled, seeds):
             losses = _losses(template, self.parameters, self.buffers, x, y)
         # The sum's gradient with respect to each client is that of its own loss.

@@ -49,7 +49,7 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     """
     kind = type(client)
     own_step = kind.training_step is not FederatedClient.training_step
-    if not vars(kind).get("stackable") or own_step or not client.automatic_optimization:
+    if not vars(kind).get("stackable") or own_step or not client.automatic_optimization or batch.weight is not None:
         return None
     if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
         return None

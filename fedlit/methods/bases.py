@@ -101,6 +101,7 @@ class Fitted(FederatedClient):
 
     automatic_optimization = False
     takes_steps = False
+    weighs_rows = False
 
     def __init__(self, spec: ClientSpec) -> None:
         super().__init__(spec, None)

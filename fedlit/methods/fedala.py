@@ -60,6 +60,7 @@ class FedALA(FederatedClient):
 
     private = ("previous", "weights")
     stackable = True
+    weighs_rows = False
 
     def __init__(
         self,

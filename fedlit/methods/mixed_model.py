@@ -61,6 +61,7 @@ class MixedModel(Fitted):
     """
 
     compares_inputs = True
+    weighs_rows = True
 
     def __init__(self, spec: ClientSpec) -> None:
         super().__init__(spec)
@@ -89,7 +90,8 @@ class MixedModel(Fitted):
         theta = tensors["theta"].numpy()
         if output in self.outputs:
             x, y, z, beta = self._design(rows, self.outputs.index(output), told)
-            terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family)
+            weight = self._weights(rows)
+            terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family, weight)
         else:
             slopes = sum(slope > 0 for _, slope, _ in told.values())
             terms = reml.site_terms(np.zeros((0, len(told))), np.zeros(0), np.zeros((0, 1 + slopes)), theta)
@@ -116,9 +118,17 @@ class MixedModel(Fitted):
             own, spread = np.zeros(q), np.zeros((q, q))
             if self._rows is not None:
                 x, y, z, beta = self._design(self._rows, place, told)
-                own, spread = reml.own_effects(x, y, z, said["theta"].numpy(), beta, self.family)
+                weight = self._weights(self._rows)
+                own, spread = reml.own_effects(x, y, z, said["theta"].numpy(), beta, self.family, weight)
             said |= {"own": torch.from_numpy(own), "own_covariance": torch.from_numpy(spread) * said["sigma2"]}
             self.state[output] = {name: tensor.cpu() for name, tensor in said.items()}
+
+    def _weights(self, rows: Rows) -> np.ndarray | None:
+        """Return how often each row with a known label counts (n,), float64."""
+        if rows.weight is None:
+            return None
+        weights: np.ndarray = rows.weight[self.spec.task.known(rows.y)].double().cpu().numpy()
+        return weights
 
     def _design(
         self, rows: Rows, output: int, told: dict[str, list[float]]

@@ -21,21 +21,34 @@ _FURTHEST = 6.9
 """Held-out logits are cut here, at odds of 1000 to 1, so that no single row decides."""
 
 
-def _terms(z: Tensor, y: Tensor, kind: Kind) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each row's negative log likelihood and its first and second derivatives in the linear predictor."""
+def _terms(z: Tensor, y: Tensor, kind: Kind, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each row's negative log likelihood and its first and second derivatives in the linear predictor, times
+    how often each row counts.
+    """
     if kind == "gaussian":
-        return 0.5 * (z - y).square(), z - y, torch.ones_like(z)
-    p = z.sigmoid()
-    return functional.softplus(z) - y * z, p - y, p * (1 - p)
+        loss, slope, curvature = 0.5 * (z - y).square(), z - y, torch.ones_like(z)
+    else:
+        p = z.sigmoid()
+        loss, slope, curvature = functional.softplus(z) - y * z, p - y, p * (1 - p)
+    if rows is None:
+        return loss, slope, curvature
+    return rows * loss, rows * slope, rows * curvature
 
 
 def _newton(
-    x: Tensor, y: Tensor, kind: Kind, offset: Tensor, mean: Tensor, precision: Tensor, start: Tensor | None
+    x: Tensor,
+    y: Tensor,
+    kind: Kind,
+    offset: Tensor,
+    mean: Tensor,
+    precision: Tensor,
+    start: Tensor | None,
+    rows: Tensor | None = None,
 ) -> Tensor:
     """Return argmin_b Σ_i nll(x_i b + offset_i, y_i) + ½ Σ_j precision_j (b_j − mean_j)²."""
 
     def objective(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        loss, slope, weight = _terms(x @ b + offset, y, kind)
+        loss, slope, weight = _terms(x @ b + offset, y, kind, rows)
         return loss.sum() + 0.5 * (precision * (b - mean).square()).sum(), slope, weight
 
     b = mean.clone() if start is None else start.clone()
@@ -54,7 +67,15 @@ def _newton(
     return b
 
 
-def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start: Tensor | None = None) -> Tensor:
+def fit(
+    x: Tensor,
+    y: Tensor,
+    kind: Kind,
+    mean: Tensor,
+    precision: Tensor,
+    start: Tensor | None = None,
+    rows: Tensor | None = None,
+) -> Tensor:
     """Return the most probable coefficients under independent Gaussian priors, and an intercept.
 
     Args:
@@ -65,6 +86,7 @@ def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start
         precision: the precision of this prior, (d,) float64; a coefficient whose precision is infinite is held at its
             mean.
         start: the coefficients to start from, (d + 1,).
+        rows: how often each row counts, (n,) float64; once if None.
 
     Returns:
         (d + 1,) float64, the intercept last.
@@ -81,12 +103,12 @@ def fit(x: Tensor, y: Tensor, kind: Kind, mean: Tensor, precision: Tensor, start
     offset = x[:, held] @ mean[held]
     begin = None if start is None else start[free]
     found = means.clone()
-    found[free] = _newton(design[:, free], y, kind, offset, means[free], precisions[free], begin)
+    found[free] = _newton(design[:, free], y, kind, offset, means[free], precisions[free], begin, rows)
     return found
 
 
 def profile(
-    shared: Tensor, own: Tensor, y: Tensor, kind: Kind, points: Tensor, ridge: float
+    shared: Tensor, own: Tensor, y: Tensor, kind: Kind, points: Tensor, ridge: float, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the profile likelihood of rows over coefficients that clients share, optimised over all other ones.
 
@@ -100,6 +122,7 @@ def profile(
         kind: the kind of likelihood.
         points: coefficients of the shared inputs, (k, d) float64.
         ridge: the precision of the prior of the coefficients of ``own``.
+        rows: how often each row counts, (n,) float64; once if None.
 
     Returns:
         Values (k,), gradients (k, d) and curvatures (k, d, d) of the penalised negative log likelihood.
@@ -110,8 +133,8 @@ def profile(
     values, gradients, curvatures = [], [], []
     for point in points:
         offset = shared @ point
-        inner = _newton(rest, y, kind, offset, zero, precision, None)
-        loss, slope, weight = _terms(offset + rest @ inner, y, kind)
+        inner = _newton(rest, y, kind, offset, zero, precision, None, rows)
+        loss, slope, weight = _terms(offset + rest @ inner, y, kind, rows)
         weighted = shared * weight[:, None]
         across = weighted.T @ rest
         inside = (rest * weight[:, None]).T @ rest + torch.diag(precision)
@@ -155,6 +178,7 @@ def choose(
     means: Tensor,
     ridges: Sequence[float] = RIDGES,
     strengths: Sequence[float] = STRENGTHS,
+    rows: Tensor | None = None,
 ) -> Chosen:
     """Choose ridge and strength by cross-validation: first the ridge of a model that ignores other clients, then, with
     this ridge, the strength.
@@ -165,6 +189,7 @@ def choose(
         kind: the kind of likelihood.
         means: what others found, (outputs, d) float64; 0 where they have no information.
         ridges: the ridges to choose from.
+        rows: how often each row counts, (n,) float64; once if None.
         strengths: the strengths to choose from; if others found nothing there is no choice, and it is 0.
 
     Returns:
@@ -188,12 +213,14 @@ def choose(
             mean, precision = prior(means[output], ridge, strength)
             for number, (inside, outside) in enumerate(parts):
                 begin = started.get((output, number))
-                found = fit(x[inside], y[inside], kind, mean, precision, begin)
+                counted = None if rows is None else rows[inside]
+                found = fit(x[inside], y[inside], kind, mean, precision, begin, counted)
                 started[output, number] = found
                 z = x[outside] @ found[:-1] + found[-1]
                 z = z.clamp(-_FURTHEST, _FURTHEST) if kind == "logistic" else z
-                total += float(_terms(z, y[outside], kind)[0].sum())
-        return total / (len(x) * len(folds))
+                total += float(_terms(z, y[outside], kind, None if rows is None else rows[outside])[0].sum())
+        every = len(x) if rows is None else float(rows.sum())
+        return total / (every * len(folds))
 
     alone = {ridge: held_out(ridge, 0.0) for ridge in ridges}
     ridge = min(alone, key=lambda own: alone[own])

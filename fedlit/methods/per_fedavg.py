@@ -57,6 +57,8 @@ class PerFedAvg(TwoCopies):
 
     adapts = False
 
+    weighs_rows = False
+
     def __init__(
         self,
         spec: ClientSpec,
@@ -119,7 +121,7 @@ class PerFedAvg(TwoCopies):
         """
         if len(batch.y) < self.parts:
             raise self._few("a row", f"a batch of {len(batch.y)}")
-        parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch), strict=True)]
+        parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch[:2]), strict=True)]
         w = [value.detach().clone() for value in self.own]
         _, first = self._gradient(parts[0], w)
         buffers = [(value, value.clone()) for value in self.buffers()]

@@ -57,6 +57,7 @@ class PooledLogistic(Fitted):
     """
 
     private = ("coefficients", "intercept")
+    weighs_rows = True
     compares_inputs = True
 
     def __init__(
@@ -97,7 +98,7 @@ class PooledLogistic(Fitted):
         """
         if topic != "curvature":
             return super().answer(topic, tensors, rows)
-        x, targets = self._design(rows)
+        x, targets, counted = self._design(rows)
         asked: dict[int, list[str]] = {}
         for name in sorted(name.removeprefix("prior.") for name in tensors if name != "ridge"):
             asked.setdefault(self.cells[name][0], []).append(name)
@@ -107,7 +108,7 @@ class PooledLogistic(Fitted):
             own = sorted({place for _, place in self.cells.values()}.difference(shared))
             points = torch.stack([tensors[f"prior.{name}"] for name in names], 1)
             ridge = float(tensors["ridge"])
-            found = profile(x[:, shared], x[:, own], targets[output], self.kind, points, ridge)
+            found = profile(x[:, shared], x[:, own], targets[output], self.kind, points, ridge, counted)
             label = names[0].partition(": ")[0]
             said.update(zip((f"value {label}", f"gradient {label}", f"curvature {label}"), found, strict=True))
         return said
@@ -132,7 +133,7 @@ class PooledLogistic(Fitted):
         before = self.state.get("means")
         if self._rows is None or (before is not None and torch.equal(means, before.cpu())):
             return  # nothing is new
-        x, targets = self._design(self._rows)
+        x, targets, counted = self._design(self._rows)
         strengths = self.strengths if bool((means != 0).any()) else (0.0,)
         if len(x) < FEW and len(strengths) > 1:
             _log.warning(
@@ -140,24 +141,29 @@ class PooledLogistic(Fitted):
                 "over what others found",
                 self.spec.name, len(x),
             )  # fmt: skip
-        chosen = choose(x, targets, self.kind, means, self.ridges, strengths)
+        chosen = choose(x, targets, self.kind, means, self.ridges, strengths, counted)
         for output, y in enumerate(targets):
-            found = fit(x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength))
+            found = fit(x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength), rows=counted)
             self.coefficients[output], self.intercept[output] = found[:-1].float(), found[-1].float()
         self.state = {"means": means, "strength": chosen.strength, "ridge": chosen.ridge}
         rows = self._rows
         device = self.coefficients.device
+        self.row_weight = None if rows.weight is None else rows.weight.to(device)
         total = float(self.loss(self(rows.x.to(device)), rows.y.to(device)))
+        self.row_weight = None
         self.log_dict({"loss": total, "held_out": chosen.loss, "strength": chosen.strength, "ridge": chosen.ridge})
 
-    def _design(self, rows: Rows) -> tuple[Tensor, list[Tensor]]:
-        """Return the inputs (n, d) and the target of each output (n,), float64 on the CPU."""
+    def _design(self, rows: Rows) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Return the inputs (n, d), the target of each output (n,), and how often each row counts (n,), float64 on the
+        CPU.
+        """
         known = self.spec.task.known(rows.y)
         x, y = rows.x[known].double().cpu(), rows.y[known].cpu()
+        counted = None if rows.weight is None else rows.weight[known].double().cpu()
         if self.kind == "gaussian":
-            return x, [y.double()]
+            return x, [y.double()], counted
         places = [1] if len(self.intercept) == 1 else range(len(self.intercept))
-        return x, [(y == place).double() for place in places]
+        return x, [(y == place).double() for place in places], counted
 
 
 def _kind(spec: ClientSpec) -> Kind:

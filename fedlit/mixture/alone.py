@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import ParameterGrid
+from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.data.encoding import EncodedClient, Rows, joined
 from fedlit.errors import RunError, Told, expect
 from fedlit.mixture.parts import Part
 from fedlit.score.arrays import ArrayFunction, as_arrays
@@ -95,9 +96,15 @@ def fit_alone(
 
 def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float:
     judged = [(own.task, made, own.held.y) for own, made in zip(folds, held, strict=True) if len(own.held)]
+    weights = [own.held.weight for own in folds if len(own.held)]
     if judged and all(own.task is folds[0].task for own in folds):
-        judged = [(folds[0].task, torch.cat([made for _, made, _ in judged]), torch.cat([y for *_, y in judged]))]
-    values = [float(task.evaluate(made, y)[score.name]) for task, made, y in judged]
+        whole = torch.cat([made for _, made, _ in judged])
+        judged = [(folds[0].task, whole, torch.cat([y for *_, y in judged]))]
+        weights = [joined([own.held for own in folds if len(own.held)])]
+    values = [
+        float(task.evaluate(made, y, weight)[score.name])
+        for (task, made, y), weight in zip(judged, weights, strict=True)
+    ]
     known = [value for value in values if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
@@ -108,7 +115,15 @@ def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
     x, y = rows.x[known].numpy(), rows.y[known].numpy()
     if isinstance(task, Classification) and len(np.unique(y)) == 1:
         model = DummyClassifier(strategy="prior")
-    return model.fit(x, y)
+    if rows.weight is None:
+        return model.fit(x, y)
+    weight = rows.weight[known].numpy().astype(np.float64)
+    *_, last = getattr(model, "steps", [("", model)])
+    name, final = last
+    expect(
+        has_fit_parameter(final, "sample_weight"), "data.source.weight", "models that weigh rows", type(final).__name__
+    )
+    return model.fit(x, y, **{f"{name}__sample_weight" if name else "sample_weight": weight})
 
 
 def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make:

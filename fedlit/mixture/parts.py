@@ -23,7 +23,7 @@ from lightning.pytorch.callbacks import Callback
 from fedlit import yaml_text
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, Split
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import ConfigError, FedlitError, expect
 from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
 from fedlit.mixture.weigh import Predicted
@@ -130,6 +130,9 @@ class Part:
             ConfigError: the part's configuration is not valid; the message names the part.
         """
         run = self._base.with_fold(fold, f"fold_{fold}")
+        weight = getattr(run.data.source, "weight", None)
+        told = "rows that count alike, for a mixture weighs models and not rows"
+        expect(weight is None, f"part {self.name!r}: data.source.weight", told, weight, "leave out the key")
         if self.settings.go_alone is not None:
             run.data = self.shared.setdefault(f"fold {fold}: {_said(self._base, 'data.')}", run.data)
         return run

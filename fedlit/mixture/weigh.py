@@ -152,6 +152,7 @@ class Predicted:
         y: the target, encoded by the task.
         parts: maps each part to (n, width) float64: probabilities, or numbers in the user's units.
         fold: (n,) the fold whose models predicted each row; None if the mean of all folds' models did.
+        weight: (n,) float64, how much each row counts in scores; None if all count alike.
     """
 
     task: Task
@@ -159,6 +160,7 @@ class Predicted:
     y: Tensor
     parts: Mapping[str, np.ndarray]
     fold: np.ndarray | None = None
+    weight: Tensor | None = None
 
     def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
         """Return the mixture's predictions (n, width) float64."""
@@ -174,9 +176,13 @@ class Predicted:
         """Return the predictions for some of the rows, given by positions or by a mask."""
         place = np.flatnonzero(rows) if rows.dtype == bool else rows
         return Predicted(
-            self.task, self.row[place], self.y[torch.from_numpy(place)],
-            {name: own[place] for name, own in self.parts.items()}, None if self.fold is None else self.fold[place],
-        )  # fmt: skip
+            self.task,
+            self.row[place],
+            self.y[torch.from_numpy(place)],
+            {name: own[place] for name, own in self.parts.items()},
+            None if self.fold is None else self.fold[place],
+            None if self.weight is None else self.weight[torch.from_numpy(place)],
+        )
 
     def only(self, parts: Sequence[str]) -> Predicted:
         """Return the predictions of some of the parts."""

@@ -76,12 +76,14 @@ class ScoredRows:
         row: (n,) the numbers of the rows in the source.
         y: the target, encoded by the task.
         predictions: (n, width), at least float32.
+        weight: (n,) float32, how much each row counts; None if all count alike.
     """
 
     task: Task
     row: np.ndarray
     y: Tensor
     predictions: Tensor
+    weight: Tensor | None = None
 
 
 def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, ScoredRows]:
@@ -95,7 +97,7 @@ def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[
         parts = [part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]]
         predictions = torch.cat(parts)
         predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
-        made[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions)
+        made[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions, rows.weight)
     return made
 
 
@@ -108,6 +110,6 @@ def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -
         classes, ``predicted`` and ``task``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
     """
     return {
-        name: rows.task.frame(rows.row, rows.y, rows.predictions).assign(task=rows.task.name)
+        name: rows.task.frame(rows.row, rows.y, rows.predictions, rows.weight).assign(task=rows.task.name)
         for name, rows in scored_rows(loop, data, split).items()
     }

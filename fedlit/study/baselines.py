@@ -18,7 +18,7 @@ import sklearn
 import torch
 from filelock import FileLock
 
-from fedlit.data.encoding import EncodedClient, Rows
+from fedlit.data.encoding import EncodedClient
 from fedlit.data.splitting import fold_of
 from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
@@ -110,17 +110,17 @@ def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) 
     make = maker(model, client, job.seed, *([validation] if folds else []))
     parts = [Fold(task, make, train, validation)]
     if folds or few:  # those of few rows are the same for all seeds, so that a model without a seed is fitted once
-        rows = train.merged(validation if folds else _some(validation, np.zeros(len(validation), bool)))
+        rows = train.merged(validation if folds else validation.some(np.zeros(len(validation), bool)))
         fold = fold_of(rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows))
         numbers = range(int(fold.max()) + 1)
-        parts = [Fold(task, make, _some(rows, fold != number), _some(rows, fold == number)) for number in numbers]
+        parts = [Fold(task, make, rows.some(fold != number), rows.some(fold == number)) for number in numbers]
     (fitted, _), frames = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)]), Frames()
     held = np.concatenate([own.held.row for own in parts])
     order = np.argsort(held)
     unseen = torch.cat(fitted.held)[torch.from_numpy(order)]
     models = [fit_rows(task, make(fitted.settings), train)] if few else fitted.models
     if folds or few:
-        frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen)
+        frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen, rows.weight)
     for split, own in (("validation", validation), ("test", test)):
         if split == "validation" and not few:  # of folds, all models but one have seen a row
             made = unseen[torch.from_numpy(np.searchsorted(held[order], own.row))]
@@ -128,10 +128,5 @@ def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) 
             made = torch.stack([task.of_model(one, own.x.numpy()) for one in models if len(own)] or [unseen[:0]])
             made = made[0] if len(made) == 1 else made.mean(0)
         if len(own):
-            frames.score(name, split, task, own.row, own.y, made)
+            frames.score(name, split, task, own.row, own.y, made, own.weight)
     return frames, fitted.settings
-
-
-def _some(rows: Rows, chosen: np.ndarray) -> Rows:
-    place = torch.from_numpy(chosen)
-    return Rows(rows.x[place], rows.y[place], rows.row[chosen])

@@ -60,7 +60,16 @@ class Frames:
         rows.insert(1, "client", client)
         self._scores.append(rows)
 
-    def score(self, client: str, split: str, task: Task, row: np.ndarray, y: Tensor, predictions: Tensor) -> None:
+    def score(
+        self,
+        client: str,
+        split: str,
+        task: Task,
+        row: np.ndarray,
+        y: Tensor,
+        predictions: Tensor,
+        weight: Tensor | None = None,
+    ) -> None:
         """Add predictions, and compute their scores.
 
         Args:
@@ -70,10 +79,11 @@ class Frames:
             row: (n,) the numbers of the rows in the source.
             y: (n, …) the target, encoded by the task.
             predictions: (n, …) the predictions for the rows.
+            weight: (n,) how much each row counts; None if all count alike.
         """
-        scores = {name: float(value) for name, value in task.evaluate(predictions, y).items()}
-        scores |= task.evaluate_once(predictions, y) if split == "test" else {}
-        self.add(client, split, task.frame(row, y, predictions).assign(task=task.name), scores)
+        scores = {name: float(value) for name, value in task.evaluate(predictions, y, weight).items()}
+        scores |= task.evaluate_once(predictions, y, weight) if split == "test" else {}
+        self.add(client, split, task.frame(row, y, predictions, weight).assign(task=task.name), scores)
 
     def extend(self, other: Frames) -> None:
         """Add all predictions and scores of another object."""

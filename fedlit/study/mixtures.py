@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError
+from fedlit.errors import ConfigError, RunError, Told, expect
 from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
@@ -22,7 +22,7 @@ from fedlit.mixture.weigh import Predicted
 from fedlit.run.config import typed_value
 from fedlit.score.scorer import aligned
 from fedlit.study.job import DONE, OUT_OF_FOLD, PREDICTIONS, Combine, Frames, Job, Train
-from fedlit.tasks import read_predictions
+from fedlit.tasks import read_predictions, read_weights
 from fedlit.weights import Stack
 
 PARTS = "parts.parquet"
@@ -114,7 +114,7 @@ def _add(
     frames: Frames, client: str, splits: Mapping[str, Predicted], weights: Mapping[str, float], stack: Stack
 ) -> None:
     for split, rows in splits.items():
-        frames.score(client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack))
+        frames.score(client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack), rows.weight)
 
 
 def _record(job: Job, folder: Path) -> dict[str, Any]:
@@ -157,7 +157,12 @@ def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | No
     read = {name: read_predictions(own.set_index("row", drop=False).loc[order]) for name, own in frames.items()}
     task, _, y = read[names[0]]
     parts = {name: aligned(made.numpy(), own.classes, task.classes) for name, (own, made, _) in read.items()}
-    return Predicted(task, order.to_numpy(), y, parts)
+    weight = read_weights(first.set_index("row", drop=False).loc[order])
+    assert isinstance(job.work, Combine)
+    alike = weight is None or job.work.mixing is None
+    told = "rows that count alike, for a mixture weighs models and not rows"
+    expect(alike, f"{job.name}: data.source.weight", told, Told("weights of rows"), "leave the mixture out", RunError)
+    return Predicted(task, order.to_numpy(), y, parts, weight=weight)
 
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:

@@ -33,7 +33,7 @@ from fedlit.seeding import derive_seed
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Frames, Job, Train, is_free
 from fedlit.study.mixtures import combined, train_mixture
-from fedlit.tasks import COMPARED, Task, read_predictions
+from fedlit.tasks import COMPARED, Task, read_predictions, read_weights
 from fedlit.tasks.base import is_target
 from fedlit.train.results import Results
 
@@ -217,14 +217,15 @@ def _machine() -> dict[str, Any]:
 
 
 Numbers = NDArray[np.float64]
-Tested = Mapping[str, tuple[Task, Tensor, Tensor]]
-"""Client → its task, the predictions of its test rows, their targets."""
+Tested = Mapping[str, tuple[Task, Tensor, Tensor, Tensor | None]]
+"""Client → its task, the predictions of its test rows, their targets, and their weights, if rows have some."""
 
 
 def read_tested(predictions: pd.DataFrame) -> Tested:
     """Return the test rows of ``predictions.parquet`` as tensors, ordered by their numbers."""
     test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
-    return {str(client): read_predictions(own) for client, own in test.groupby("client", observed=True)}
+    clients = test.groupby("client", observed=True)
+    return {str(client): (*read_predictions(own), read_weights(own)) for client, own in clients}
 
 
 def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
@@ -242,9 +243,10 @@ def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
         One row per draw; the columns are (client, metric).
     """
     columns: dict[tuple[str, str], Numbers] = {}
-    for client, (task, predictions, y) in tested.items():
+    for client, (task, predictions, y, weight) in tested.items():
         scorer = task.scorer(predictions, y)
-        draws = [scorer(counts) for counts in _draws(client, len(y), resamples)]
+        drawn = _draws(client, len(y), resamples)
+        draws = [scorer(counts if weight is None else counts * weight) for counts in drawn]
         for score in task.scores if draws else ():
             if score.name in draws[0] and not score.context:
                 columns[client, score.name] = np.array([float(draw[score.name]) for draw in draws])

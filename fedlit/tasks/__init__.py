@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from fedlit.tasks.base import WEIGHT, by_name
 from fedlit.tasks.base import Score as Score
 from fedlit.tasks.base import Task as Task
-from fedlit.tasks.base import by_name
 from fedlit.tasks.classification import Classification as Classification
 from fedlit.tasks.multi_label import MultiLabel as MultiLabel
 from fedlit.tasks.number import Counts as Counts
@@ -41,6 +41,17 @@ def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
             ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the name of the task.
     """
     return TASKS[str(frame["task"].iloc[0])].read(frame)
+
+
+def read_weights(frame: pd.DataFrame) -> Tensor | None:
+    """Return how much each row counts of a frame that :meth:`~fedlit.tasks.base.Task.frame` wrote, (n,) float64; None
+    if all count alike.
+    """
+    import torch
+
+    if WEIGHT not in frame or frame[WEIGHT].isna().all():
+        return None
+    return torch.tensor(frame[WEIGHT].to_numpy("float64"))
 
 
 def task_state(task: Task) -> dict[str, Any]:

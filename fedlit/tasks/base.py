@@ -93,6 +93,9 @@ class Score:
         return f"{100 * value + 0.0:{sign}.2f}" if self.percent else f"{value + 0.0:{sign}.4g}"
 
 
+WEIGHT = "weight"
+"""The column of predictions that says how much each row counts."""
+
 LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
 
 
@@ -108,6 +111,7 @@ class Task(ABC):
         choices: maps each key that a configuration may add to the name to its possible values, of which the first is
             the default.
         go_alone: the scikit-learn models that a client can fit without other clients, by name.
+        weighs_rows: whether loss and scores can weigh rows.
         classes: the labels that can be predicted, one or several for each row; empty if a number is predicted.
         class_rows: the number of training rows of each class.
     """
@@ -116,6 +120,7 @@ class Task(ABC):
     scores: ClassVar[tuple[Score, ...]]
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     go_alone: ClassVar[Mapping[str, GoAlone]]
+    weighs_rows: ClassVar[bool] = True
     classes: tuple[Any, ...] = ()
     class_rows: tuple[int, ...] = ()
 
@@ -213,13 +218,14 @@ class Task(ABC):
         return balanced(self.class_rows) if self.classes else None
 
     @abstractmethod
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """Return the loss to minimise, which is a mean over rows, as a scalar.
 
         Args:
             outputs: (n, outputs).
             y: the target in the format of ``encode``.
             weight: the weight of each class, in the format of :meth:`balance`.
+            rows: (n,) how much each row counts; once if None. Whole numbers are as many equal rows.
         """
 
     @abstractmethod
@@ -263,7 +269,7 @@ class Task(ABC):
         return replace(self, **chosen)  # type: ignore[type-var]  # tasks are dataclasses
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the predictions, target and mean loss of a batch for the task of such a site, see :meth:`at`."""
         return predictions, y, loss
@@ -280,14 +286,15 @@ class Task(ABC):
             y: the target in the format of ``encode``.
 
         Returns:
-            A function that returns scalars by name, without the loss; NaN if a score is undefined.
+            A function that returns scalars by name, without the loss; NaN if a score is undefined. Counts may be
+            floats, for weights of rows.
         """
         finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
         score = self._scorer(predictions, y) if finite else None
         known = [own for own in self.scores if own is not LOSS and not own.test_only]
 
         def scored(counts: Tensor | None) -> dict[str, Tensor]:
-            if score is None or (counts is not None and not int(counts.sum())):
+            if score is None or (counts is not None and not float(counts.sum())):
                 return {own.name: predictions.new_tensor(0.0 if own.context else math.nan) for own in known}
             return score(counts)
 
@@ -303,7 +310,7 @@ class Task(ABC):
         """Return exact scores by name, see :meth:`scorer`."""
         return self.scorer(predictions, y)(counts)
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
         """Return the scores that are computed on test rows only."""
         return {}
 
@@ -317,18 +324,29 @@ class Task(ABC):
     def written(self, y: Tensor) -> dict[str, Any]:
         """Return the target as columns for the user: ``target``, or ``target_<label>`` for each of several labels."""
 
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor) -> pd.DataFrame:
+    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor, weight: Tensor | None = None) -> pd.DataFrame:
         """Return predictions for the user, one row for each row of data: ``row``, the columns of :meth:`written`, and
         those of :meth:`fedlit.outcomes.Outcome.columns`: probabilities, and what is predicted.
         """
         import pandas as pd
 
-        return pd.DataFrame({"row": row, **self.written(y), **self.outcome.columns(predictions.numpy())})
+        weights = {} if weight is None else {WEIGHT: weight.cpu().numpy().astype("float64")}
+        return pd.DataFrame({"row": row, **weights, **self.written(y), **self.outcome.columns(predictions.numpy())})
 
     @classmethod
     @abstractmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Return (task, predictions, y) of rows that ``frame`` wrote."""
+
+
+def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the mean of values (n,), each of which counts as much as its weight.
+
+    Example:
+        >>> weighted_mean(torch.tensor([1.0, 4.0]), torch.tensor([2.0, 1.0]))
+        tensor(2.)
+    """
+    return values.mean() if weight is None else (values * weight).sum() / weight.sum()
 
 
 def balanced(rows: Sequence[int]) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError, Told, expect
-from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of, weighted_mean
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
 if TYPE_CHECKING:
@@ -141,10 +141,18 @@ class Classification(Task):
         """The labels."""
         return {"classes": list(self.classes)}
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy. Each row has the weight of its class, and weights are scaled to sum to the
-        number of rows.
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        """Return the mean cross-entropy. Each row has the weight of its class times its own, and weights are scaled to
+        sum to the number of rows.
         """
+        if rows is not None:
+            each = rows if weight is None else rows * weight[y]
+            if outputs.shape[1] > 1:
+                return weighted_mean(functional.cross_entropy(outputs, y, reduction="none"), each)
+            true = y.to(outputs.dtype)
+            return weighted_mean(
+                functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none"), each
+            )
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
         if weight is not None:
@@ -175,7 +183,7 @@ class Classification(Task):
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Restrict predictions to the site's classes, and renormalise them. If the model has outputs for other classes,
         the loss is the cross-entropy of the renormalised predictions, because the model's loss also counts classes that
@@ -185,17 +193,21 @@ class Classification(Task):
         position[list(classes)] = torch.arange(len(classes), device=y.device)
         mine, y = restrict(predictions, classes), position[y]  # position[-1] is -1
         if len(classes) < predictions.shape[1]:
-            loss = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log().mean()
+            each = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log()
+            loss = weighted_mean(each, None if rows is None else rows[y >= 0])
         return mine, y, loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         return _Scorer(predictions, y)
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
         """Return :func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows with a known label.
         If p is below 1e-6, as predictions of forests may be, it counts as 1e-6.
         """
-        return {"auroc_ovo": auroc_one_versus_one(predictions, y), "log_loss": log_loss(predictions, y)}
+        return {
+            "auroc_ovo": auroc_one_versus_one(predictions, y, counts),
+            "log_loss": log_loss(predictions, y, counts),
+        }
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """Return counts (classes + 1, classes) int64. The class with the largest probability is predicted, the first
@@ -242,11 +254,14 @@ class _Scorer:
     def __call__(self, counts: Tensor | None = None) -> dict[str, Tensor]:
         width = self.probabilities.shape[1]
         nan = self.probabilities.new_tensor(math.nan)
+        if counts is not None and counts.dtype.is_floating_point:
+            counts = counts.double()
         weights = None if counts is None else counts.cpu().double()
         confusion = torch.bincount(self.cells, weights, minlength=(width + 1) * width).double().view(-1, width)
         hits, support, predicted = confusion.diagonal(), confusion.sum(1)[:width], confusion.sum(0)
         present, rows = support > 0, confusion.sum()
-        f1 = 2 * hits / (support + predicted).clamp_min(1)
+        either = support + predicted
+        f1 = 2 * hits / torch.where(either > 0, either, 1)
         ranked = [1] if width == 2 else range(width)
         curves = [self._areas(c, counts) for c in ranked if 0 < support[c] < rows]
         auroc, auprc = (torch.stack(areas).mean() for areas in zip(*curves, strict=True)) if curves else (nan, nan)
@@ -278,7 +293,7 @@ class _Scorer:
         missed, recall = found - hits, hits / hits[-1]
         auroc = torch.trapz(recall, missed / missed[-1])
         backwards, precision = recall.flip(0), (hits[1:] / found[1:]).flip(0)
-        return auroc, -torch.sum(backwards.diff() * precision)
+        return auroc.float(), -torch.sum(backwards.diff() * precision).float()
 
 
 def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
@@ -334,25 +349,31 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
     return torch.where(total < torch.finfo(mine.dtype).tiny, 1 / len(columns), mine / total)
 
 
-def log_loss(probabilities: Tensor, target: Tensor) -> float:
+def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
     """Return the mean of −log p of the true class, with p at least 1e-6; NaN if no row has a known label.
 
     Args:
         probabilities: (n, C) float in [0, 1].
         target: (n,) int64 in [−1, C).
+        weight: (n,) how much each row counts; once if None.
     """
     known = target >= 0
     true = probabilities[known].gather(1, target[known].long()[:, None]).double().clamp_min(1e-6)
-    return float(-true.log().mean()) if len(true) else math.nan
+    if not len(true):
+        return math.nan
+    if weight is None:
+        return float(-true.log().mean())
+    return float(weighted_mean(-true.log()[:, 0], weight[known].to(true)))
 
 
-def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:
+def auroc_one_versus_one(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
     """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), computed by
     scikit-learn over the classes present in the split. With two classes it is the AUROC; NaN if fewer are present.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1.
         target: (n,) int64 in [−1, C); rows with −1 belong to no pair.
+        weight: (n,) how much each row counts; once if None. It is not defined for more than two classes.
 
     Example:
         >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))
@@ -367,6 +388,9 @@ def auroc_one_versus_one(probabilities: Tensor, target: Tensor) -> float:
     mine = restrict(probabilities[known].cpu().double(), present).numpy()
     rank = {position: place for place, position in enumerate(present)}
     labels = [rank[position] for position in target[known].tolist()]
+    weights = None if weight is None else weight[known].cpu().numpy()
     if len(present) == 2:
-        return float(roc_auc_score(labels, mine[:, 1]))
+        return float(roc_auc_score(labels, mine[:, 1], sample_weight=weights))
+    if weights is not None:
+        return math.nan
     return float(roc_auc_score(labels, mine, multi_class="ovo"))

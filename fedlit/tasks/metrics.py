@@ -55,25 +55,30 @@ class SiteMetrics(Metric):
     predictions: list[Tensor]
     target: list[Tensor]
     loss: list[Tensor]
+    weight: list[Tensor]
 
     def __init__(self, site: Site, task: Task | None = None) -> None:
         super().__init__()
         self.site = site
         self.whole = task or Classification(tuple(range(1 + max(site.classes))))
         self.task = self.whole.at(site.classes)
-        for name in ("predictions", "target", "loss"):
+        for name in ("predictions", "target", "loss", "weight"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, predictions: Tensor, target: Tensor, loss: Tensor) -> None:
+    def update(self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None) -> None:
         """Add a batch.
 
         Args:
             predictions: (n, width) float, in the format of the task's ``predict``.
             target: (n,) or wider, in the format of the task's ``encode``.
             loss: a scalar, the mean over what the task counts (rows with a known target); NaN if there is none.
+            weight: (n,) how much each row counts; None if all count alike.
         """
-        predictions, target, loss = self.whole.narrow(self.site.classes, predictions, target, loss)
+        predictions, target, loss = self.whole.narrow(self.site.classes, predictions, target, loss, weight)
         known = self.task.counted(target)
+        if weight is not None:
+            known = weight[self.task.known(target)].sum()
+            self.weight.append(weight)
         self.predictions.append(predictions)
         self.target.append(target)
         self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))
@@ -81,15 +86,18 @@ class SiteMetrics(Metric):
     def _collected(self) -> tuple[Tensor, Tensor]:
         return torch.cat(self.predictions), torch.cat(self.target)
 
+    def _weights(self) -> Tensor | None:
+        return torch.cat(self.weight) if self.weight else None
+
     def compute(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
         # on the CPU: some accelerators have no float64
         total, known = torch.stack(self.loss).cpu().double().sum(0)
-        return {"loss": (total / known).float(), **self.task.evaluate(*self._collected())}
+        return {"loss": (total / known).float(), **self.task.evaluate(*self._collected(), self._weights())}
 
     def compute_once(self) -> dict[str, float]:
         """Return the scores that take too long for every epoch, for the test split."""
-        return self.task.evaluate_once(*self._collected())
+        return self.task.evaluate_once(*self._collected(), self._weights())
 
     def unseen(self) -> int:
         """Return the number of rows with a target that no training row has."""

@@ -62,6 +62,7 @@ class MultiLabel(Task):
     known_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "multi_label"
+    weighs_rows: ClassVar[bool] = False
     scores: ClassVar[tuple[Score, ...]] = (
         *(_OF_CLASSES[name] for name in _MEANS),
         Score("micro_f1", "Micro F1", low=0.0, high=1.0),
@@ -176,7 +177,7 @@ class MultiLabel(Task):
         counted = zip(self.class_rows, self.known_rows, strict=True)
         return torch.stack([balanced([known - have, have]) if known else torch.ones(2) for have, known in counted], 1)
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """Return the mean over rows of the mean cross-entropy over a row's known labels; NaN if no label of any row is
         known.
 
@@ -185,6 +186,7 @@ class MultiLabel(Task):
             y: (n, labels), NaN if a label is unknown.
             weight: the weights that :meth:`balance` returns, which are scaled for each label to sum to the number of
                 its rows.
+            rows: not used: rows count alike.
         """
         known = (y == y).to(outputs.dtype)
         true = y.nan_to_num(0).to(outputs.dtype)
@@ -212,7 +214,7 @@ class MultiLabel(Task):
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Restrict predictions and target to the labels that the site has. Other labels are unknown for its rows, and
         so do not enter the loss.

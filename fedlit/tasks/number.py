@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from fedlit.errors import DataError
 from fedlit.show.text import in_rows
-from fedlit.tasks.base import LOSS, Score, Scorer, Task
+from fedlit.tasks.base import LOSS, Score, Scorer, Task, weighted_mean
 from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 
 if TYPE_CHECKING:
@@ -90,12 +90,13 @@ class Number(Task):
         """Return an encoded target (n,) in the user's units, as float64 on the CPU."""
 
     @abstractmethod
-    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
         """Return the scores other than RMSE and MAE; NaN if one is undefined.
 
         Args:
             true: (n,) float64.
             found: (n,) float64, finite predictions.
+            weight: (n,) float64, how much each row counts; once if None.
         """
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
@@ -104,6 +105,9 @@ class Number(Task):
         names = [score.name for score in self.scores if score is not LOSS]
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
+            if counts is not None and counts.dtype.is_floating_point:
+                known = self._weighted(true, found, counts.cpu().double())
+                return {name: known[name] for name in names}
             # rows are repeated, not weighted: a sum of repeated numbers is the only one that has its bits
             own, made = (x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found))
             rmse, mae = (made - own).square().mean().sqrt(), (made - own).abs().mean()
@@ -111,6 +115,17 @@ class Number(Task):
             return {name: known[name] for name in names}
 
         return score
+
+    def _weighted(self, true: Tensor, found: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        """Return the scores of rows that count as much as their weights, (n,) float64."""
+        counted = weight > 0
+        true, found, weight = true[counted], found[counted], weight[counted]
+        error = found - true
+        return {
+            "rmse": weighted_mean(error.square(), weight).sqrt(),
+            "mae": weighted_mean(error.abs(), weight),
+            **self.more_scores(true, found, weight),
+        }
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
@@ -195,9 +210,11 @@ class Regression(Number):
         """A key that is equal for tasks with the same loss."""
         return self.name, self.kind
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """Return the mean squared or Huber error, in units of the scale."""
         measure = functional.mse_loss if self.kind == "squared" else functional.huber_loss
+        if rows is not None:
+            return weighted_mean(measure(outputs[:, 0], y.to(outputs.dtype), reduction="none"), rows)
         return measure(outputs[:, 0], y.to(outputs.dtype))
 
     def predict(self, outputs: Tensor) -> Tensor:
@@ -206,9 +223,13 @@ class Regression(Number):
         """
         return outputs.double() * self.scale + self.mean
 
-    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
         """Return R², which is undefined if the target does not vary."""
-        r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
+        if weight is None:
+            r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
+        else:
+            spread = (true - weighted_mean(true, weight)).square()
+            r2 = 1 - weighted_mean((found - true).square(), weight) / weighted_mean(spread, weight)
         return {"r2": r2 if true.min() < true.max() else true.new_tensor(math.nan)}
 
     def true(self, y: Tensor) -> Tensor:
@@ -302,11 +323,15 @@ class Counts(Number):
         """A key that is equal for tasks with the same mean."""
         return self.name, self.mean
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """Return the mean Poisson negative log-likelihood, in nats. It includes log y! by Stirling's formula, so that
         losses of large and small counts are of the same size.
         """
-        return functional.poisson_nll_loss(outputs[:, 0] + math.log(self.mean), y.to(outputs.dtype), full=True)
+        rate = outputs[:, 0] + math.log(self.mean)
+        if rows is None:
+            return functional.poisson_nll_loss(rate, y.to(outputs.dtype), full=True)
+        each = functional.poisson_nll_loss(rate, y.to(outputs.dtype), full=True, reduction="none")
+        return weighted_mean(each, rows)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the rate (n, 1) float64, in the user's units."""
@@ -316,11 +341,13 @@ class Counts(Number):
         """See :class:`~fedlit.tasks.base.Task`."""
         return outputs.logsumexp(1) - math.log(outputs.shape[1])
 
-    def more_scores(self, true: Tensor, found: Tensor) -> dict[str, Tensor]:
+    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
         """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored rows' mean, and
         undefined if the counts do not vary.
         """
-        deviance, least = _deviance(true, found), _deviance(true, true.mean().expand_as(true))
+        mean = weighted_mean(true, weight)
+        deviance = _deviance(true, found, weight)
+        least = _deviance(true, mean.expand_as(true), weight)
         return {
             "deviance": deviance,
             "d2": 1 - deviance / least if true.min() < true.max() else true.new_tensor(math.nan),
@@ -335,11 +362,11 @@ class Counts(Number):
         return {"target": y.long().numpy()}
 
 
-def _deviance(count: Tensor, rate: Tensor) -> Tensor:
+def _deviance(count: Tensor, rate: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the mean Poisson deviance, the mean of 2 (y log(y / μ) − y + μ); infinite if the rate is 0 for a positive
     count.
     """
-    return 2 * (torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate).mean()
+    return 2 * weighted_mean(torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate, weight)
 
 
 def _refuse(target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str) -> None:

@@ -63,6 +63,7 @@ class SequenceLabelling(Task):
     class_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "sequence_labelling"
+    weighs_rows: ClassVar[bool] = False
     scores: ClassVar[tuple[Score, ...]] = (*(own for own in Classification.scores if own.name in _NAMES), LOSS)
     go_alone: ClassVar[Mapping[str, GoAlone]] = {}
 
@@ -145,7 +146,7 @@ class SequenceLabelling(Task):
         apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
         return apart
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """Return the mean cross-entropy over the positions that have a label; NaN if none has. Each position has the
         weight of its label.
 
@@ -153,6 +154,7 @@ class SequenceLabelling(Task):
             outputs: (n, length · labels).
             y: (n, length), in the format of :meth:`encode`.
             weight: (labels,).
+            rows: not used: reads count alike.
         """
         known = torch.where(y < 0, IGNORED, y).flatten()
         return functional.cross_entropy(self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED)
@@ -173,7 +175,7 @@ class SequenceLabelling(Task):
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor
+        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Restrict predictions in the same way as classification, position by position."""
         whole = Classification(self.classes)
@@ -201,7 +203,7 @@ class SequenceLabelling(Task):
             None if counts is None else counts.repeat_interleave(self.length)[labelled.to(counts.device)]
         )
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor) -> dict[str, float]:
+    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
         """Return the mean of −log p of the true label, in the same way as classification."""
         each, label, _ = self._positions(predictions, y)
         return {"log_loss": log_loss(each, label)}

@@ -22,7 +22,7 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import ClientStep
-from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean, expect
+from fedlit.errors import ConfigError, FedlitError, RunError, Told, did_you_mean, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
 from fedlit.nn.native import fuse_optimizer
@@ -174,6 +174,7 @@ class Federation(Mapping[str, FederatedClient]):
         self.names = tuple(data.names)
         known = (*self.names, *(data.leave_out or ()))  # what is said of a client that is left out is no mistake
         made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, known)
+        self._check_weights(made)
         for name, client in made.items():
             override, default = find_override(self.training.overrides, name), self.training
             client.optimizer_factory = override.optimizer or default.optimizer
@@ -223,6 +224,18 @@ class Federation(Mapping[str, FederatedClient]):
                 f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: {kind}, found "
                 f"{type(client).__name__}; set model.client, or another exchange.rule"
             )
+
+    def _check_weights(self, clients: Mapping[str, FederatedClient]) -> None:
+        """Refuse weights of rows for clients that have no use for them."""
+        for data in self.data.clients:
+            client = clients[data.spec.name]
+            task = data.spec.task
+            method = type(client).__name__
+            used = client.weighs_rows and task.weighs_rows
+            told = "a method and a task that weigh rows"
+            found = Told(f"{method} and {task.name}")
+            where = f"client {data.spec.name!r}: data.source.weight"
+            expect(data.train.weight is None or used, where, told, found, "take another, or leave out the key")
 
     def _check_batch_size(self, name: str, client: FederatedClient) -> None:
         loader = self.data.train_loaders[name]
@@ -315,7 +328,11 @@ class Federation(Mapping[str, FederatedClient]):
 
     def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
         """Compute the loss and its gradient, clip the gradient, and step the optimizers."""
-        loss = client.training_step(batch, moment.batch)
+        client.row_weight = batch.weight
+        try:
+            loss = client.training_step(batch, moment.batch)
+        finally:
+            client.row_weight = None
         client.skipped = loss is None
         if loss is None:
             return  # the client skips this batch, as in Lightning, or has nothing to say

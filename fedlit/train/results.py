@@ -91,7 +91,7 @@ class Scoring:
             predictions, loss = outcome.result()
             self.predictions[site].append(predictions)
             for metrics in scored:
-                metrics.update(predictions, batch.y, loss)
+                metrics.update(predictions, batch.y, loss, *([] if batch.weight is None else [batch.weight]))
         self._pending.clear()
         scores = {
             name: {key: float(value) for key, value in own.compute().items()} for name, own in self.metrics.items()

@@ -45,5 +45,5 @@ def read_statistics(path: Path, program: str, options: ReadOptions, add: Add) ->
     if labelled:
         add(f"values are read by their labels in {shorten(labelled)}", "converted")
     # texts of these programs are padded; an empty one is what they have for no value
-    texts = {name: column.replace("", None) for name, column in frame.items() if column.dtype.kind not in "iufbM"}
+    texts = {str(name): own.replace("", None) for name, own in frame.items() if own.dtype.kind not in "iufbM"}
     return frame.assign(**texts)

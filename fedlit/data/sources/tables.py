@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _NUMBERING = 1.25  # of the rows that is the range of numbers that count them
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
-_BY_CLIENT = ("target", "drop", "positive")  # settings that may be a mapping by client
+_BY_CLIENT = ("target", "drop", "positive", "weight")  # settings that may be a mapping by client
 
 
 @dataclass(eq=False)
@@ -71,6 +71,8 @@ class Tables(Source):
             name or pattern.
         drop: the columns to leave out; one list for all clients (each drops the columns that it has), or by client's
             name or pattern.
+        weight: the column that says how much each row counts in loss and scores, which is no feature; one for all
+            clients, or by client's name or pattern. A row of weight 2 counts as two rows.
         root: a folder that is searched for relative paths after the working directory; ``$FEDLIT_DATA`` if None.
         split: ``stratified``, ``random``, ``{group: COLUMN}`` (rows of one group are in one split), ``{time: COLUMN}``
             (the latest rows are test rows) or ``{column: COLUMN}`` (train, validation or test); for all clients, or by
@@ -105,6 +107,7 @@ class Tables(Source):
     types: dict[str, Any] | None = None
     values: dict[str, dict[str, Any]] | None = None
     drop: list[str] | dict[str, list[str]] | None = None
+    weight: str | dict[str, str] | None = None
     root: str | None = None
     split: SplitSettings | None = None
     test: float = 0.2
@@ -181,6 +184,8 @@ class Tables(Source):
         drop = self.drop if isinstance(self.drop, dict) else {"*": self.drop or ()}
         said = [("types", "*", self.types or ()), *(("drop", *own) for own in drop.items())]
         said += [("values", *own) for own in values_by_client(self.values or {}).items()]
+        weight = self.weight if isinstance(self.weight, dict) else {"*": self.weight}
+        said += [("weight", pattern, [column]) for pattern, column in weight.items() if column is not None]
         for place in places:
             of_all = place.options.missing == (self.read or {}).get("missing") or place.client not in columns
             missing = [own for own in place.options.missing_by_column if own != "*"]
@@ -216,7 +221,7 @@ class Tables(Source):
             raws = recoded(raws, self._values, together=self.client_column is not None)
         if self.client_column is not None:  # what one table's columns are is the same at all clients
             rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
-            targets = {own for client in raws for own in self._targets(client)}
+            targets = {own for client in raws for own in (*self._targets(client), self._of("weight", client))}
             (_, place), *_ = raws.values()
             schema, _, common = self._find(list(raws), rows[[name for name in rows if name not in targets]], place)
         for client in list(raws):
@@ -250,7 +255,7 @@ class Tables(Source):
         """Return one client's table. ``schema`` is given if its columns were examined together with those of other
         clients.
         """
-        from fedlit.data.labels import read_target
+        from fedlit.data.labels import read_target, read_weights
 
         targets, frame, options = self._targets(client), raw.frame, place.options
         (way, by), several = own_split(self.split, client), not isinstance(self._of("target", client), str)
@@ -258,7 +263,9 @@ class Tables(Source):
         target, positive = frame[targets if several else targets[0]], self._of("positive", client)
         labels = read_target(client, target, self.task, self.unlabelled, positive, options)
         rows = frame if labels.labelled.all() else frame[labels.labelled]
-        used = rows.drop(columns=[own for own in (*targets, *(self._of("drop", client) or ())) if own in rows])
+        weight = self._of("weight", client)
+        apart = {*targets, weight, *(self._of("drop", client) or ())}
+        used = rows.drop(columns=[own for own in rows if own in apart])
         if schema is None:
             schema, features, found = self._find([client], used, place)
         else:
@@ -281,6 +288,7 @@ class Tables(Source):
             task=task,
             schema=schema,
             keys={name: own for name, own in keys.items() if len(own)},
+            weights=None if weight is None else read_weights(f"client {client!r}", rows[weight], options),
         )
         first = [place.note] if place.note else []
         said = (prefixed(client, note) for note in found)
@@ -289,7 +297,9 @@ class Tables(Source):
     def _check_table(self, client: str, raw: Raw, place: Place, by: str) -> None:
         """Refuse a table without its target or the column to split by, and columns with contradictory settings."""
         targets, names = self._targets(client), raw.frame.columns.tolist()
-        for key, column in (*(("target", own) for own in targets), *([("split", by)] if by else [])):
+        weight = self._of("weight", client)
+        wanted = [*(("target", own) for own in targets), ("split", by), ("weight", weight)]
+        for key, column in [own for own in wanted if own[1]]:
             if column not in names:
                 below = [str(cell).strip() for cell in raw.frame.iloc[0]]
                 second = " The first row holds it: if that is the header, write skiprows: 1." * (column in below)
@@ -298,7 +308,7 @@ class Tables(Source):
                 more = f"{did_you_mean(column, names)}{second}" + (said and f" Noted while reading: {said}.")
                 raise DataError(f"{raw.where}: {told}.{more}")
         drop, types = self._of("drop", client) or (), [*(self.types or ()), *place.types]
-        for key, columns in {"drop": drop, "types": types, "split": [by]}.items():
+        for key, columns in {"drop": drop, "types": types, "split": [by], "weight": [weight]}.items():
             twice, told = {*columns} & {*targets}, f"other columns than the target of client {client!r}"
             expect(not twice, f"tables: {key}", told, min(twice, default=""), "take it out")
 

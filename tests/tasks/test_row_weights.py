@@ -1,0 +1,206 @@
+"""Weights of rows: a row of weight n counts as n rows, in losses, scores, linear models and local baselines."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from sklearn.linear_model import LogisticRegression
+
+from fedlit import reml
+from fedlit.data.encoding import Rows
+from fedlit.data.sources import Tables
+from fedlit.errors import ConfigError, DataError
+from fedlit.methods.penalised import choose, fit
+from fedlit.mixture.alone import fit_rows
+from fedlit.run.load import load
+from fedlit.run.run import Run
+from fedlit.study.runs import bootstrap_scores, read_tested
+from fedlit.tasks import Classification, Counts, Regression, Task
+
+TASKS: dict[str, Task] = {
+    "two classes": Classification(("no", "yes"), (3, 4)),
+    "three classes": Classification(("a", "b", "c"), (3, 4, 5)),
+    "a number": Regression(mean=2.0, scale=3.0),
+    "a huber number": Regression("huber"),
+    "a count": Counts(mean=2.0),
+}
+WEIGHT = torch.tensor([1.0, 3.0, 2.0, 1.0, 5.0, 2.0, 1.0, 4.0] * 5)
+
+
+def rows_of(task: Task) -> tuple[torch.Tensor, torch.Tensor]:
+    """Outputs and targets of some rows."""
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(len(WEIGHT), task.outputs, generator=generator)
+    outputs[:9] = outputs[9:18]  # equal scores
+    most = max(len(task.classes), 4)
+    y = torch.randint(0, len(task.classes) or most, (len(WEIGHT),), generator=generator)
+    return outputs, y if task.classes else y.float()
+
+
+def repeated(values: torch.Tensor) -> torch.Tensor:
+    return values.repeat_interleave(WEIGHT.long(), 0)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("balanced", [False, True])
+def test_whole_weights_are_repeated_rows(kind: str, balanced: bool) -> None:
+    task = TASKS[kind]
+    outputs, y = rows_of(task)
+    classes = task.balance() if balanced else None
+    torch.testing.assert_close(
+        task.loss(outputs, y, classes, WEIGHT), task.loss(repeated(outputs), repeated(y), classes), rtol=1e-5, atol=0
+    )
+    predictions = task.predict(outputs)
+    weighted = task.evaluate(predictions, y, WEIGHT)
+    expected = task.evaluate(repeated(predictions), repeated(y))
+    assert weighted.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(weighted[name].double(), value.double(), rtol=1e-6, atol=0)
+    scaled = task.evaluate(predictions, y, WEIGHT / 100)  # only their proportions count
+    assert all(float(scaled[name]) == pytest.approx(float(expected[name]), rel=1e-5) for name in expected)
+    once = task.evaluate_once(predictions, y, WEIGHT)
+    for name, value in task.evaluate_once(repeated(predictions), repeated(y)).items():
+        assert once[name] == pytest.approx(value) or kind == "three classes"
+
+
+def test_a_linear_model_of_weights_is_one_of_repeated_rows() -> None:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(40, 3)))
+    y = (x[:, 0] + torch.from_numpy(rng.normal(size=40)) > 0).double()
+    weight = WEIGHT.double()
+    zero = torch.zeros(3).double()
+    for kind in ("logistic", "gaussian"):
+        found = fit(x, y, kind, zero, zero + 2.0, rows=weight)  # type: ignore[arg-type]
+        expected = fit(repeated(x), repeated(y), kind, zero, zero + 2.0)  # type: ignore[arg-type]
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    judge = LogisticRegression(C=0.5, tol=1e-10, max_iter=1000).fit(x, y, sample_weight=weight)
+    found = fit(x, y, "logistic", zero, zero + 2.0, rows=weight)
+    np.testing.assert_allclose(found[:3], judge.coef_[0], atol=1e-3)
+    assert choose(x, [y], "logistic", zero[None]) == choose(
+        x, [y], "logistic", zero[None], rows=torch.ones(40).double()
+    )
+
+
+@pytest.mark.parametrize("family", ["gaussian", "logistic", "poisson"])
+def test_a_mixed_model_of_weights_is_one_of_repeated_rows(family: str) -> None:
+    rng = np.random.default_rng(0)
+    sites = []
+    for _ in range(6):
+        x = np.column_stack([np.ones(40), rng.normal(size=40)])
+        eta = x @ [0.3, 0.5] + rng.normal()
+        draws = {"gaussian": eta + rng.normal(size=40), "poisson": rng.poisson(np.exp(np.clip(eta, -3, 2)))}
+        y = draws.get(family, (eta + rng.normal(size=40) > 0)).astype(float)
+        sites.append((x, y, x[:, :1]))
+    weight = WEIGHT.double().numpy()
+
+    def ask(many: bool) -> Any:
+        def answered(theta: Any, at: Any, effects: Any) -> Any:
+            total: dict[str, Any] = {}
+            for own in sites:
+                counted = [np.repeat(part, WEIGHT.long().numpy(), 0) for part in own] if many else own
+                terms = reml.site_answer(*counted, theta, at, effects, family, None if many else weight)
+                total = {name: total.get(name, 0.0) + value for name, value in terms.items()}
+            return total
+
+        return answered
+
+    found, _, _ = reml.solve(ask(False), 2, 1, family)
+    expected, _, _ = reml.solve(ask(True), 2, 1, family)
+    np.testing.assert_allclose(found.effects, expected.effects, rtol=1e-6)
+    np.testing.assert_allclose(found.theta, expected.theta, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["logistic_regression", "extra_trees", "gradient_boosting", "trees_and_linear"])
+def test_local_baselines_weigh_rows(model: str) -> None:
+    task = TASKS["two classes"]
+    if model not in task.go_alone:
+        pytest.skip("the task has no such baseline")
+    x = torch.linspace(-1, 1, 20).repeat_interleave(2)[:, None].float()  # each twice, with either label
+    y = (torch.arange(40) % 2).long()
+    make = task.go_alone[model].make({key: values[0] for key, values in task.go_alone[model].grid.items()}, [])
+    heavy = torch.where(y == 1, 50.0, 1.0)
+    fitted = fit_rows(task, make, Rows(x, y, np.arange(40), heavy))
+    assert task.of_model(fitted, x.numpy())[:, 1].mean() > 0.7
+
+
+def frame_of(seed: int, rows: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age = rng.normal(size=rows)
+    label = np.where(age + rng.normal(size=rows) > 0, "ill", "well")
+    return pd.DataFrame({"age": age.round(3), "dose": rng.normal(size=rows).round(3), "outcome": label})
+
+
+def trained(folder: Path, frames: dict[str, pd.DataFrame], weight: Any, **more: Any) -> Run:
+    folder.mkdir()
+    for client, frame in frames.items():
+        frame.to_csv(folder / f"{client}.csv", index=False)
+    files = {client: str(folder / f"{client}.csv") for client in frames}
+    source = {"files": files, "target": "outcome", "weight": weight}
+    content = {
+        "seed": 1,
+        "data": {"batches": 3, "source": {"class_path": "fedlit.Tables", "init_args": source}},
+        "model": {
+            "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}},
+            "threads": 1,
+        },
+        "exchange": {"federated": ["core"]},
+        "board": {"pictures": 0},
+        "trainer": {"max_epochs": 2, "enable_progress_bar": False, "default_root_dir": str(folder)},
+        **more,
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump(content))
+    run = load(str(folder / "mine.yaml"))
+    run.fit(quiet=True)
+    return run
+
+
+def weights_of(run: Run) -> dict[str, torch.Tensor]:
+    assert run.folder is not None
+    state: dict[str, torch.Tensor] = torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"]
+    return state
+
+
+def test_weights_train_score_and_stay_out_of_features(tmp_path: Path) -> None:
+    frames = {name: frame_of(seed) for seed, name in enumerate(["north", "south"])}
+    plain = trained(tmp_path / "plain", frames, None)
+    ones = trained(tmp_path / "ones", {name: frame.assign(w=1) for name, frame in frames.items()}, "w")
+    assert all(torch.equal(own, weights_of(ones)[name]) for name, own in weights_of(plain).items())
+    heavy = {name: frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)) for name, frame in frames.items()}
+    run = trained(tmp_path / "heavy", heavy, {"north": "w", "south": "w"})
+    assert list(run.data.clients[0].spec.features) == ["age", "dose"]
+    assert not torch.equal(
+        weights_of(run)["clients.north.core.0.weight"], weights_of(plain)["clients.north.core.0.weight"]
+    )
+    results = run.test("last", quiet=True)
+    frame = pd.read_csv(tmp_path / "heavy" / "north.csv")
+    scored = run.client("north").predict(frame.drop(columns="outcome"))
+    rows = run.data.clients[0].sites["north"]["test"].row
+    weight, hit = frame["w"].to_numpy()[rows], (scored["predicted"] == frame["outcome"]).to_numpy()[rows]
+    assert results.scores["north"]["accuracy"] == pytest.approx(float(np.average(hit, weights=weight)), abs=1e-6)
+    with pytest.raises(ConfigError, match="weight"):
+        trained(tmp_path / "refused", heavy, "w", model={
+            "client": {"class_path": "fedlit.PerFedAvg", "init_args": {"network": {"class_path": "fedlit.MLP"}}},
+        })  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "inf", "", "x"])
+def test_a_weight_that_is_none_is_named(bad: str, tmp_path: Path) -> None:
+    frame = frame_of(0).assign(w=["1", "2", bad] + ["1.5"] * 117)
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    with pytest.raises(DataError, match="row 2"):
+        Tables({"north": str(tmp_path / "north.csv")}, "outcome", weight="w").tables(seed=1)
+    with pytest.raises(ConfigError, match="weight"):
+        Tables({"north": str(tmp_path / "north.csv")}, "outcome", weight="ww").tables(seed=1)
+
+
+def test_a_bootstrap_of_equal_weights_is_one_without() -> None:
+    task = TASKS["two classes"]
+    outputs, y = rows_of(task)
+    frame = task.frame(np.arange(len(y)), y, task.predict(outputs)).assign(task=task.name, client="a", split="test")
+    weighted = frame.assign(weight=2.0)
+    first, second = (bootstrap_scores(read_tested(own), 20) for own in (frame, weighted))
+    pd.testing.assert_frame_equal(first, second, rtol=1e-6)
