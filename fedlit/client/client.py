@@ -69,7 +69,7 @@ class FederatedClient(LightningModule):
         side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
             what clients share: the clients of its federation are then stepped one after another.
         weighs_rows: set it to False in a class that has no use for weights of rows (``data.source.weight``), which then
-            are refused.
+            are refused, as in a class with a ``loss`` of its own.
         stackable: whether clients of the same structure may be stepped as one (:mod:`fedlit.engine.stack`). A subclass
             has to set it again, and may do so if its ``forward``, ``loss`` and ``objective`` use nothing of the client
             but its modules.

@@ -231,7 +231,8 @@ class Federation(Mapping[str, FederatedClient]):
             client = clients[data.spec.name]
             task = data.spec.task
             method = type(client).__name__
-            used = client.weighs_rows and task.weighs_rows
+            own_loss = type(client).loss is not FederatedClient.loss
+            used = client.weighs_rows and task.weighs_rows and not own_loss
             told = "a method and a task that weigh rows"
             found = Told(f"{method} and {task.name}")
             where = f"client {data.spec.name!r}: data.source.weight"

@@ -152,6 +152,12 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     return found
 
 
+def _plain(value: Any) -> Any:
+    """Return a label as a person writes it: 1, not 1.0 of some library."""
+    number = value.item() if hasattr(value, "item") else value
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
 def _blank(target: str, found: pd.Series) -> str:
     """Return the question whether an empty cell of a target with one label is a class."""
     other = "no" if found.dtype == object else "0"
@@ -170,11 +176,12 @@ def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
     for client, held in labels.items():
         several = len(values[str(held.name)]) > 1
         advice = "; ".join(["say another --target", *(text for own, text in made.notes if own == client)])
-        shown = Told(f"1 different value in {len(held):,} rows: {held.iloc[0]!r}")
+        shown = Told(f"1 different value in {len(held):,} rows: {_plain(held.iloc[0])!r}")
         where = f"client {client!r}: --target: {held.name}"
         expect(several, where, "several numbers, or a few classes", shown, advice, DataError)
         if held.nunique() == 1:
-            made.note(client, f"all rows have the {held.name} {held.iloc[0]}: alone, nothing is learnt of it")
+            label = _plain(held.iloc[0])
+            made.note(client, f"all rows have the {held.name} {label}: alone, nothing is learnt of it")
 
 
 def _split(made: Proposal, client: str, raw: Raw) -> None:
