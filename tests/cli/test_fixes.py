@@ -68,6 +68,7 @@ def labels(*names: Any) -> Callable[[pd.DataFrame, np.random.Generator], Any]:
 DAYS = [20240101 + place % 28 for place in range(N)]
 FLAG = np.arange(N) // 3 % 2
 PEOPLE = [f"P{place * 7 % 80}" for place in range(N)]
+DATES = [(f"{2000 + n}-01-31", f"{n % 28 + 1}.1.{1900 + n}")[n % 2] for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
     "a leak at one client": ("leak", site(1, told=of_outcome), site(2)),
@@ -87,6 +88,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "two spellings": ("values", site(1, sex=labels("M", "F")), site(2, sex=labels("male", "female"))),
     "two kinds of labels": ("labels", site(1), site(2, outcome=labels(1, 2))),
     "either order of days": ("guess", site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]), site(2)),
+    "dates of no one format": ("formats", site(1, seen=DATES), site(2)),
 }
 
 

@@ -17,10 +17,16 @@ PARTS = ("year", "month", "weekday", "hour", "elapsed")
 
 _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
+    r"|\d{1,2}[A-Za-z]{3}\d{2}(\d{2})?(?![A-Za-z0-9])|[A-Za-z]{3}-\d{2}$"
 )
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
+_DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
+_LIKE = re.compile(rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)(?!\d)")
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
-_OTHERS = ("%H:%M", "%H:%M:%S", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%d-%b-%y")  # which pandas does not guess
+_TIMES = ("%H:%M", "%H:%M:%S")
+# Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
+_DAYS = ("%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y")
+_TIME_OF_DAY = re.compile(r"(?P<gap>[ T:,]+)\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I)
 _NO_DAYS = pd.to_datetime([
     "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
     "2099-12-31", "2199-12-31", "2999-12-31", "9999-12-31",
@@ -41,6 +47,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
     Example:
         >>> find_format("t", ["2024-01-31"]), find_format("t", ["31.1.2024", "1.2.2024"])[0], find_format("t", ["12"])
         (('ISO8601', []), '%d.%m.%Y', (None, []))
+        >>> find_format("t", ["2/24/96 14:38"])[0], find_format("t", ["01JAN2020"])[0]
+        ('%m/%d/%y %H:%M', '%d%b%Y')
         >>> find_format("seen", ["01/02/2024", "03/04/2024"])[1][0]
         "'01/02/2024' is read as month/day; if it is day/month, write types: {seen: {date: '%d/%m/%Y'}}"
     """
@@ -48,7 +56,10 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
     if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
         return None, []
-    fits = {form: _fit(sample, form) for form in dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_OTHERS))}
+    if _fit(sample, "ISO8601") == 1:
+        return "ISO8601", []
+    forms = ("ISO8601", *_guessed(sample[:3]), *_TIMES, *_with_times(sample[:3]))
+    fits = {form: _fit(sample, form) for form in dict.fromkeys(forms)}
     best = max(fits.values())
     if best < wanted:
         return None, []
@@ -72,15 +83,35 @@ def _guessed(texts: Sequence[str]) -> list[str]:
     return [form for form in forms if form and not form.startswith(("%m.", "%Y-%d", "%Y/%d"))]
 
 
+def _with_times(texts: Sequence[str]) -> list[str]:
+    """Return the formats of days, with the times of day that single texts have behind their day."""
+    endings = list[str]()
+    for text in texts:
+        time = _TIME_OF_DAY.search(text)
+        ending = ""
+        if time is not None:
+            hours = "%I:%M" if time["noon"] else "%H:%M"
+            seconds = ":%S" if time["seconds"] else ""
+            noon = re.sub("[AP]M", "%p", time["noon"] or "", flags=re.I)
+            ending = f"{time['gap']}{hours}{seconds}{noon}"
+        endings.append(ending)
+    return [day + ending for ending in dict.fromkeys(endings) for day in _DAYS]
+
+
 def _fit(texts: list[str], form: str) -> float:
     years, short = parse_dates(texts, form).dt.year, np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
     return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~short)).mean())
 
 
 def look_like_dates(texts: Sequence[str]) -> bool:
-    """Return whether most of the distinct texts could be dates."""
+    """Return whether most of the distinct texts could be dates, of whatever format.
+
+    Example:
+        >>> look_like_dates(["31.12.2019", "2019/12/31"]), look_like_dates(["123-45-6789", "555-123-4567"])
+        (True, False)
+    """
     some = texts[:2000]
-    return sum(bool(_SHAPE.match(text)) and text[-1:].isdigit() for text in some) > 0.9 * len(some)
+    return sum(bool(_LIKE.match(text)) for text in some) > 0.9 * len(some)
 
 
 def missing_date(times: pd.Series) -> pd.Timestamp | None:

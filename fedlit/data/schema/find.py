@@ -296,6 +296,10 @@ def _unusable(cells: Cells) -> Found | None:
     if np.mean([len(_WORDS.findall(text)) for text in texts]) >= 4:
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     said = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
+    if different > max(_MANY, rows / 2) and look_like_dates(cells.texts):
+        said = f"left out: it {said}, which look like dates, but of no one format. Write them in one"
+        note = Note(said, "formats", alternatives=[{"drop": [cells.name]}])
+        return Found(Column("left out", why="unread dates"), notes=(note,))
     if different == rows:
         return _out("identifier", said)
     if _names_rows(cells.name):

@@ -221,9 +221,10 @@ class Tables(Source):
             raws = recoded(raws, self._values, together=self.client_column is not None)
         if self.client_column is not None:  # what one table's columns are is the same at all clients
             rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
-            targets = {own for client in raws for own in (*self._targets(client), self._of("weight", client))}
+            unused = {own for client in raws for own in (*self._targets(client), self._of("weight", client))}
+            unused |= set.intersection(*({*(self._of("drop", client) or ())} for client in raws))
             (_, place), *_ = raws.values()
-            schema, _, common = self._find(list(raws), rows[[name for name in rows if name not in targets]], place)
+            schema, _, common = self._find(list(raws), rows[[name for name in rows if name not in unused]], place)
         for client in list(raws):
             raw, place = raws.pop(client)  # so that it can be forgotten
             made.append(self._table(client, raw, place, seed, schema))

@@ -24,6 +24,7 @@ ROWS = 60
 NO_VALUE = "mean that there is no value"
 NUMERIC: dict[str, Declared] = {"income": "numeric"}
 UNSEEN = ["a", "a\u200b", "b\u00a0c"]
+MONTHS = ("JAN", "FEB", "MAR")
 Make = Callable[[int], Any]
 
 # name of the column → cells by row, what is found (a kind, or why it is left out), a typed cell by row (None: as it
@@ -92,6 +93,14 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "month or day": (lambda n: f"0{n % 9 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 9 + 1, "is read as month/day"),
     "day first": (lambda n: f"{n % 28 + 1}/0{n % 7 + 1}/2024", "date", lambda n: n % 7 + 1, ""),
     "short year": (lambda n: f"11.0{n % 7 + 1}.24", "date", lambda n: n % 7 + 1, ""),
+    "US Excel": (lambda n: f"{n % 12 + 1}/{n % 28 + 1}/96 {n % 24}:38", "date", lambda n: n % 12 + 1, ""),
+    "US noon": (lambda n: f"{n % 12 + 1}/{n % 28 + 1}/1996 {n % 12 + 1}:38 PM", "date", lambda n: n % 12 + 1, ""),
+    "US or not": (lambda n: f"{n % 12 + 1}/{n % 12 + 1}/19 0{n % 9}:07:00", "date", None, "read as month/day"),
+    "German Excel": (lambda n: f"{n % 28 + 1}.{n % 12 + 1:02d}.19 0{n % 9}:15", "date", lambda n: n % 12 + 1, ""),
+    "with letters": (lambda n: f"{n % 28 + 1}-Feb-{10 + n % 9} 14:38", "date", lambda n: 2010 + n % 9, ""),
+    "SAS": (lambda n: f"{n % 28 + 1:02d}{MONTHS[n % 3]}2020", "date", lambda n: n % 3 + 1, ""),
+    "SAS times": (lambda n: f"{n % 28 + 1:02d}{MONTHS[n % 3]}20:14:38:{n:02d}", "date", lambda n: n % 3 + 1, ""),
+    "month and year": (lambda n: f"{MONTHS[n % 3].title()}-{10 + n % 9}", "date", lambda n: 2010 + n % 9, ""),
     "born": (lambda n: f"11.0{n % 7 + 1}.{64 + n % 9}", "date", None, "years have two digits"),
     "clock": (lambda n: f"{n % 24:02d}:30", "date", lambda n: n % 24 + 0.5, ""),
     "moment": (lambda n: pd.Timestamp(2020 + n, 1, 1), "date", lambda n: 2020 + n, ""),
@@ -111,6 +120,8 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "26 digits": (lambda n: f"990000000000000000000{n:05d}", "identifier", None, ""),
     "case_no": (lambda n: f"{2020 + n % 5}/{n + 1}", "identifier", None, "such as '2020/1'"),
     "file": (lambda n: f"{2020 + n % 5}/{n:04}", "identifier", None, "such as '2020/0000'"),
+    "all formats": (lambda n: [f"{2000 + n}-01-31", f"1.1.{2000 + n}"][n % 2], "unread dates", None, "no one format"),
+    "SSN": (lambda n: f"123-{n:02d}-{6789 + n}", "identifier", None, ""),
     "remark": (lambda n: f"patient {n} felt rather well today", "free text", None, ""),
     "site": (lambda n: "Bern", "constant", None, "the single value 'Bern'"),
     "nothing": (lambda n: None, "empty", None, ""),
