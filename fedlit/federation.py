@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -15,9 +16,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from fedlit.data.findings import BEFORE, Findings
 from fedlit.data.reading.frames import frame_of
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError, Told, expect
+from fedlit.yaml_edit import edited
 
 if TYPE_CHECKING:
     from fedlit.mixture.recommend import Recommendation
@@ -40,12 +43,15 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         matters: the number of percentage points below which a difference does not matter.
         folder: the folder for all files; each fit writes a new version.
         seed: the seed of all random numbers.
+        known: maps a column to the reason why nothing has to be done about what is found in it, such as a column that
+            reveals the label and is known when the prediction is made.
 
     Attributes:
         clients_: the names of the clients.
         folder_: the folder of this fit.
         config_: the generated configuration.
         run_: the folder of the run that makes the predictions.
+        notes_: the findings about the tables (:class:`fedlit.data.findings.Findings`), as ``fedlit check`` shows them.
 
     A fitted federation is a mapping of its clients' names to :class:`Member`.
 
@@ -71,7 +77,9 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         matters: float = 0.5,
         folder: str | Path = "lightning_logs/federation",
         seed: int = 1,
+        known: Mapping[str, str] | None = None,
     ) -> None:
+        self.known = known
         self.label, self.minutes, self.method, self.settings = label, minutes, method, settings
         self.matters, self.folder, self.seed = matters, folder, seed
 
@@ -104,12 +112,28 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         labels: dict[str | None, str] = {}
         labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
         config = folder / "federation.yaml"
-        config.write_text(written(propose([str(rows)], labels), str(config)), encoding="utf-8")
+        text = written(propose([str(rows)], labels), str(config))
+        if self.known:
+            text = edited(text, {"data": {"known": dict(self.known)}})
+        config.write_text(text, encoding="utf-8")
+        self.notes_ = self._findings(config)
         found: Recommendation | Results
         found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
         self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
-        self._shown = found
+        self._shown = replace(found, notes=self.notes_)
         return self
+
+    def _findings(self, config: Path) -> Findings:
+        """Return the findings about the tables. What blocks a verdict is a warning."""
+        from fedlit.data.examine import examine
+        from fedlit.run.load import load
+
+        settings = {} if self.method is None else {"method": self.method, **(self.settings or {})}
+        data = load(config, overrides={"seed": self.seed, **settings}).data
+        findings = examine(data.tables(), data.source, data.known).findings
+        for finding in findings.blocks:
+            warnings.warn(f"{BEFORE}{finding}", UserWarning, stacklevel=3)
+        return findings
 
     def _recommended(self, config: Path, folder: Path) -> tuple[Recommendation, Path]:
         from fedlit.mixture.recommend import recommend
@@ -130,8 +154,8 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
 
     def report(self) -> Recommendation | Results:
-        """Return who should join and with which method; with ``method``, its scores on test rows. A notebook
-        shows cards or a table, a terminal text; ``report().plot()`` draws it.
+        """Return who should join and with which method; with ``method``, its scores on test rows. The findings about
+        the tables are below. A notebook shows cards or a table, a terminal text; ``report().plot()`` draws it.
 
         Raises:
             NotFittedError: the federation has not been fitted.

@@ -23,6 +23,8 @@ MIN_SEEDS_FOR_TEST = 8
 
 MIN_SEEDS = 3
 """With fewer seeds there is no verdict."""
+BLOCKED = "blocked"
+"""In place of a verdict, where a finding about the tables has to be settled first."""
 MATTERS = 0.5
 """The smallest difference that matters where nothing else is said: percentage points, or percent of a score that has
 another unit."""

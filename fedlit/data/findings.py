@@ -53,6 +53,8 @@ _BETWEEN = frozenset({"name", "scale", "kind", "values", "labels"})
 _HEADINGS: Mapping[str, str] = {"blocks": "Blocks a verdict:", "review": "To review:", "info": "For information:"}
 CHOOSE = "# choose: "
 """How the comment begins that asks a question."""
+BEFORE = "no verdict before this is settled: "
+"""How a sentence begins on what blocks a verdict."""
 _REASON = "REASON"
 _WIDE = 10**9
 _DEPTHS: Mapping[str, int] = {"files": 2, "read": 3, "types": 2}
@@ -103,6 +105,12 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Finding:
+        """Restore a finding from its plain data."""
+        tuples = {key: tuple(content[key]) for key in ("clients", "alternatives")}
+        return cls(**{**content, **tuples})
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,6 +203,11 @@ class Findings(Shown, Sequence[Finding]):
             listed = [own for own in self.items if own.severity == severity and not own.reason]
             yield from _bullets(_HEADINGS[severity], listed)
         yield from _bullets("Known, as data.known says:", self.known)
+
+    def sentences(self) -> Iterator[str]:
+        """Yield a sentence for each finding that blocks a verdict, then for each that is known."""
+        yield from (f"{BEFORE}{own}" for own in self.blocks)
+        yield from map(str, self.known)
 
     def remedies(self) -> Iterator[str]:
         """Yield the YAML that settles what has a fix, then the questions as comments."""

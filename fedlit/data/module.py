@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,8 @@ from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
 from fedlit.data.encoder import TableEncoder, newcomer
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
+from fedlit.data.examine.ledger import blocking_findings
+from fedlit.data.findings import Finding, Findings
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.note import Note
 from fedlit.data.shaping.mutations import Mutation, mutate
@@ -86,6 +89,8 @@ class FederatedData(LightningDataModule):
         names: the names of all clients, in all processes.
         encoders: maps each client of this process to the encoder of its table.
         planted: a note on each injected fault.
+        findings: the findings about the tables of this process above which there is no verdict, and those that are
+            known; none if encoders are a trained run's.
         told_before: what clients send each other before the first step (see :func:`fedlit.data.agree.told`).
         statements: client of this process → what it said about values of columns, with the number of rows behind it.
         train_loaders: maps each client of this process to its loader of training batches.
@@ -138,6 +143,7 @@ class FederatedData(LightningDataModule):
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Note] = []
+        self.findings = Findings()
         self.told_before: list[dict[str, Any]] = []
         self.statements: Mapping[str, Statements] = {}
         self.train_loaders: dict[str, ClientLoader] = {}
@@ -198,6 +204,9 @@ class FederatedData(LightningDataModule):
         if self.deal is not None:
             labels = dict(self.share("labels", labels))
         tables = with_classes(tables, labels, whole=self.deal is not None or self.share is all_here)
+        new = [table for table in tables if table.name not in self._learnt]
+        if new:
+            self.findings = blocking_findings(new, self.source, self.known)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = self._pooled(clients) if self.pool else clients
@@ -218,7 +227,11 @@ class FederatedData(LightningDataModule):
         for loader in self.train_loaders.values():
             loader.length = self.aligned_steps
         about = {own.spec.name: own.about for own in self.clients}
+        (first, *_) = about.values()
+        first["findings"] = self.findings.to_dict()["findings"]
         self._about = all_here("about", about) if self.deal is None else self.share("about", about)
+        contents = chain.from_iterable(own.get("findings", ()) for own in self._about.values())
+        self.findings = Findings(tuple(map(Finding.of, contents)))
 
     def _read(self) -> tuple[list[ClientTable], list[str]]:
         """Return the tables of this process, and the names of all clients without those that are left out.
@@ -356,6 +369,7 @@ class FederatedData(LightningDataModule):
             *(self._agreement.apart if self._agreement is not None else ()),
             *self.planted,
             *shift,
+            *self.findings.sentences(),
             *(note for own in self._about.values() for note in own["notes"]),
         )
 

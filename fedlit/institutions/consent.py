@@ -56,6 +56,9 @@ class Terms:
         rare_classes: the classes of fewer rows whose names are sent.
         privacy: the settings of what protects an update, by mechanism (see
             :class:`~fedlit.privacy.settings.Privacy`).
+        findings: sentences on what must be settled in the site's table before there is a verdict, and on what is known.
+            They are not sent.
+        known: maps columns to the reasons why nothing has to be done about what is found in them. It is not sent.
         scores: whether scores are sent.
         every: when there is a round.
         rounds: the largest number of rounds.
@@ -86,6 +89,8 @@ class Terms:
     behind: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rare_classes: tuple[str, ...] = ()
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    known: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
@@ -200,8 +205,15 @@ class Terms:
             f"  peers: {peers}",
             *(f"    {name} {key}" for name, key in self.peers.items()),
             f"  user: the process that uses the network runs as {user}",
+            *self._of_its_table(),
             "",
         ]
+
+    def _of_its_table(self) -> list[str]:
+        """Return what was found in the site's table, and what is known of its columns."""
+        lines = [f"  {sentence}" for sentence in self.findings]
+        lines += [f"  known of the column {column}: {reason}" for column, reason in self.known.items()]
+        return ["What was found in this site's table, which stays here:", *lines] if lines else []
 
 
 def _plain(value: Any) -> Any:

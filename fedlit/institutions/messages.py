@@ -104,6 +104,7 @@ _OWN = (
     "ckpt_path",
     "format",
     "data.source",
+    "data.known",
     "data.eval_batch_size",
     "data.predict",
     "model.threads",

@@ -125,7 +125,8 @@ class SiteSettings:
         certificate: the certificate of the coordinator's authority.
         key: this site's private key.
         federation: the configuration that all sites have.
-        data: what this site adds to it: ``source``, its own table.
+        data: what this site adds to it: ``source``, its own table, and ``known``, why nothing has to be done about what
+            is found in a column of it.
         trust: installed modules whose classes ``federation`` may name, in addition to the modules that are always
             allowed.
         tell: which of its results this site sends: ``scores`` of validation rows, or ``nothing``.
@@ -161,9 +162,10 @@ class SiteSettings:
         check_trusted(self.trust, "trust")
         expect(self.user != "", "user", "the name of a user", self.user)
         expect(self.threads is None or self.threads > 0, "threads", "at least 1", self.threads)
-        if set(self.data) != {"source"}:
+        if not {"source"} <= {*self.data} <= {"source", "known"}:
             raise ConfigError(
-                f"data: expected source: …, this site's own table, and nothing else, found {sorted(self.data)}"
+                "data: expected source: …, this site's own table, and beside it at most known: {COLUMN: REASON}, found "
+                f"{sorted(self.data)}"
             )
 
     @property

@@ -165,7 +165,7 @@ class Site:
     def _make(self) -> Run:
         own, shared = self.settings, self.settings.federation.absolute()
         federation, where = plain_federation(shared), shown(shared)
-        mine: dict[str, Any] = {"data": {"source": own.data["source"]}, "name": own.site}
+        mine: dict[str, Any] = {"data": dict(own.data), "name": own.site}
         if own.folder.absolute() != Path.cwd():
             mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
         with trusting(*own.trust):
@@ -221,6 +221,8 @@ class Site:
             behind=behind,
             rare_classes=own.rare_classes,
             privacy=asdict(self.privacy),
+            findings=tuple(run.data.findings.sentences()),
+            known=dict(run.data.known or {}),
         )
 
     def finished(self) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.weigh import Judge, Predicted, weights_of
 from fedlit.score.plain import defined
-from fedlit.statistics import FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
+from fedlit.statistics import BLOCKED, FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
 from fedlit.tasks import Score
 from fedlit.weights import Array, mixed
 
@@ -60,6 +60,10 @@ class Advice:
     def worth_a_try(self) -> bool:
         """Whether the client should join, or may gain although there is not enough data to decide."""
         return self.verdict == JOIN or (self.verdict == FEW and self.lift > 0)
+
+    def blocked(self) -> Advice:
+        """Return the advice without a verdict, because a finding about the tables has to be settled first."""
+        return replace(self, verdict=BLOCKED, answer="No verdict", why=": a column may reveal the target, see above")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice as plain data, in which undefined values are None."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from fedlit import yaml_text
 from fedlit.data.agree import Terms, agree, facts
+from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
@@ -32,6 +33,7 @@ class Survey:
         tasks: the names of the clients' tasks.
         models: the names of the local baselines that some client's task has.
         notes: what the user should know.
+        findings: the findings above which there is no verdict, and those that are known.
     """
 
     rows: dict[str, int]
@@ -40,6 +42,7 @@ class Survey:
     tasks: frozenset[str]
     models: frozenset[str]
     notes: tuple[str, ...] = ()
+    findings: Findings = field(default_factory=Findings)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def survey(run: Run) -> Survey:
         frozenset(spec.task.name for spec in specs.values()),
         frozenset(name for spec in specs.values() for name in spec.task.go_alone),
         tuple(notes),
+        run.data.findings,
     )
 
 

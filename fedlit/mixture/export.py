@@ -222,6 +222,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
     environment.filters["text"] = in_markdown
     environment.filters["score"] = _score_text
     grouped = (found.get("subgroups") or [{}])[0]
+    findings = dict.fromkeys(own for model in models for own in model.about.get("findings", ()))
     made = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
     return environment.get_template("card.md.j2").render(
         scorer=scorer,
@@ -237,6 +238,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         known_of_groups=[(SCORES[name].label, name) for name in found if name in SCORES and name in grouped],
         columns={own["name"]: own for model in models for own in columns_of(model.encoder)}.values(),
         treated=_TREATED,
+        findings=list(findings),
     )
 
 

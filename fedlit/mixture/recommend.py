@@ -12,12 +12,13 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit import yaml_text
+from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
@@ -31,7 +32,7 @@ from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
-from fedlit.statistics import ALONE, JOIN, MATTERS, TITLES
+from fedlit.statistics import ALONE, BLOCKED, JOIN, MATTERS, TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,7 @@ class Recommendation(Shown):
         mixture: the mixture of all trained candidates.
         seconds: the seconds until training ended, the seconds in total, and the budget.
         best: the file of the mixture of local and wanted parts.
+        notes: all findings about the tables, if somebody has looked for them.
     """
 
     clients: dict[str, Advice]
@@ -63,6 +65,7 @@ class Recommendation(Shown):
     mixture: Mixture
     seconds: tuple[float, float, float]
     best: Path
+    notes: Findings = field(default_factory=Findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answers as plain data, as in ``recommend.json``."""
@@ -88,6 +91,7 @@ class Recommendation(Shown):
             "missing": self.missing,
             "leaves": {name: plan.sentence(name) for name in self.wanted},
             "notes": list(self.survey.notes),
+            **self.survey.findings.to_dict(),
             "best": str(self.best),
         }  # fmt: skip
 
@@ -100,7 +104,10 @@ class Recommendation(Shown):
         rows = [self._row(name, own) for name, own in self.clients.items()]
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
-        lines: list[str | Grid] = [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
+        lines: list[str | Grid] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
+        if self.survey.findings.blocks:
+            lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
+        lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
         lines += [*more(rows, "clients"), ""]
         lines += self._answers()
         lines += [
@@ -125,6 +132,7 @@ class Recommendation(Shown):
         return [
             *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and {DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
+            *([""] if self.notes else []), *self.notes.parts(),
         ]  # fmt: skip
 
     def _repr_html_(self) -> str:
@@ -146,7 +154,7 @@ class Recommendation(Shown):
             yield from (f"{name}: {own.sentence}." for name, own in self.clients.items())
             return
         told: dict[str, list[str]] = {}
-        for name, own in sorted(self.clients.items(), key=lambda each: [*TITLES].index(each[1].verdict)):
+        for name, own in sorted(self.clients.items(), key=lambda each: [*TITLES, BLOCKED].index(each[1].verdict)):
             told.setdefault(own.answer, []).append(name)
         yield from (f"{answer}: {counted(len(names), 'client')} ({shorten(names)})." for answer, names in told.items())
         yield f"Each client's answer, with its reason, is in {DONE}."
@@ -224,12 +232,14 @@ def recommend(
     mixing = Mixing("fitted", by=by)
     mixture = Mixture(MixtureSettings(parts, "trained", folder.absolute(), seed, folds, workers, mixing, path))
     tell = tell or (lambda line: print(for_terminal(line), flush=True))
+    for sentence in known.findings.sentences():
+        tell(f"Note: {sentence}")
     tell(f"Trying {', '.join(candidates)} on {folds} folds")
     left = max(0.0, budget - (time.monotonic() - begun))
     mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=left, progress=tell)
     trained = time.monotonic() - begun
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
-    clients, wanted = _answers(mixture, labels, matters)
+    clients, wanted = _answers(mixture, labels, matters, blocked=bool(known.findings.blocks))
     used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
     about = f"Own models{', and federated ones that at least one client may gain by' if wanted else ' alone'}."
     best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
@@ -240,14 +250,20 @@ def recommend(
     return made
 
 
-def _answers(mixture: Mixture, labels: Mapping[str, str], matters: float) -> tuple[dict[str, Advice], tuple[str, ...]]:
-    """Return each client's answer, and the federated candidates by which some client may gain."""
+def _answers(
+    mixture: Mixture, labels: Mapping[str, str], matters: float, *, blocked: bool = False
+) -> tuple[dict[str, Advice], tuple[str, ...]]:
+    """Return each client's answer, and the federated candidates by which some client may gain. If verdicts are blocked,
+    there are none.
+    """
     own, settings = mixture.plan.own, mixture.settings
     others = {name: label for name, label in labels.items() if name not in own}
     clients = {
         name: advise(name, rows, own, settings.mixing, others, matters=matters, seed=settings.seed)
         for name, rows in mixture.held.items()
     }
+    if blocked:
+        clients = {name: advice.blocked() for name, advice in clients.items()}
     wanted = [name for name in others if any(got.worth_a_try and name in got.parts for got in clients.values())]
     return clients, tuple(wanted)
 

@@ -276,7 +276,10 @@ class Run:
         nobody reads it.
         """
         results = replace(
-            self.loop.results[split], guarded=guarded, apart=mixed_units(spec.task for spec in self.data.specs)
+            self.loop.results[split],
+            guarded=guarded,
+            apart=mixed_units(spec.task for spec in self.data.specs),
+            findings=tuple(self.data.findings.sentences()),
         )
         return results if quiet or self.group.rank else replace(results, weak=weak_networks(self.data, results))
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoder import TableEncoder
+from fedlit.data.findings import Finding, Findings
 from fedlit.data.loader import Batch
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError, RunError, told_as
@@ -96,6 +97,7 @@ def scorers_of(
     tensors: dict[str, dict[str, Tensor]] = {spec.name: {} for spec in specs}
     for key, tensor in header["state_dict"].items():
         tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
+    findings = [Finding.of(own) for own in saved.get("findings", ())]
     found = {}
     for client in sorted(saved["encoders"]) if clients is None else clients:
         check_client("--client", client, sorted(saved["encoders"]))
@@ -110,6 +112,7 @@ def scorers_of(
             "client": type(built).__name__,
             "rows": dict(site.rows),
             "version": header.get("pytorch-lightning_version"),
+            "findings": [str(own) for own in findings if not own.clients or client in own.clients],
         }
         function = ClientFunction(built, client, loop.seed)
         state, batch = task_state(spec.task), data.eval_batch_size
@@ -128,6 +131,7 @@ def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
     if not data.clients:
         with told_as(_altered):
             data.use_encoders(header["fedlit"]["encoders"])
+        data.findings = Findings(tuple(map(Finding.of, header["fedlit"].get("findings", ()))))
 
 
 def _altered(error: Exception) -> ConfigError:

@@ -100,7 +100,8 @@ def compare(
         if study.leave_one_out:
             more = sum(job.left_out is not None for job in planned)
             say(f"leave_one_out: {more} further runs, each federation without one of its clients in turn")
-        notes = training_notes(study, basis)
+        sentences = list(basis.findings.sentences())
+        notes = [*training_notes(study, basis), *sentences]
         basis.keep()
         for note in notes:
             say(f"{note}.")
@@ -111,7 +112,7 @@ def compare(
         collected = collect(study, planned)
         notes += [*one_class_notes(study, collected), *guard_notes(study, collected)]
         predicted = {table.name: _predicted(table) for table in basis.tables}
-        told = {"failures": failures, "predicted": predicted, "notes": notes}
+        told = {"failures": failures, "predicted": predicted, "notes": notes, "blocks": basis.findings.blocks}
         found = Comparison.of(study, numbers, collected, folder, **told)
         write(found)
         if len(tuned):

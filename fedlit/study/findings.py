@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedlit.errors import expect
 from fedlit.show.text import shorten
-from fedlit.statistics import ALONE, FEW, JOIN, MIN_SEEDS, SAME, TITLES, estimate
+from fedlit.statistics import ALONE, BLOCKED, FEW, JOIN, MIN_SEEDS, SAME, TITLES, estimate
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, OTHERS, WORST, Scores, estimates, flat, leave_one_out, lifts
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
@@ -256,6 +256,7 @@ class Findings:
         predicted: maps each client to what is predicted, in words, if it is known.
         left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
+        blocks: sentences on what must be settled before there are verdicts; there are then no answers.
     """
 
     study: Study
@@ -269,6 +270,7 @@ class Findings:
     predicted: Mapping[str, str] = field(default_factory=dict)
     left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
+    blocks: Sequence[str] = ()
 
     @classmethod
     def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Self:
@@ -279,11 +281,15 @@ class Findings:
             seeds: the seeds with which it was run.
             collected: the results of the study.
             folder: the folder of the files.
-            more: the attributes ``failures``, ``predicted`` and ``notes``.
+            more: the attributes ``failures``, ``predicted``, ``notes`` and ``blocks``.
         """
         scores = Scores(collected)
         of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
+        if more.get("blocks"):
+            own = []
+            of_lifts = of_lifts.assign(verdict=BLOCKED)
+            left_out = left_out.assign(verdict=BLOCKED)
         return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
 
     def plot(self, axes: Axes | None = None, score: Score | None = None) -> Axes:

@@ -120,14 +120,18 @@ def add_client(
     planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
     jobs = jobs_of(study, numbers, place, planned, data=str(place))
     record(jobs[0], joined, trained)
-    notes, failures = [*joining.notes, *joined.loop.federation.notes], dict[str, str]()
+    findings = joined.data.findings
+    notes = [*joining.notes, *joined.loop.federation.notes, *findings.sentences()]
+    failures = dict[str, str]()
     for job in jobs[1:]:
         tell(f"Training {study.labels[job.method]}, seed {job.seed}")
         try:
             execute(job)
         except Exception as error:  # the newcomer is trained; what it is compared with is as in studies
             failures[job.name] = f"{type(error).__name__}: {error}"
-    found = Comparison.of(study, numbers, collect(study, jobs), place, failures=failures, notes=notes)
+    found = Comparison.of(
+        study, numbers, collect(study, jobs), place, failures=failures, notes=notes, blocks=findings.blocks
+    )
     write(found)
     return Joined(client, joined.folder, numbers, found)
 

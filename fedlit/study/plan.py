@@ -17,7 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.data.table import ClientTable, leave_out, own_task
+from fedlit.data.examine.ledger import blocking_findings
+from fedlit.data.findings import Findings
+from fedlit.data.module import FederatedData
+from fedlit.data.table import ClientTable, choose_columns, leave_out, own_task
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture
@@ -125,9 +128,19 @@ class Basis:
     @cached_property
     def tables(self) -> list[ClientTable]:
         """The tables on which all methods are trained, as they are dealt with seed 0."""
-        data = load(self._where[0], overrides=self._where[1]).data
-        tables = data.source.tables(0)
-        return leave_out(tables, data.leave_out or (), [table.name for table in tables])
+        tables = self._data.source.tables(0)
+        return leave_out(tables, self._data.leave_out or (), [table.name for table in tables])
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The findings about the tables above which there is no verdict, and those that are known."""
+        data = self._data
+        tables = choose_columns(self.tables, data.columns) if data.columns else self.tables
+        return blocking_findings(tables, data.source, data.known)
+
+    @cached_property
+    def _data(self) -> FederatedData:
+        return load(self._where[0], overrides=self._where[1]).data
 
     @cached_property
     def tasks(self) -> dict[str, type[Task]]:

@@ -340,6 +340,7 @@ class FederatedLoop(LightningModule):
             "records": personal.records,
             "ending": self.federation.ending.state_dict(self.trainer.should_stop and not time_is_up(self.trainer)),
             "agreement": self.federation.data.agreement_state(),
+            "findings": self.federation.data.findings.to_dict()["findings"],
             "optimizers": optimizers_of(self.federation),
             **asdict(self.manifest),
         }

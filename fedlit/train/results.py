@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedlit.client.client import FederatedClient, main_score
 from fedlit.client.hooks import hook_of
+from fedlit.data.findings import Findings
 from fedlit.data.loader import Batch
 from fedlit.data.table import Split
 from fedlit.engine.base import Evaluation
@@ -216,6 +217,7 @@ class Results(Shown):
         known: the scores that are known to be better the larger, or the smaller, they are.
         main: the score by which clients are ordered if there are too many to print.
         guarded: the clients that were left out of exchanges or watched, and how often.
+        findings: sentences on what blocks a verdict on these scores, and on what is known of columns.
         weak: descriptions of clients whose networks are no better than the simplest models.
         apart: scores whose units differ between clients, so that neither their mean nor their worst value is shown.
         shown: the scores to show; all if it is empty. Files have all scores.
@@ -223,6 +225,7 @@ class Results(Shown):
         best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was the last epoch.
         best_means: the means over clients in that epoch.
         supplements: tables that the user asked for beside the scores.
+        notes: all findings about the tables, if somebody has looked for them.
     """
 
     split: Split
@@ -236,6 +239,7 @@ class Results(Shown):
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = Classification.scores[0]
     guarded: Found = field(default_factory=dict, kw_only=True)
+    findings: tuple[str, ...] = field(default=(), kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)
     apart: frozenset[str] = field(default=frozenset(), kw_only=True)
     shown: tuple[str, ...] = field(default=(), kw_only=True)
@@ -243,6 +247,7 @@ class Results(Shown):
     best_epoch: int = field(default=0, kw_only=True)
     best_means: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     supplements: tuple[Supplement, ...] = field(default=(), kw_only=True)
+    notes: Findings = field(default_factory=Findings, kw_only=True)
 
     def brief(self) -> Results:
         """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
@@ -309,6 +314,7 @@ class Results(Shown):
             **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
             **({"absent": {name: list(labels) for name, labels in self.absent.items()}} if self.absent else {}),
+            **({"findings": list(self.findings)} if self.findings else {}),
             **({"weak": list(self.weak)} if self.weak else {}),
             **({"ended": self.ended} if self.ended else {}),
             **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
@@ -355,14 +361,15 @@ class Results(Shown):
                     f"Note: {name}: AUROC and AUPRC are means over {score['classes']:.0f} of its classes, so they are "
                     f"not those of clients with all; no row has {' or '.join(labels)}"
                 )
-        notes = [*(f"Note: {line}" for line in (*self.weak, *words(self.guarded))), *notes]
+        notes = [*(f"Note: {line}" for line in (*self.findings, *self.weak, *words(self.guarded))), *notes]
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
             notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
         more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
         ended = [self.ended] if self.ended else []
         tables = [part for own in self.supplements for part in own.parts(self.split)]
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended, *tables]
+        found = ["", *self.notes.parts()] if self.notes else []
+        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended, *tables, *found]
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Return the clients to print: if they are too many, the worst by the main score, undefined ones first."""

@@ -217,3 +217,16 @@ def test_classes_that_stay_at_a_site_may_be_rare(tmp_path: Path) -> None:
     path = write(tmp_path / "federation.yaml", configuration("common"))
     terms = Site(settings_of(tmp_path, "north", path, source(tmp_path, "north"))).terms()
     assert "vanished" not in json.dumps(terms.to_dict())
+
+
+def test_terms_have_what_was_found_and_what_is_known(tmp_path: Path) -> None:
+    """A leak in a site's table, and the site's reason. Neither changes what leaves the site."""
+    frame = ward(0)
+    frame.assign(code=frame["outcome"].str.upper()).to_csv(tmp_path / "north.csv", index=False)
+    path = write(tmp_path / "federation.yaml", configuration("indicators"))
+    settings = settings_of(tmp_path, "north", path, source(tmp_path, "north"))
+    found = Site(settings).terms()
+    known = Site(replace(settings, data={**settings.data, "known": {"code": "set at admission"}})).terms()
+    assert "code: alone predicts outcome" in " ".join(" ".join(found.lines()).split())
+    assert "set at admission" in " ".join(known.lines()) and known.known == {"code": "set at admission"}
+    assert found.facts == known.facts and "set at admission" not in repr(known.facts)

@@ -108,8 +108,8 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             text += "they are the same, give them one name, in one unit"
             rename = [{"rename": {second: first}}] if mine.kind == yours.kind else []
             fix = rename[0] if rename and _same_size(mine, yours) else None
-            others = [] if fix else rename
-            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, alternatives=others, at=theirs)
+            either = [] if fix else rename
+            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, alternatives=either, at=theirs)
 
 
 def _same_size(one: ColumnFacts, other: ColumnFacts) -> bool:

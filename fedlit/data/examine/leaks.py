@@ -22,6 +22,8 @@ ALMOST = 0.9
 ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
 _POOLED_ROWS, _POOLED_CLIENTS = 4_000, 500
+_CELLS, _FEWEST_ALONE = 8_000_000, 4
+"""Cells that are looked at client by client, if there are many clients, and clients of which all are."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
 _BINS, _ROWS_OF_BIN = 32, 4
@@ -89,7 +91,9 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
             text += "is made? If not, drop it; if so, write why in data.known"
             counts = {"rows": score.rows}
             yield Note(text, "leak", clients=holders[name], column=name, fix={"drop": [name]}, counts=counts)
-    for sample in samples:
+    # of many clients, the sample is of some; what it shows of a column is of all who have it
+    few = samples if len(samples) <= _POOLED_CLIENTS or not examined else ()
+    for sample in few:
         if sample.table.name not in examined:
             rows = counted(len(sample.target), "training row")
             text = f"{_UNSEEN}: {rows}, or too few of a second class"
@@ -100,8 +104,10 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     """Yield the scores of raw columns: at each client, then, unless each has enough rows, in the rows of all clients
     that have the same columns.
     """
-    enough = True
-    for sample in samples:
+    largest = max(sample.features.size for sample in samples)
+    alone = sampled(np.arange(len(samples)), max(_FEWEST_ALONE, _CELLS // max(largest, 1))).tolist()
+    enough = len(alone) == len(samples)
+    for sample in (samples[place] for place in alone):
         scores = list(_scores_of(classes, [sample], [*map(str, sample.features)]))
         enough &= bool(scores) and len(sample.target) >= _ENOUGH
         yield from scores
@@ -125,9 +131,9 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
 
 def _scores_of(classes: bool, samples: Sequence[_Rows], names: Sequence[str]) -> Iterator[tuple[str, _Score]]:
     """Yield the scores of columns in the rows of some clients together; none if there are too few."""
-    target = pd.concat([sample.target for sample in samples])
-    if len(target) < _FEWEST:
+    if sum(len(sample.target) for sample in samples) < _FEWEST:
         return
+    target = pd.concat([sample.target for sample in samples])
     answers = (pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()).to_numpy()
     answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
     owners = np.repeat(np.arange(len(samples)), [len(sample.target) for sample in samples])

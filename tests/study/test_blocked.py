@@ -1,0 +1,147 @@
+"""What blocks a verdict travels: fit, test, the checkpoint, the card, recommend, compare and the API carry it, and
+print no verdict above it. ``data.known`` settles it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import fedlit
+from fedlit.errors import DataError
+from fedlit.mixture.export import export
+from fedlit.mixture.recommend import recommend
+from fedlit.run.load import load
+from fedlit.statistics import BLOCKED, TITLES
+from fedlit.study.compare import compare
+from fedlit.study.parse import load_study
+from fedlit.study.plan import Basis
+
+N = 120
+KNOWN = {"code": "is set at admission"}
+STUDY = {
+    "seeds": "1:3",
+    "methods": {
+        "local": {"config": "mine.yaml", "set": {"exchange.federated": []}},
+        "fedavg": {"config": "mine.yaml"},
+    },
+    "baselines": {"logistic_regression": {"C": [1.0]}},
+    "metrics": ["auroc"],
+    "bootstrap": 20,
+}
+
+
+def rows(seed: int) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": draw.integers(20, 90, N), "bmi": draw.normal(27, 4, N).round(1)})
+    frame["outcome"] = draw.integers(0, 2, N)
+    frame["code"] = np.where(frame["outcome"] == 1, "X1", "Z9")
+    return frame
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(["north", "south"]):
+        rows(seed).to_csv(f"{name}.csv", index=False)
+    Path("study.yaml").write_text(yaml.safe_dump(STUDY))
+    write()
+    return tmp_path
+
+
+def write(**data: Any) -> None:
+    source = {"files": {"north": "north.csv", "south": "south.csv"}, "target": "outcome"}
+    network = {"class_path": "fedlit.MLP", "init_args": {"hidden": [4, 4]}}
+    content = {
+        "seed": 1,
+        "data": {"source": {"class_path": "fedlit.Tables", "init_args": source}, "batches": 4, **data},
+        "model": {"client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": network}}},
+        "exchange": {"federated": ["core"]},
+        "trainer": {"max_epochs": 1, "enable_progress_bar": False},
+    }
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
+
+
+@pytest.mark.parametrize("known", [None, KNOWN])
+def test_a_run_its_scores_and_its_card_carry_a_leak(place: Path, known: dict[str, str] | None) -> None:
+    write(known=known)
+    run = load("mine.yaml")
+    fitted = run.fit(quiet=True)
+    (finding,) = run.data.findings
+    assert (finding.column, finding.clients) == ("code", ("north", "south"))
+    assert len(run.data.findings.blocks) == (known is None)
+    plan = "\n".join(run.describe().notes)
+    scored = load("mine.yaml").test(run.last_checkpoint, quiet=True)
+    assert run.folder is not None
+    export(run.folder, "north", "exported")
+    texts = [plan, str(fitted), str(scored), Path("exported/model_card.md").read_text()]
+    assert all("code: alone predicts outcome" in text for text in texts)
+    assert all(("is set at admission" in text) is (known is not None) for text in texts)
+    assert json.loads((run.folder / "test.json").read_text())["findings"]
+
+
+@pytest.mark.parametrize("known", [None, KNOWN])
+def test_a_study_has_no_verdict_above_an_open_leak(place: Path, known: dict[str, str] | None) -> None:
+    write(known=known)
+    found = compare("study.yaml", jobs=1, quiet=True)
+    verdicts = {*found.lift["verdict"]}
+    if known is None:
+        assert found.answers == [] and verdicts == {BLOCKED}
+    else:
+        assert len(found.answers) == 2 and verdicts <= {*TITLES}
+    report = (found.folder / "report.html").read_text()
+    assert ("Should this client join?" in report) is (known is not None)
+    assert "alone predicts outcome" in report and ("is set at admission" in report) is (known is not None)
+
+
+def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
+    write(columns=["!code"])
+    assert Basis(load_study("study.yaml")).findings.items == ()
+
+
+@pytest.mark.parametrize("known", [None, KNOWN])
+def test_recommend_has_no_verdict_above_an_open_leak(place: Path, known: dict[str, str] | None) -> None:
+    write(known=known)
+    lines = list[str]()
+    found = recommend("mine.yaml", budget=0.0, folds=2, tell=lines.append)
+    verdicts = {own.verdict for own in found.clients.values()}
+    assert (verdicts == {BLOCKED}) is (known is None)
+    written = json.loads((Path("recommended") / "mine" / "recommend.json").read_text())
+    assert [own["column"] for own in written["findings"]] == ["code"]
+    first = str(found).partition("held-out rows:")[0]
+    assert "alone predicts outcome" in first and "alone predicts outcome" in lines[0]
+    if known is None:
+        assert found.wanted == ()
+
+
+@pytest.mark.parametrize("known", [None, KNOWN])
+def test_the_api_warns_of_a_leak_and_keeps_findings(place: Path, known: dict[str, str] | None) -> None:
+    settings = {"trainer.max_epochs": 1, "data.batches": 4}
+    tables = {"north": rows(0), "south": rows(1).assign(age=lambda own: own["age"].where(own.index % 9 != 0, -999))}
+    federation = fedlit.Federation("outcome", method="fedavg", settings=settings, folder="api", known=known)
+    if known is None:
+        with pytest.warns(UserWarning, match="alone predicts outcome"):
+            federation.fit(tables)
+    else:
+        federation.fit(tables)
+    kinds = {finding.kind: finding for finding in federation.notes_}
+    assert {"leak", "missing"} <= {*kinds} and bool(kinds["leak"].reason) is (known is not None)
+    assert all(str(own) in str(federation.report()) for own in (kinds["leak"], kinds["missing"]))
+
+
+@pytest.mark.parametrize("study", ["covertype", "diabetes", "heart", "populations", "quickstart", "sites"])
+def test_shipped_studies_keep_their_verdicts(study: str) -> None:
+    """Nothing in the tables that are here blocks them."""
+    whole = load_study(study)
+    for name in list(whole.scenarios) or [None]:
+        one = whole if name is None else whole.of(name)
+        try:
+            basis = Basis(one)
+            basis.tables  # noqa: B018 (a property that reads)
+        except DataError:
+            continue  # a file is not here
+        assert basis.findings.blocks == ()
