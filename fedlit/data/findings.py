@@ -40,6 +40,7 @@ KINDS: Mapping[str, Severity] = {
     "spelling": "info",
     "gaps": "info",
     "converted": "info",
+    "recoded": "info",
     "few rows": "info",
     "unlabelled": "info",
     "small clients": "info",

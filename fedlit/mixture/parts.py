@@ -130,9 +130,6 @@ class Part:
             ConfigError: the part's configuration is not valid; the message names the part.
         """
         run = self._base.with_fold(fold, f"fold_{fold}")
-        weight = getattr(run.data.source, "weight", None)
-        told = "rows that count alike, for a mixture weighs models and not rows"
-        expect(weight is None, f"part {self.name!r}: data.source.weight", told, weight, "leave out the key")
         if self.settings.go_alone is not None:
             run.data = self.shared.setdefault(f"fold {fold}: {_said(self._base, 'data.')}", run.data)
         return run
@@ -154,6 +151,9 @@ class Part:
             run = load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
+        weight = getattr(run.data.source, "weight", None)
+        told = "rows that count alike, for a mixture weighs models and not rows"
+        expect(weight is None, f"part {self.name!r}: data.source.weight", told, weight, "leave out the key")
         run.data.source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
         return run
 

@@ -132,7 +132,7 @@ def test_values_by_client_in_one_file_are_not_mapped_twice(tmp_path: Path) -> No
 def test_values_without_a_place_and_without_cells_are_noted(tmp_path: Path) -> None:
     frame = coded(0).assign(sex=[1, 2, 3] * 30)
     notes = read(frame, tmp_path, values={"sex": {1: "M", 2: "F", 9: None}, "outcome": {"": 0}}).notes
-    kept = [note for note in notes if getattr(note, "kind", "") == "values"]
+    kept = [note for note in notes if getattr(note, "kind", "") == "recoded"]
     assert [note.column for note in kept] == ["sex", "sex"]
     assert "'3' (30)" in kept[0] and "'9'" in kept[1]
     words = in_words(coded(0))

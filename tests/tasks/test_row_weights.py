@@ -16,6 +16,7 @@ from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
 from fedlit.methods.penalised import choose, fit
 from fedlit.mixture.alone import fit_rows
+from fedlit.mixture.mixture import Mixture
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.study.runs import bootstrap_scores, read_tested
@@ -185,6 +186,24 @@ def test_weights_train_score_and_stay_out_of_features(tmp_path: Path) -> None:
         trained(tmp_path / "refused", heavy, "w", model={
             "client": {"class_path": "fedlit.PerFedAvg", "init_args": {"network": {"class_path": "fedlit.MLP"}}},
         })  # fmt: skip
+
+
+def test_what_cannot_weigh_rows_refuses_them(tmp_path: Path) -> None:
+    frame_of(0).assign(w=[1, 2] * 60).to_csv(tmp_path / "north.csv", index=False)
+    source = {"files": {"north": str(tmp_path / "north.csv")}, "target": "outcome", "weight": "w"}
+    content = {
+        "data": {"batches": 3, "source": {"class_path": "fedlit.Tables", "init_args": source}},
+        "model": {
+            "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}}
+        },
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    for method in ("forest", "fedala", "per_fedavg"):
+        with pytest.raises(ConfigError, match=r"data\.source\.weight"):
+            load(str(path), overrides={"method": method}).describe()
+    with pytest.raises(ConfigError, match=r"data\.source\.weight"):
+        Mixture({"mixture": {"parts": {"network": {"config": str(path)}}}, "folds": 2}).describe()
 
 
 @pytest.mark.parametrize("bad", ["0", "-1", "inf", "", "x"])

@@ -36,7 +36,7 @@ class Recoded:
     @property
     def kept_notes(self) -> list[Note]:
         """A note on values that stay as they are."""
-        return [Note(f"not in values, so kept as they are: {self.kept}", "values")] if self.kept else []
+        return [Note(f"not in values, so kept as they are: {self.kept}", "recoded")] if self.kept else []
 
     @property
     def notes(self) -> list[Note]:
@@ -79,7 +79,7 @@ def recode(values: pd.Series, recoding: Recoding) -> Recoded:
 def unused_note(values: Sequence[str]) -> list[Note]:
     """Return a note on values that are mapped, but that no cell has; none without such values."""
     names = ["no value" if value == BLANK else repr(value) for value in values]
-    return [Note(f"no cell is {shorten(names)}, which values maps", "values")] if names else []
+    return [Note(f"no cell is {shorten(names)}, which values maps", "recoded")] if names else []
 
 
 def kept_words(recoding: Recoding) -> dict[str, str]:
