@@ -88,6 +88,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "two spellings": ("values", site(1, sex=labels("M", "F")), site(2, sex=labels("male", "female"))),
     "two kinds of labels": ("labels", site(1), site(2, outcome=labels(1, 2))),
     "either order of days": ("guess", site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]), site(2)),
+    "a word for a total": ("total", site(1, age=lambda own, draw: [*own["age"][1:], "Total"]), site(2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),
 }
 

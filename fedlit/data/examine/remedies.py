@@ -14,7 +14,7 @@ from fedlit.data.table import ClientTable
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-_OF_READING = frozenset({"missing", "rename", "names", "sep", "encoding", "decimal", "thousands"})
+_OF_READING = frozenset({"missing", "rename", "names", "sep", "encoding", "decimal", "thousands", "footer"})
 """Settings of a file's entry in ``files``, or of ``read`` for all files."""
 _OF_COLUMNS = frozenset({"drop", "missing", "types"})
 """Settings for all clients that concern only those which have the column."""

@@ -13,7 +13,9 @@ from typing import Any
 from fedlit.errors import ConfigError, DataError, Told, expect
 
 Add = Callable[..., None]
-"""Takes a note on a table, its kind, and the reading options that settle it as further arguments."""
+"""Takes a note on a table, its kind, and the reading options that settle it: ``alternatives`` of them, or one set as
+further arguments.
+"""
 
 INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
 """Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
@@ -56,6 +58,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "encoding": (lambda own: "a".encode(own), "the name of a text encoding such as utf-8, cp1252 or utf-16"),
     "names": (_texts, "a list of texts (numbers and yes/no in quotes)"),
     "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
+    "footer": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
     "sheet": (lambda own: (isinstance(own, str) and own) or _whole(own, 0), "a sheet's name, or its place from 0"),
     "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
     "rename": (lambda own: _texts([*own.values()]), "old names to new names"),
@@ -77,6 +80,7 @@ class ReadOptions:
         encoding: the encoding of the text, for example ``latin-1``; detected if the file is not UTF-8.
         names: the names of the columns of a file without a header.
         skiprows: lines (of Excel: rows) above the header.
+        footer: rows at the end to leave out; if None, those that are clearly totals, with a note.
         sheet: the Excel sheet, by name or counted from 0; the first.
         missing: further texts or numbers for a missing value, of all columns or per column; used where types are found.
         rename: old name to new name.
@@ -102,6 +106,7 @@ class ReadOptions:
     encoding: str | None = None
     names: list[str] | None = None
     skiprows: int = 0
+    footer: int | None = None
     sheet: str | int | None = None
     missing: list[Any] | dict[str, Any] | None = None
     rename: dict[str, str] | None = None

@@ -10,7 +10,7 @@ import lzma
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from fedlit.data.note import Note
 from fedlit.data.reading.binary import ARROW, program_of, refuse_archive, refuse_unread
+from fedlit.data.reading.extra_rows import without_extra_rows
 from fedlit.data.reading.formats import VARIABLE, check_url, read_arrow, read_excel, read_parquet, read_sql
 from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
 from fedlit.data.reading.statistics import read_statistics
@@ -39,8 +40,9 @@ class Raw:
     """A table as it was read, before its types are known.
 
     Attributes:
-        frame: the rows, numbered from 0; names of columns are text, each once. Of delimited text and Excel every cell
-            is text as it was written, and missing only where the cell is empty. Parquet and SQL keep types.
+        frame: the rows without repeated headers and totals, numbered from 0 as in the file; names of columns are text,
+            each once. Of delimited text and Excel every cell is text as it was written, and missing only where the cell
+            is empty. Parquet and SQL keep types.
         notes: what was detected or is doubtful; each note names the client.
         where: the client and the file; the beginning of messages.
     """
@@ -84,8 +86,8 @@ def read_table(place: str | Path, options: ReadOptions, client: str, first: int 
         check_url(text)
     where, notes = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}", list[Note]()
 
-    def add(said: str, kind: str = "", **fix: Any) -> None:
-        notes.append(Note(said, "read" if fix else kind, fix=fix, head=where))
+    def add(said: str, kind: str = "", alternatives: Sequence[Mapping[str, Any]] = (), **fix: Any) -> None:
+        notes.append(Note(said, "read" if fix else kind, fix=fix, alternatives=alternatives, head=where))
 
     failure: FedlitError
     try:
@@ -162,9 +164,13 @@ def _open_zip(path: Path) -> IO[bytes]:
 
 
 def _finished(frame: pd.DataFrame, options: ReadOptions, add: Add) -> pd.DataFrame:
-    """Name the columns: with single blanks between words, ``unnamed_N`` without a name, and as ``rename`` says."""
+    """Leave out rows that are no data, and name the columns: with single blanks between words, ``unnamed_N`` without a
+    name, and as ``rename`` says.
+    """
     expect(len(frame) > 0, "table", "rows of data", Told("none"), "fetch or write the file again", DataError)
     names = [" ".join(INVISIBLE.sub("", str(own)).split()) for own in frame.columns]
+    frame = without_extra_rows(frame, names, options, add)
+    expect(len(frame) > 0, "table", "rows of data", Told("headers and totals"), "fetch the file again", DataError)
     if places := [place for place, name in enumerate(names, 1) if not name]:
         add(f"columns without a name are called {shorten([f'unnamed_{place}' for place in places])}")
     names = [name or f"unnamed_{place}" for place, name in enumerate(names, 1)]

@@ -16,6 +16,8 @@ from fedlit.errors import DataError, Told, did_you_mean, expect
 from fedlit.show.text import shorten
 
 _MANY_COLUMNS = 100
+_OF_ONE_FILE = ("query", "footer")
+"""Options that say nothing about the file of new rows."""
 _CATEGORIES = ("categorical", "coded", "boolean")
 
 
@@ -86,7 +88,7 @@ class Schema:
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
-        reading = {key: value for key, value in options.to_dict().items() if key != "query"}
+        reading = {key: value for key, value in options.to_dict().items() if key not in _OF_ONE_FILE}
         return cls(columns, reading), _frame(typed, raw.index), notes
 
     @classmethod

@@ -158,6 +158,23 @@ def test_long_lines_and_many_columns(tmp_path: Path) -> None:
         check(path, {}, None, "line 2|expected a regular table")
 
 
+def test_headers_inside_and_totals_are_left_out(tmp_path: Path) -> None:
+    """Rows keep their places in the file. Without a sum, a word alone may be data."""
+    header, total = "ward,age,outcome", "Summe,1.600,ill"
+    lines = [header, *[f"w{n % 3},{n},ill" for n in range(40)], header, *["w1,20,well"] * 41]
+    path = tmp_path / "north.csv"
+    path.write_text("\n".join([*lines, total, "Mean, 19.75,"]))
+    raw = read(path)
+    assert raw.frame.index.tolist() == [*range(40), *range(41, 82)]
+    assert [note.kind for note in raw.notes] == ["rows left out", "rows left out"] and "row 40" in raw.notes[0]
+    path.write_text("\n".join([*lines, "Total,31,ill"]))
+    assert read(path).frame["ward"].iloc[-1] == "Total"
+    assert read(path).notes[-1].alternatives == ({"footer": 1}, {"footer": 0})
+    assert read(path, footer=1).frame["ward"].iloc[-1] == "w1" and len(read(path, footer=0).frame) == 82
+    path.write_text("\n".join(["kind,n", *["total,1", "half,2"] * 9, "total,18"]))  # a category, not a total
+    assert len(read(path).frame) == 19 and not read(path).notes
+
+
 # ---------------------------------------------------------------------- other formats
 
 CONTENT = b"id,x\n007,1\n008,\n"

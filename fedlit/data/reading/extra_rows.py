@@ -1,0 +1,142 @@
+"""Rows of a table that hold no data: repeated headers of files that were joined, and totals at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
+from fedlit.show.text import counted, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SUMS = frozenset({
+    "total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "total général",
+    "suma", "total general", "totale", "totaal", "celkem",
+})  # fmt: skip
+_MEANS = frozenset({"average", "mean", "mittelwert", "durchschnitt", "moyenne", "media", "promedio"})
+_MOST_TOTALS = 3
+_FEWEST_ROWS = 5
+_NEARLY_ALL = 0.9
+_CLOSE = 0.005
+"""By how much of itself a total may differ from what the rows above give, because cells are rounded."""
+
+
+def without_extra_rows(frame: pd.DataFrame, names: Sequence[str], options: ReadOptions, add: Add) -> pd.DataFrame:
+    """Leave out rows that repeat the header, and totals below the data. The other rows keep their numbers.
+
+    A last row is a total if it has a word for one that no other row has in that column, and holds nothing else, or the
+    sum or mean of a column. With the word alone, a note asks.
+
+    Args:
+        frame: the rows as they were read.
+        names: the names in the header.
+        options: ``footer`` is the number of rows to leave out at the end, if it is known.
+        add: takes the notes.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"site": ["a", "site", "b", "c", "a", "b", "Sum"], "n": ["1", "n", *"23456"]})
+        >>> frame.loc[6, "n"] = "15"
+        >>> notes = []
+        >>> without_extra_rows(frame, ["site", "n"], ReadOptions(), lambda *note: notes.append(note)).index.tolist()
+        [0, 2, 3, 4, 5]
+        >>> notes[0][0], notes[1][0]
+        ('1 row that repeats the header is left out: row 1', "1 last row left out, a total of the rows above: 'Sum'")
+    """
+    frame = _without_headers(frame, names, add)
+    if options.footer is not None:
+        return frame.iloc[: max(0, len(frame) - options.footer)]
+    return _without_totals(frame, add)
+
+
+def _without_headers(frame: pd.DataFrame, names: Sequence[str], add: Add) -> pd.DataFrame:
+    named = [place for place, name in enumerate(names) if name]
+    if not named or len(names) < 2:
+        return frame
+    first = frame.iloc[:, named[0]]
+    if first.dtype.kind in "iufbM":
+        return frame
+    # the first column alone tells nearly always that there is none
+    candidates = frame[(first == frame.columns[named[0]]).fillna(False).to_numpy(bool)]
+    wanted = [name.casefold() for name in names]
+    repeats = [number for number, *cells in candidates.itertuples(name=None) if [*map(_plain, cells)] == wanted]
+    if not repeats:
+        return frame
+    listed = shorten([f"row {number}" for number in repeats], 6)
+    noun = "rows that repeat the header are" if len(repeats) > 1 else "row that repeats the header is"
+    add(f"{len(repeats):,} {noun} left out: {listed}", "rows left out")
+    return frame.drop(index=repeats)
+
+
+def _without_totals(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
+    number = 0
+    while number < min(_MOST_TOTALS, len(frame) - _FEWEST_ROWS) and _place_of_word(frame.iloc[-1 - number]) >= 0:
+        number += 1
+    above = frame.iloc[: len(frame) - number]
+    totals = [frame.iloc[place] for place in range(len(above), len(frame))]
+    if not totals or any(_occurs_above(above, total) for total in totals):
+        return frame
+    words = shorten([repr(str(total.iloc[_place_of_word(total)])) for total in totals])
+    if not all(_is_total(above, total) for total in totals):
+        said = f"{counted(number, 'last row')} with the word {words}: if that is a total, write footer: {number}"
+        add(said, "total", alternatives=[{"footer": number}, {"footer": 0}])
+        return frame
+    add(f"{counted(number, 'last row')} left out, a total of the rows above: {words}", "rows left out")
+    return above
+
+
+def _place_of_word(row: pd.Series) -> int:
+    """Return the place of the cell that calls a row a total; −1 if there is none."""
+    for place, cell in enumerate(row):
+        if _word(cell) in _SUMS | _MEANS:
+            return place
+    return -1
+
+
+def _word(cell: object) -> str:
+    return _plain(cell).strip(" :*=")
+
+
+def _occurs_above(above: pd.DataFrame, total: pd.Series) -> bool:
+    """Return whether the word for a total is a value of other rows, too."""
+    place = _place_of_word(total)
+    return bool((above.iloc[:, place] == total.iloc[place]).fillna(False).any())
+
+
+def _plain(cell: object) -> str:
+    text = cell if isinstance(cell, str) else ""  # a missing cell
+    return " ".join(INVISIBLE.sub("", text).split()).casefold()
+
+
+def _is_total(above: pd.DataFrame, total: pd.Series) -> bool:
+    """Return whether a row holds nothing but a word for a total, or a sum or mean of the rows above."""
+    known = total.notna() & (total.astype(str).str.strip() != "")
+    cells = [int(place) for place in np.flatnonzero(known)]
+    word = _place_of_word(total)
+    if cells == [word]:
+        return True
+    is_mean = _word(total.iloc[word]) in _MEANS
+    for place in cells:
+        for column, shown in _numbers(above.iloc[:, place], total.iloc[place]):
+            expected = float(column.mean() if is_mean else column.sum())
+            if expected and abs(shown - expected) <= _CLOSE * abs(expected):
+                return True
+    return False
+
+
+def _numbers(column: pd.Series, cell: object) -> Iterator[tuple[pd.Series, float]]:
+    """Yield a column's cells and a further one as numbers, in each notation that reads nearly all of them."""
+    import pandas as pd
+
+    texts = pd.concat([column.dropna().astype(str), pd.Series([str(cell)])])
+    for thousands, decimal in (("", ""), (",", ""), (".", ",")):
+        plain = texts.str.replace(thousands, "", regex=False) if thousands else texts
+        plain = plain.str.replace(decimal, ".", regex=False) if decimal else plain
+        numbers = pd.to_numeric(plain, errors="coerce")
+        above, last = numbers.iloc[:-1], float(numbers.iloc[-1])
+        if last == last and above.notna().mean() >= _NEARLY_ALL:
+            yield above.dropna(), last
