@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,9 @@ def plot_violins(names: Sequence[str], values: Sequence[NDArray[np.float64]], la
     places = np.arange(len(names))[::-1]
     for place, scores in zip(places, values, strict=True):
         of_clients = scores.mean(axis=0)
-        (body,) = axes.violinplot([of_clients], [place], orientation="horizontal", widths=0.85, showextrema=False)[
-            "bodies"
-        ]
-        body.set(facecolor=METHOD, edgecolor=METHOD, alpha=0.35)
+        parts: Any = axes.violinplot([of_clients], [place], orientation="horizontal", widths=0.85, showextrema=False)
+        for body in parts["bodies"]:
+            body.set(facecolor=METHOD, edgecolor=METHOD, alpha=0.35)
         medians = np.median(scores, axis=1)
         if len(medians) > 1:
             axes.errorbar(np.median(of_clients), place, xerr=medians.std(ddof=1), color=FINDING, lw=1.5, capsize=3)

@@ -47,7 +47,7 @@ CASES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("chfl", "correlation_median", TABLE),
     ("fedgmcc_emnist", "emd_17", MIDDLE),
     ("fedgmcc_genomes", "populations", {}),
-    ("fedgmcc_genomes", "emd_10", {**MIDDLE, "data.source.deal.least": 4}),
+    ("fedgmcc_genomes", "emd_10", {**MIDDLE, "data.source.deal.emd": "highest", "data.source.deal.least": 4}),
     ("fedgmcc_paths", "digits_lowest", {"data.source.source.clients": 3}),
 ]
 
