@@ -21,8 +21,8 @@ ALMOST = 0.9
 """Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is suspected."""
 ROWS, COLUMNS = 2_000, 300
 """Training rows that are looked at, and columns that are looked at together."""
-_POOLED_ROWS, _POOLED_CLIENTS = 4_000, 500
-_CELLS, _FEWEST_ALONE = 8_000_000, 4
+_POOLED_ROWS, _POOLED_CLIENTS = 4_000, 200
+_CELLS, _FEWEST_ALONE = 3_000_000, 4
 """Cells that are looked at client by client, if there are many clients, and clients of which all are."""
 _FEWEST, _FEWEST_OF_CLASS = 40, 8
 _ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
