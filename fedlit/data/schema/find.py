@@ -15,7 +15,8 @@ from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_d
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
-from fedlit.data.schema.numbers import find_notation, is_code, mark_of_thousands, missing_codes, plain_numbers, split
+from fedlit.data.schema.numbers import find_notation, is_code, mark_of_thousands, plain_numbers, split
+from fedlit.data.schema.odd_numbers import asked_missing, far_notes, missing_notes
 from fedlit.errors import Told, expect
 from fedlit.show.text import counted, shorten
 
@@ -188,23 +189,11 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     if named and different > max(_MANY, len(own) / 10):
         said = f"names rows or people ({different:,} values in {len(own):,} rows)"
         return _out_by_group(name, said, len(numbers) - len(own))
-    asked = missing_notes(name, own)
+    asked = [*missing_notes(name, own), *far_notes(name, own)]
     if whole and len(own) > _MANY and own.min() >= 19000101 and own.max() <= 21001231:
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
         asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
     return Found(column, {name: numbers}, (*notes, *asked), unique=unique)
-
-
-def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
-    """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
-    words = [int(value) if value.is_integer() else value for value in missing_codes(numbers)]
-    shown = " and ".join(f"{value:g} ({int((numbers == value).sum()):,} cells)" for value in words)
-    return _asked(name, shown, words) if words else []
-
-
-def _asked(name: str, shown: str, words: Sequence[object]) -> list[Note]:
-    said = f"does {shown} mean that there is no value? Then write missing: {{{name}: {words}}}"
-    return [Note(said, "missing", fix={"missing": {name: words}})]
 
 
 def _names_rows(name: str) -> bool:
@@ -242,7 +231,7 @@ def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Fou
     if (day := missing_date(times.dropna())) is not None:
         gone = (times == day).to_numpy()
         word = cells.texts[cells.codes[gone][0]]
-        notes += _asked(cells.name, f"{word!r} ({gone.sum():,} cells)", [word])
+        notes.append(asked_missing(cells.name, f"{word!r} ({gone.sum():,} cells)", [word]))
     if "%y" in form and (late := int((times > pd.Timestamp.now()).sum())):
         said = f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have two digits: write four"
         notes.append(Note(said, "guess"))

@@ -36,7 +36,6 @@ _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs 
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _EXACT = 15  # digits that float64 keeps
 _SAMPLE = 5_000  # texts that show how numbers are written
-_GAPS = {float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)} - {8.0, -8.0} | {-1.0}
 
 
 class Written(NamedTuple):
@@ -198,24 +197,3 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
     said = f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as {whole[0]!r}. If it is a "
     text = f"{said}thousand, write thousands: '.'"
     return [Note(text, "thousands", alternatives=[{"thousands": "."}, {"decimal": "."}])]
-
-
-def missing_codes(values: np.ndarray) -> list[float]:
-    """Return numbers that may stand for a missing value, such as -9, 99, 999 or 8888. They lie outside of all other
-    numbers of a column (n,), and further away than these are from each other, below zero, or far more frequent.
-
-    Example:
-        >>> missing_codes(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), missing_codes(np.array([7.0, 8.0, 9.0]))
-        ([999.0], [])
-    """
-    if not {float(np.nanmin(values)), float(np.nanmax(values))} & _GAPS:  # nearly always, and without sorting
-        return []
-    own, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    code = np.isin(own, [*_GAPS])
-    if (~code).sum() < 2:
-        return []
-    low, high, most, others = own[~code].min(), own[~code].max(), counts[~code].max(), (~code).sum()
-    below = (own < 0) & (low >= 0) & (others > np.where(own == -1, 10, 2))  # counted or measured otherwise
-    far = np.minimum(abs(own - low), abs(own - high)) > high - low
-    found: list[float] = own[code & ((own < low) | (own > high)) & (below | far | (counts > max(3, 3 * most)))].tolist()
-    return found
