@@ -22,6 +22,7 @@ _SHAPE = re.compile(
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
 _DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
 _LIKE = re.compile(rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)(?!\d)")
+_FEW = 20
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
 _TIMES = ("%H:%M", "%H:%M:%S")
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
@@ -58,8 +59,11 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
         return None, []
     if _fit(sample, "ISO8601") == 1:
         return "ISO8601", []
-    forms = ("ISO8601", *_guessed(sample[:3]), *_TIMES, *_with_times(sample[:3]))
-    fits = {form: _fit(sample, form) for form in dict.fromkeys(forms)}
+    forms = dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_TIMES, *_with_times(sample[:3])))
+    few = sample[:: 1 + len(sample) // _FEW]  # nearly always enough to see that a format does not fit
+    fits = {form: _fit(sample, form) for form in forms if _fit(few, form) > 0}
+    if not fits:
+        return None, []
     best = max(fits.values())
     if best < wanted:
         return None, []

@@ -55,7 +55,8 @@ def looked(folder: Path, target: Any, tables: dict[str, pd.DataFrame], **options
 
 def odd(page: Page) -> list[Finding]:
     """The findings that ask something."""
-    return [own for own in page.findings if own.kind not in ("left out", "read", "few rows", "not looked for")]
+    quiet = ("left out", "read", "few rows", "not looked for", "tail")
+    return [own for own in page.findings if own.kind not in quiet]
 
 
 def found(page: Page) -> list[tuple[str, str, str]]:

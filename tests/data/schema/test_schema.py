@@ -63,7 +63,7 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "98 and 99": (lambda n: [98, 99][n % 2] if n % 7 == 0 else n % 12 + 1, "numeric", None, f"99 (4 cells) {NO_VALUE}"),
     "-77, -88": (lambda n: [-77, -88][n % 2] if n % 7 == 0 else n % 6, "numeric", None, f"-77 (5 cells) {NO_VALUE}"),
     "-8 and -9": (lambda n: [-8, -9][n % 2] if n % 7 == 0 else n % 40, "numeric", None, f"and -8 (5 cells) {NO_VALUE}"),
-    "income, -1": (lambda n: [-1, -2][n % 2] if n % 7 == 0 else n * 50, "numeric", None, f"and -1 (5 cells) {NO_VALUE}"),
+    "income, -1": (lambda n: [-1, -2][n % 2] if n % 7 == 0 else n * 50, "numeric", None, f"-1 (5 cells) {NO_VALUE}"),
     "scale": (lambda n: 9 if n % 7 == 0 else n % 5 + 1, "numeric", None, f"9 (9 cells) {NO_VALUE}"),
     "refused": (lambda n: 7 + n % 3 if n % 7 == 0 else n % 5 + 1, "numeric", None, f"9 (3 cells) {NO_VALUE}"),
     "glucose": (lambda n: 0 if n % 9 == 0 else 90 + n % 40, "numeric", None, f"0 (7 cells) {NO_VALUE}"),
