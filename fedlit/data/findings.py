@@ -28,6 +28,7 @@ KINDS: Mapping[str, Severity] = {
     "group": "review",
     "missing": "review",
     "far": "review",
+    "codes": "review",
     "identifier": "review",
     "task": "review",
     "date": "review",

@@ -11,9 +11,10 @@ import pandas as pd
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOptions
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, true_or_false
+from fedlit.data.schema.codes import is_code
 from fedlit.data.schema.column import Column
 from fedlit.data.schema.find import find, spellings, unsupported
-from fedlit.data.schema.numbers import find_notation, is_code, plain_numbers
+from fedlit.data.schema.numbers import find_notation, plain_numbers
 from fedlit.data.schema.odd_numbers import missing_notes
 from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
 from fedlit.errors import DataError, Told, expect

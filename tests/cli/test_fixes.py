@@ -71,6 +71,7 @@ PEOPLE = [f"P{place * 7 % 80}" for place in range(N)]
 DATES = [(f"{2000 + n}-01-31", f"{n % 28 + 1}.1.{1900 + n}")[n % 2] for n in range(N)]
 SCALE = [9 if n % 9 == 0 else n % 5 + 1 for n in range(N)]
 GLUCOSE = [0 if n % 9 == 0 else 90 + n % 40 for n in range(N)]
+ICD = [("250.00", "250.01", "401.9", "428.0")[n % 4] for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
     "a leak at one client": ("leak", site(1, told=of_outcome), site(2)),
@@ -92,6 +93,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "either order of days": ("guess", site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]), site(2)),
     "codes for missing": ("missing", site(1, need=SCALE), site(2, need=SCALE)),
     "zeros that cannot be": ("missing", site(1, glucose=GLUCOSE), site(2)),
+    "codes of diseases": ("codes", site(1, dx=ICD), site(2, dx=ICD)),
     "a slip": ("far", site(1, bmi=lambda own, draw: [2600.5, *own["bmi"][1:]]), site(2)),
     "a word for a total": ("total", site(1, age=lambda own, draw: [*own["age"][1:], "Total"]), site(2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),

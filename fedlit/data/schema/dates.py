@@ -21,7 +21,9 @@ _SHAPE = re.compile(
 )
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
 _DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
-_LIKE = re.compile(rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)(?!\d)")
+_LIKE = re.compile(
+    rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)([ T,:]+\d\d?:.*)?$"
+)
 _FEW = 20
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
 _TIMES = ("%H:%M", "%H:%M:%S")

@@ -13,9 +13,10 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_declared
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
+from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
-from fedlit.data.schema.numbers import find_notation, is_code, mark_of_thousands, plain_numbers, split
+from fedlit.data.schema.numbers import find_notation, mark_of_thousands, plain_numbers, split
 from fedlit.data.schema.odd_numbers import asked_missing, far_notes, missing_notes
 from fedlit.errors import Told, expect
 from fedlit.show.text import counted, shorten
@@ -34,6 +35,7 @@ _SEVERAL = (list, dict, set, tuple, np.ndarray)
 # word may do so in more cells.
 _MOST_ODD, _NUMBERS = 3, 10
 _FEW = 5  # different numbers, of which each may be a level
+_SAMPLE = 500  # cells that show whether numbers are codes
 _MANY = 20  # rows from which all different says something
 
 
@@ -115,6 +117,7 @@ def find(
         if numbers is not None:
             numbers = column.with_gaps(numbers)
             asked = mark_of_thousands(values, numbers) if options.decimal is options.thousands is None else []
+            asked += _asked_codes(values, numbers) if declared is None else []
             if declared is not None:
                 return Found(column, {name: numbers}, tuple(asked))
             return _of_numbers(name, numbers, column, asked)
@@ -126,6 +129,13 @@ def find(
     cells, gaps = every.without(column.missing, column.spelling)
     found = (_of_cells if declared is None else _as_declared)(cells, column, options, where)
     return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
+
+
+def _asked_codes(values: pd.Series, numbers: np.ndarray) -> list[Note]:
+    """Ask about plain texts (n,) of numbers (n,) that are not whole."""
+    if values.dtype.kind in "iufm" or not (numbers[:_SAMPLE] % 1 > 0).any():
+        return []
+    return code_notes(str(values.name), values.iloc[:_SAMPLE].dropna().astype(str).tolist())
 
 
 def unsupported(values: pd.Series) -> str:
@@ -252,7 +262,7 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     made = column.read(texts)
     lost = np.isnan(made)
     failed = [text for text, gone in zip(texts, lost, strict=True) if gone]
-    if lost.all() or any(map(is_code, texts)):
+    if lost.all() or any(map(is_code, texts)) or (has_padded(texts) and len(texts) <= counts.sum() / 2):
         return None
     levels = any(own.level for text in texts if (own := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
@@ -262,7 +272,7 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     share = counts[~lost].sum() / counts.sum()
     if failed and (len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS):
         return _mostly_numbers(cells, column, lost) if share >= 0.5 else None
-    notes = [*column.notes_on(cells, made), *notes]
+    notes = [*column.notes_on(cells, made), *notes, *code_notes(cells.name, texts)]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
 
@@ -335,7 +345,7 @@ def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str)
         return cast("Found", found)
     if column.kind == "categorical":
         numbers = plain_numbers(pd.Series(cells.texts, dtype=object))
-        if numbers is None or pd.Series(numbers[numbers % 1 != 0]).duplicated().any():  # 1.1 and 1.10 are two levels
+        if numbers is None or not are_whole(cells.texts):  # 1.1 and 1.10 are two levels
             return _categories(cells, column)
         column = replace(column, kind="coded")
     if column.kind == "numeric":

@@ -32,9 +32,9 @@ _GROUPS = {
 }
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))  # decimal, thousands: the first that reads most cells
 _EITHER_DECIMAL = ({"decimal": ","}, {"decimal": "."})
+_PADDED = r"^0[0-9]+\."  # codes such as 008.45
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
-_EXACT = 15  # digits that float64 keeps
 _SAMPLE = 5_000  # texts that show how numbers are written
 
 
@@ -150,11 +150,6 @@ def find_notation(
     return Notation(*best, unit), notes
 
 
-def is_code(text: str) -> bool:
-    """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26 digits apart."""
-    return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()
-
-
 def plain_numbers(values: pd.Series) -> np.ndarray | None:
     """Convert texts (n,) to float64, NaN if missing, if all are numbers as programs write them and none has a leading
     zero, which would make it a code. Otherwise return None. This is the fast way, which fits most columns.
@@ -172,7 +167,8 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
         made: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
         fractions = np.isfinite(made).all() and (made % 1 != 0).all()  # which are no codes, nor words
-        if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
+        odd = _PADDED if fractions else f"{_PADDED}|{_NOT_PLAIN}"
+        if pc.any(pc.match_substring_regex(cells, odd)).as_py():
             return None
     except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
         return None

@@ -23,11 +23,13 @@ _CODES_OF_SCALES = (7.0, 8.0, 9.0)
 _LARGE = 100  # from which small numbers below zero are no measurements
 _NEVER = 3.5  # standard deviations from the others to zero, where nothing lies between
 _NEAREST = 0.2  # of the median: the smallest number above an impossible zero
+_MOST_ZEROS = 0.2  # of the rows: where there are more, zero is a group of its own
 _MANY = 20
 FAR = 8
 """Standard deviations from which a number is reported."""
 _NORMAL = 1.349  # standard deviations between the quartiles of a normal distribution
 _MOST_FAR = 0.01  # of the cells that may be errors
+_ALONE = 3  # times the range of the others: what lies so far away is hardly the tail of a distribution
 _SHOWN = 5
 
 
@@ -101,7 +103,8 @@ def doubtful_codes(values: np.ndarray) -> list[float]:
 
 def _is_impossible_zero(known: np.ndarray) -> bool:
     others = known[known > 0]
-    if len(known) - len(others) < 2 or len(others) < _MANY or others.min() < _NEAREST * np.median(others):
+    zeros = len(known) - len(others)
+    if not 2 <= zeros <= _MOST_ZEROS * len(known) or others.min() < _NEAREST * np.median(others):
         return False
     first, median, third = np.percentile(others, [25, 50, 75])
     return bool(median * _NORMAL > _NEVER * (third - first) > 0 and len(np.unique(others)) >= _MANY)
@@ -113,7 +116,7 @@ def _beside_a_scale(known: np.ndarray) -> list[float]:
     scale = own[~code]
     end = scale[-1] if len(scale) else 0
     fits = 2 < end <= _LONGEST_SCALE and np.array_equal(scale, np.arange(scale[0], end + 1))
-    apart = own[code].min() - end >= (2 if code.sum() > 1 else 3)
+    apart = own[code].min() - end >= (2 if code.sum() > 1 else 4)
     ends = counts[~code][-1] >= _LEAST_SHARE * len(known) if len(scale) else False
     return own[code].tolist() if fits and apart and ends else []
 
@@ -174,7 +177,7 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
     text += shorten([f"{own:.15g}" for own in np.unique(far)], _SHOWN)
     kept = known[~np.isin(known, far)]
     gap = np.minimum(abs(far - kept.min()), abs(far - kept.max())).min()
-    if len(far) > max(1, _MOST_FAR * len(known)) or gap <= np.ptp(kept):
+    if len(far) > max(1, _MOST_FAR * len(known)) or gap <= _ALONE * np.ptp(kept):
         return [Note(text, "tail")]
     words = _plain(np.unique(far).tolist())
     text += f"; correct {'it' if len(far) == 1 else 'them'}, or write missing: {{{name}: {words}}}"

@@ -11,7 +11,7 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.reading.options import MISSING, Recoding
 from fedlit.data.schema.cells import Cells
-from fedlit.data.schema.numbers import is_code
+from fedlit.data.schema.codes import is_code
 from fedlit.show.text import shorten
 
 BLANK = ""

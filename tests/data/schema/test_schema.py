@@ -88,6 +88,11 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
     "one number": (lambda n: "4 mg" if n % 9 else "not done", "categorical", None, "is treated as text, though 53 of"),
     "few numbers": (lambda n: f"{n}" if n < 12 else ["negative", "positive"][n % 2], "categorical", None, ""),
     "boats": (lambda n: f"{n % 17}" if n % 9 else ["C", "D"][n % 2], "categorical", None, "'C' (4), 'D' (3) are"),
+    "ICD-9": (lambda n: ["008.45", "038.9", "428.0"][n % 3], "categorical", None, ""),
+    "mixed decimals": (lambda n: ["250.00", "401.9", "428.0"][n % 3], "numeric", None, "may be a code"),
+    "dx_code": (lambda n: ["250.1", "401.9", "428.5"][n % 3], "numeric", None, "may be a code"),
+    "two decimals": (lambda n: f"{n % 30 / 7:.2f}", "numeric", None, ""),
+    "as programs": (lambda n: str(n % 30 / 8), "numeric", None, ""),
     "post code": (lambda n: f"0{n % 9}123", "categorical", None, ""),
     "long codes": (lambda n: f"990000000000000000000{n % 5:05d}", "categorical", None, ""),
     "letters": (lambda n: ["1a", "3c", "2b", "7d"][n % 4], "categorical", None, ""),
@@ -266,6 +271,10 @@ def test_what_is_declared_goes_before_what_is_found() -> None:
     assert schema.columns["ward"].kind == "coded" and schema.categorical(typed) == ("ward",)
     assert typed["ward"].tolist() == [1, 2, 3] * 20 and typed["id"].tolist() == [*range(60)] and not notes
     assert typed["when.month"].tolist() == [2] * 60
+    # codes of two sites have the same names, whether or not one site has letters
+    here, there = (pd.DataFrame({"dx": ["250.0", "250.00", "428.0", other] * 9}) for other in ("401.9", "V45.81"))
+    levels = [{*Schema.find(own, {"dx": "categorical"})[1]["dx"]} for own in (here, there)]
+    assert levels[0] - {"401.9"} == levels[1] - {"V45.81"} == {"250.0", "250.00", "428.0"}
     versions = pd.DataFrame({"version": ["1.1", "1.10", "2", "2.0"] * 15})
     assert Schema.find(versions, {"version": "categorical"})[1].equals(versions)  # no level is lost
     for wrong in ({"stage": "nummeric"}, {"stage": ["I"]}, {"stag": "numeric"}, {"stage": {"date": 3}}):

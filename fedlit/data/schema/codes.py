@@ -1,0 +1,63 @@
+"""Codes that look like numbers: 007, ICD-9's 008.45, and 250.00 beside 401.9."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fedlit.data.note import Note
+
+_EXACT = 15  # digits that float64 keeps
+_WHOLE = re.compile(r"[-+]?\d+(?:\.0?)?")
+_PADDED = re.compile(r"0\d+\.\d*")
+_TRAILING_ZERO = re.compile(r"[-+]?\d+\.\d+0")
+_FEWER_DECIMALS = re.compile(r"[-+]?\d+(?:\.\d?)?")
+_NAME = re.compile(r"(^|[\W_])(icd|diag|diagnosis|dx|code|atc|cpt|drg|loinc)([\W_]?\d*)?([\W_]|$)", re.I)
+_MOST_CODES = 50
+_SAMPLE = 500
+
+
+def is_code(text: str) -> bool:
+    """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26 digits apart."""
+    return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()
+
+
+def has_padded(texts: Sequence[str]) -> bool:
+    """Return whether some text has a zero before its digits and its point.
+
+    Example:
+        >>> has_padded(["250.00", "008.45"]), has_padded(["0.45", "10"])
+        (True, False)
+    """
+    return any(text[:1] == "0" and _PADDED.fullmatch(text) for text in texts)
+
+
+def are_whole(texts: Sequence[str]) -> bool:
+    """Return whether all texts are whole numbers, of which 1 and 1.0 are the same."""
+    return all(_WHOLE.fullmatch(text) for text in texts)
+
+
+def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
+    """Ask whether numbers, which are given as texts, are codes: programs write all numbers of a column with as many
+    decimals, or none without end, so 250.00 beside 401.9 was not written as a number.
+
+    Example:
+        >>> code_notes("cause", ["250.00", "401.9"])[0].kind, code_notes("bmi", ["25.1", "30.25"])
+        ('codes', [])
+    """
+    some = texts[:_SAMPLE]
+    padded = [text for text in some if text[:1] == "0" and _PADDED.fullmatch(text)]
+    zeros = [text for text in some if text[-1:] == "0" and _TRAILING_ZERO.fullmatch(text)]
+    fewer = [text for text in some if _FEWER_DECIMALS.fullmatch(text)] if zeros else []
+    shown = ""
+    if padded:
+        shown = repr(padded[0])
+    elif zeros and fewer:
+        shown = f"{zeros[0]!r} beside {fewer[0]!r}"
+    elif _NAME.search(name) and len({*some}) <= _MOST_CODES and not are_whole(some):
+        shown = repr(some[0])
+    if not shown:
+        return []
+    text = f"is read as numbers, but {shown} may be a code. Then write types: {{{name}: categorical}}"
+    kinds = ("categorical", "numeric")
+    return [Note(text, "codes", alternatives=[{"types": {name: kind}} for kind in kinds])]
