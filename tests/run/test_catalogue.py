@@ -191,9 +191,12 @@ def method_page(card: Card) -> str:
     anchor = re.sub(r"[^a-z]+", "-", FAMILIES[card.family].lower())
     family = f"[{FAMILIES[card.family]}](../methods.md#{anchor})"
     idea, _, details = section(card).removeprefix(f"{card.title}. ").partition("\n\n")
-    details = details.replace("```yaml", "<!-- not run: --method applies it -->\n```yaml")
+    file = f"{card.name}.yaml"
+    details = details.replace("```yaml\n", f"```yaml\n# file: {file}\n")
     use = f"Apply it to your configuration with `--method {card.name}`. Family: {family}."
-    return "\n\n".join([f"# {card.title}", f"**{idea}**", use, details]) + "\n"
+    change = f"To change it, save it as `{file}` and name the file:"
+    command = f"```bash\nfedlit describe quickstart --method {file}\n```"
+    return "\n\n".join([f"# {card.title}", f"**{idea}**", use, details, change, command]) + "\n"
 
 
 def family_of(family: str) -> list[Card]:
