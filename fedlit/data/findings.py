@@ -35,6 +35,7 @@ KINDS: Mapping[str, Severity] = {
     "positive": "review",
     "name": "review",
     "scale": "review",
+    "unit": "review",
     "kind": "review",
     "total": "review",
     "values": "review",

@@ -65,6 +65,10 @@ def labels(*names: Any) -> Callable[[pd.DataFrame, np.random.Generator], Any]:
     return lambda frame, draw: draw.choice(names, N)
 
 
+def money(sign: str) -> list[str]:
+    return [f"{sign}{n % 80}.50" for n in range(N)]
+
+
 DAYS = [20240101 + place % 28 for place in range(N)]
 FLAG = np.arange(N) // 3 % 2
 PEOPLE = [f"P{place * 7 % 80}" for place in range(N)]
@@ -94,6 +98,8 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "codes for missing": ("missing", site(1, need=SCALE), site(2, need=SCALE)),
     "zeros that cannot be": ("missing", site(1, glucose=GLUCOSE), site(2)),
     "codes of diseases": ("codes", site(1, dx=ICD), site(2, dx=ICD)),
+    "two currencies": ("unit", site(1, cost=money("$")), site(2, cost=money("€"))),
+    "two units in one column": ("unit", site(1, dose=[f"{n}.5 {('kg', 'lb')[n % 2]}" for n in range(N)]), site(2)),
     "a slip": ("far", site(1, bmi=lambda own, draw: [2600.5, *own["bmi"][1:]]), site(2)),
     "a word for a total": ("total", site(1, age=lambda own, draw: [*own["age"][1:], "Total"]), site(2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),

@@ -14,6 +14,7 @@ from fedlit.data.examine.leaks import leaks
 from fedlit.data.note import Note
 from fedlit.data.reading.options import KINDS
 from fedlit.data.schema.cells import true_or_false
+from fedlit.data.schema.numbers import same_unit
 from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten
 
@@ -153,6 +154,21 @@ def _times(one: Sequence[float], other: Sequence[float]) -> float:
     return ratios[1] if odd else 0.0
 
 
+def units(clients: Sequence[ClientFacts]) -> Iterator[Note]:
+    """Find numbers of one name that clients write with different units or currencies."""
+    for name, columns in by_name(clients).items():
+        found = dict[str, list[str]]()
+        for client, own in columns.items():
+            if own.kind == "numeric" and own.unit:
+                found.setdefault(same_unit(own.unit), []).append(client)
+        (first, ours), *others = found.items() or [("", [])]
+        for unit, theirs in others:
+            text = f"{first!r} at {shorten(ours, 4)}, {unit!r} at {shorten(theirs, 4)}; convert one, or give them two "
+            text += "names"
+            rename = {"rename": {name: f"{name} ({unit})"}}
+            yield Note(text, "unit", clients=(*ours, *theirs), column=name, alternatives=[rename], at=theirs)
+
+
 def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find columns of one name whose values differ in kind."""
     for name, columns in by_name(clients).items():
@@ -211,5 +227,5 @@ Comparison = Callable[[Sequence[ClientFacts]], Iterable[Note]]
 CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
 BLOCKING: tuple[Check, ...] = (leaks,)
 """Those of the checks whose findings may forbid a verdict."""
-COMPARISONS: tuple[Comparison, ...] = (names, scales, kinds, spellings)
+COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings)
 """Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""

@@ -28,12 +28,14 @@ class ColumnFacts:
         quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`; empty if there are
             none.
         values: maps categories or classes to their number of rows, the most frequent first.
+        unit: the unit beside numbers; "" if there is none.
     """
 
     kind: str
     missing: float
     quantiles: tuple[float, ...] = ()
     values: Mapping[Any, int] | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,13 @@ def facts_of(table: ClientTable) -> ClientFacts:
     for typed, share in zip(map(str, few), missing, strict=True):
         name = raw_column(table, typed)  # of the parts of a date the last one is kept: days since 1970
         kind = "categorical" if typed in table.categorical else "numeric"
+        unit = ""
         if table.schema is not None and name in table.schema.columns:
-            kind = table.schema.columns[name].kind
-            kind = _KINDS.get(kind, kind)
+            column = table.schema.columns[name]
+            kind = _KINDS.get(column.kind, column.kind)
+            unit = column.notation.unit
         values = None if typed in quantiles else _values(few[typed])
-        columns[name] = ColumnFacts(kind, share, quantiles.get(typed, ()), values)
+        columns[name] = ColumnFacts(kind, share, quantiles.get(typed, ()), values, unit)
     rows = {str(split): len(table.splits[split]) for split in SPLITS}
     left_out = dict(table.schema.left_out) if table.schema is not None else {}
     return ClientFacts(table.name, rows, task_of(table), table.positive, left_out, columns, _targets(table))

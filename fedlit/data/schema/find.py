@@ -16,7 +16,7 @@ from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
 from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
-from fedlit.data.schema.numbers import find_notation, mark_of_thousands, plain_numbers, split
+from fedlit.data.schema.numbers import find_notation, is_accounting, mark_of_thousands, plain_numbers, split, units_of
 from fedlit.data.schema.odd_numbers import asked_missing, far_notes, missing_notes
 from fedlit.errors import Told, expect
 from fedlit.show.text import counted, shorten
@@ -264,17 +264,29 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     failed = [text for text, gone in zip(texts, lost, strict=True) if gone]
     if lost.all() or any(map(is_code, texts)) or (has_padded(texts) and len(texts) <= counts.sum() / 2):
         return None
+    if all(map(is_accounting, texts)):
+        return None  # (1), (2): names of levels
     levels = any(own.level for text in texts if (own := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
     if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(_FEW, (~lost).sum()):
         return None  # <20, 20 and >20, which would be one number
     share = counts[~lost].sum() / counts.sum()
+    if failed and len(several := units_of(cells)) > 1 and len(texts) > max(_MANY, counts.sum() / 10):
+        return _of_several_units(cells, several)
     if failed and (len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS):
         return _mostly_numbers(cells, column, lost) if share >= 0.5 else None
     notes = [*column.notes_on(cells, made), *notes, *code_notes(cells.name, texts)]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
     return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
+
+
+def _of_several_units(cells: Cells, units: Mapping[str, int]) -> Found:
+    """Leave out numbers of which some have another unit than others."""
+    shown = " and ".join(f"{unit!r} ({count:,} cells)" for unit, count in units.items())
+    said = f"left out: it has numbers in {shown}. Convert them to one unit, or drop it"
+    note = Note(said, "unit", alternatives=[{"drop": [cells.name]}])
+    return Found(Column("left out", why="several units"), notes=(note,))
 
 
 def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:

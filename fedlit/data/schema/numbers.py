@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note
+from fedlit.data.schema.cells import Cells
 
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
 _MEASURE_WORDS = """kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol m cm mm km µm nm in inch ft yd mi lb lbs oz
@@ -25,6 +26,7 @@ _NUMBER = re.compile(
     rf"(?P<after> ?(?:{_CURRENCIES}|(?:{_MEASURES})[²³23]?(?:/(?:{_MEASURES})[²³23]?)*))?",
     re.I,
 )
+_ACCOUNTING = re.compile(r"\((?P<inside>[^()+-]*\d[^()+-]*)\)|(?P<before>[^()+-]*\d[.,]?)-")
 _SIGNS = str.maketrans(dict.fromkeys("−‐‑–﹣－", "-"))
 _GROUPS = {
     ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
@@ -35,12 +37,30 @@ _EITHER_DECIMAL = ({"decimal": ","}, {"decimal": "."})
 _PADDED = r"^0[0-9]+\."  # codes such as 008.45
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+_LEAST_OF_UNIT = 0.05
 _SAMPLE = 5_000  # texts that show how numbers are written
+
+
+_SAME_UNITS = {
+    "usd": "$", "eur": "€", "gbp": "£", "jpy": "¥", "inr": "₹", "lbs": "lb", "hr": "h", "hrs": "h", "days": "d",
+    "day": "d", "week": "w", "weeks": "w", "months": "month", "mo": "month", "year": "y", "years": "y", "yr": "y",
+    "yrs": "y", "µg": "ug", "μg": "ug", "mcg": "ug", "kg": "kg", "mg": "mg", "cm": "cm", "ml": "ml", "dl": "dl",
+}  # fmt: skip
+
+
+def same_unit(unit: str) -> str:
+    """Return the unit in the spelling that stands for all of its spellings.
+
+    Example:
+        >>> same_unit("USD"), same_unit("Kg"), same_unit("lbs"), same_unit("M")
+        ('$', 'kg', 'lb', 'M')
+    """
+    return _SAME_UNITS.get(unit.casefold(), unit)
 
 
 class Written(NamedTuple):
     """A text that may be a number: digits with marks, exponent and sign; its unit; and whether levels are written so,
-    too: ``<20``, or with a letter, ``1a``.
+    too: ``<20``, with a letter, ``1a``, or as accountants write what is negative: ``(1)``.
     """
 
     digits: str
@@ -57,15 +77,28 @@ def split(text: str) -> Written | None:
     Example:
         >>> split("€ -1,200.50"), split("1. White"), split("1-2")
         (Written(digits='1,200.50', power='', sign=-1, unit='€', level=False), None, None)
+        >>> split("(733.31)").sign, split("733.31-").sign
+        (-1, -1)
     """
-    found = _NUMBER.fullmatch(text.translate(_SIGNS))
+    plain = text.translate(_SIGNS)
+    accounting = _ACCOUNTING.fullmatch(plain)
+    if accounting is not None:
+        plain = (accounting["inside"] or accounting["before"]).strip()
+    found = _NUMBER.fullmatch(plain)
     if found is None:
         return None
     before, after, minus = found["before"] or "", found["after"] or "", found["sign"] + found["inner"]
     if (before and after) or len(minus) > 1 or (after and found["digits"].endswith(".")):
         return None
-    digits, level = re.sub(r"[ '’]", "", found["digits"]), bool(found["bound"]) or (len(after) == 1 and after.isalpha())
-    return Written(digits, found["power"] or "", -1 if minus == "-" else 1, before or after.strip(), level)
+    digits = re.sub(r"[ '’]", "", found["digits"])
+    level = bool(found["bound"] or accounting) or (len(after) == 1 and after.isalpha())
+    negative = minus == "-" or accounting is not None
+    return Written(digits, found["power"] or "", -1 if negative else 1, before or after.strip(), level)
+
+
+def is_accounting(text: str) -> bool:
+    """Return whether a text is a negative number as accountants write it."""
+    return text[-1:] in (")", "-") and _ACCOUNTING.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -89,7 +122,7 @@ class Notation:
 
     def value(self, own: Written | None) -> float:
         """Return the number, or NaN if it is none in this notation."""
-        if own is None or own.unit not in ("", self.unit):
+        if own is None or (own.unit and same_unit(own.unit) != same_unit(self.unit)):
             return np.nan
         digits, other = own.digits, "," if self.decimal == "." else "."
         if other in digits:
@@ -173,6 +206,17 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
         return None
     return made
+
+
+def units_of(cells: Cells) -> dict[str, int]:
+    """Map each unit of a column's numbers to its number of cells, if a twentieth of the cells have it."""
+    units = Counter[str]()
+    for text, count in zip(cells.texts, cells.counts.tolist(), strict=True):
+        written = split(text)
+        if written is not None and written.unit:
+            units[same_unit(written.unit)] += count
+    least = _LEAST_OF_UNIT * cells.counts.sum()
+    return {unit: count for unit, count in units.most_common() if count >= least}
 
 
 def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
