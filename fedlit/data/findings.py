@@ -34,6 +34,7 @@ KINDS: Mapping[str, Severity] = {
     "date": "review",
     "positive": "review",
     "name": "review",
+    "collision": "review",
     "scale": "review",
     "unit": "review",
     "kind": "review",

@@ -21,6 +21,7 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import in_rows, shorten
 
 _MINORITY = 0.5  # of the cells: fewer that are no numbers are mistakes in a column of numbers
+_FEWEST_GRADES, _PEAK = 6, 3  # different whole numbers, and how often the most frequent is the rarest
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _CASES = """positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present"""  # labels that say that something is there
@@ -197,6 +198,13 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         )
         tasks = [{"task": task} for task in ("regression", "counts", "classification")]
         notes.append(Note(f"{said} or task: counts", "task", alternatives=tasks))
+    elif task is None and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
+        said = (
+            f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as classes, without order; if "
+        )
+        said += "they are grades, set task: regression; if they are numbers of something, task: counts"
+        tasks = [{"task": task} for task in ("regression", "counts", "classification")]
+        notes.append(Note(said, "task", alternatives=tasks))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
         largest, likely = max(names), likely_positive(names)
         ask = "to change it, set positive" if likely is None else f"did you mean {likely!r}?"
@@ -208,6 +216,24 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             else:
                 notes.append(Note(said, "positive", fix={"positive": likely}))
     return notes
+
+
+def _is_peaked(counts: np.ndarray) -> bool:
+    """Return whether the rows of ascending values (n,) rise to one peak and fall again, but for chance, as those of
+    grades and counts do, and those of names seldom.
+
+    Example:
+        >>> _is_peaked(np.array([20, 163, 1457, 2198, 880, 175, 5])), _is_peaked(np.array([78, 82, 77, 83, 81, 80]))
+        (True, False)
+        >>> _is_peaked(np.array([211840, 283301, 35754, 2747, 9493, 17367, 20510]))
+        False
+    """
+    if len(counts) < _FEWEST_GRADES or counts.max() < _PEAK * counts.min():
+        return False
+    top = int(counts.argmax())
+    steps = np.diff(counts) * np.where(np.arange(len(counts) - 1) < top, 1, -1)
+    chance = 2 * np.sqrt(counts[:-1] + counts[1:])
+    return bool((steps >= -chance).all())
 
 
 def unread(raw: pd.Series) -> str:

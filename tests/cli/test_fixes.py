@@ -76,6 +76,8 @@ DATES = [(f"{2000 + n}-01-31", f"{n % 28 + 1}.1.{1900 + n}")[n % 2] for n in ran
 SCALE = [9 if n % 9 == 0 else n % 5 + 1 for n in range(N)]
 GLUCOSE = [0 if n % 9 == 0 else 90 + n % 40 for n in range(N)]
 ICD = [("250.00", "250.01", "401.9", "428.0")[n % 4] for n in range(N)]
+GRADES = [3 + bin(n).count("1") for n in range(N)]
+WEEKS = [f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
     "a leak at one client": ("leak", site(1, told=of_outcome), site(2)),
@@ -100,6 +102,8 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "codes of diseases": ("codes", site(1, dx=ICD), site(2, dx=ICD)),
     "two currencies": ("unit", site(1, cost=money("$")), site(2, cost=money("€"))),
     "two units in one column": ("unit", site(1, dose=[f"{n}.5 {('kg', 'lb')[n % 2]}" for n in range(N)]), site(2)),
+    "one name for two": ("collision", site(1, seen=WEEKS, **{"seen.month": FLAG}), site(2)),
+    "grades": ("task", site(1, outcome=GRADES), site(2, outcome=GRADES)),
     "a slip": ("far", site(1, bmi=lambda own, draw: [2600.5, *own["bmi"][1:]]), site(2)),
     "a word for a total": ("total", site(1, age=lambda own, draw: [*own["age"][1:], "Total"]), site(2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),

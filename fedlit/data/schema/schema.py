@@ -84,7 +84,8 @@ class Schema:
                     found[name] = find(
                         raw[name], replace(options, decimal=",", thousands="."), said[name], kept=words.get(name)
                     )
-        notes = _of_all(raw, found)
+        collisions = _without_collisions(found)
+        notes = [*_of_all(raw, found), *collisions]
         notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
@@ -196,6 +197,24 @@ def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
     columns would be slow.
     """
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
+
+
+def _without_collisions(found: dict[str, Found]) -> list[Note]:
+    """Take away parts of dates that are called as another column is, and ask which of the two is meant."""
+    notes = list[Note]()
+    for name, own in found.items():
+        parts = [part for part in own.column.parts if f"{name}.{part}" in found] if own.column.kind == "date" else []
+        if not parts:
+            continue
+        kept = tuple(part for part in own.column.parts if part not in parts)
+        typed = {f"{name}.{part}": own.typed[f"{name}.{part}"] for part in kept}
+        found[name] = replace(own, column=replace(own.column, parts=kept), typed=typed)
+        for part in parts:
+            column = f"{name}.{part}"
+            text = f"is a column, so the {part} of the date {name!r} is not used. To use both, rename the column"
+            either = [{"rename": {column: f"{name}_{part}"}}, {"drop": [column]}]
+            notes.append(prefixed(column, Note(text, "collision", alternatives=either), column=column))
+    return notes
 
 
 def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:

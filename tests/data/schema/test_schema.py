@@ -238,6 +238,15 @@ def test_columns_seen_together() -> None:
     assert any("second header (years, kg)" in note for note in Schema.find(pd.DataFrame(cells))[2])
 
 
+def test_a_column_called_as_a_part_of_a_date_loses_nothing() -> None:
+    raw = pd.DataFrame({"seen": [f"2024-0{n % 9 + 1}-1{n % 7}" for n in range(ROWS)], "seen.month": [5.5, 7.5] * 30})
+    for columns in (["seen", "seen.month"], ["seen.month", "seen"]):
+        schema, typed, notes = Schema.find(raw[columns])
+        assert typed["seen.month"].tolist() == [5.5, 7.5] * 30 and "seen.elapsed" in typed
+        assert [note.column for note in notes if note.kind == "collision"] == ["seen.month"]
+        assert schema.apply(raw, "here")[0].equals(typed[[*schema.apply(raw, "here")[0]]])
+
+
 def test_no_advice_deletes_levels() -> None:
     """A text with a digit may be a level; only of a mere word it is asked whether it means that there is no value."""
     for text, asked in (("5 or more", False), ("3b", False), ("many", True)):
