@@ -212,7 +212,7 @@ def _without_collisions(found: dict[str, Found]) -> list[Note]:
         for part in parts:
             column = f"{name}.{part}"
             text = f"is a column, so the {part} of the date {name!r} is not used. To use both, rename the column"
-            either = [{"rename": {column: f"{name}_{part}"}}, {"drop": [column]}]
+            either: list[dict[str, Any]] = [{"rename": {column: f"{name}_{part}"}}, {"drop": [column]}]
             notes.append(prefixed(column, Note(text, "collision", alternatives=either), column=column))
     return notes
 
