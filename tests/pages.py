@@ -34,9 +34,10 @@ RUN, SHOWN = ("bash", "python"), ("text",)
 SHORTER = {
     # it is for a checkout: there it would install; here its last line is run
     "make fit": "fedlit fit --config quickstart.yaml --trainer.max_epochs 2",
-    # more seeds, epochs and baselines are more of the same; a second process would import for as long as it trains
-    "fedlit compare clinics_study.yaml --jobs 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' clinics.yaml && "
-    "fedlit compare clinics_study.yaml --jobs 1 --seeds 1:1 --baselines logistic_regression",
+    # more seeds, epochs, trials and baselines are more of the same; a second process would import while it trains
+    "fedlit compare hospitals.yaml --jobs 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' mine.yaml && "
+    "fedlit compare hospitals.yaml --jobs 1 --seeds 1:1 --baselines logistic_regression",
+    "--trials 20": "--trials 2",
 }
 """What stands in a block → what is run."""
 
