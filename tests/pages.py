@@ -4,8 +4,6 @@ Of a page's blocks ``bash`` and ``python`` run, in its order, in a folder of its
 its own; ``text`` is shown only. What the reader of a page cannot see says the rest:
 
 - ``<!-- not run: REASON -->`` on the line before a block: it is shown only.
-- ``<!-- needs: NAME, NAME -->``: what there must be before the page begins: tables of :data:`TABLES`, or another page,
-  whose files are written.
 
 A block that begins with ``# file: NAME`` is written to that file, whatever its language.
 """
@@ -19,16 +17,9 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
-TABLES = {"north.csv": ["age", "bmi", "smoker"], "south.csv": ["age", "creatinine"]}
-"""A reader's own tables: file → columns. Beside these an outcome; they share neither columns nor all classes."""
-
 BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^( *)```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
-NEEDS = re.compile(r"^<!-- needs: (.+?) -->$", re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
 RUN, SHOWN = ("bash", "python"), ("text",)
 SHORTER = {
@@ -81,27 +72,6 @@ def blocks_of(page: str, text: str) -> list[Block]:
 def read(page: str) -> str:
     """The Markdown of a page."""
     return (ROOT / page).read_text(encoding="utf-8")
-
-
-def prepare(folder: Path, page: str, text: str) -> None:
-    """Put into a folder what a page needs."""
-    for name in [name.strip() for match in NEEDS.finditer(text) for name in match[1].split(",")]:
-        if name in TABLES:
-            table(name).to_csv(folder / name, index=False)
-        else:
-            assert name in PAGES, f"{page} needs {name!r}: expected one of {', '.join([*TABLES, *PAGES])}"
-            for block in blocks_of(name, read(name)):
-                write(block, folder)
-
-
-def table(name: str) -> pd.DataFrame:
-    """One of the tables, made from its place among them."""
-    rng = np.random.default_rng(list(TABLES).index(name))
-    frame = pd.DataFrame(rng.normal(size=(80, len(TABLES[name]))), columns=TABLES[name])
-    frame["outcome"] = np.where(frame["age"] + rng.normal(size=80) > 0, "ill", "well")
-    if "smoker" in frame:
-        frame["smoker"] = np.where(frame["smoker"] > 0, "yes", None)  # type: ignore[call-overload]
-    return frame
 
 
 def write(block: Block, folder: Path) -> None:

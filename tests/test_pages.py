@@ -18,7 +18,7 @@ import pytest
 from browser import browser
 from matplotlib.image import imread
 from notebooks import made
-from pages import PAGES, ROOT, blocks_of, prepare, read, run
+from pages import PAGES, ROOT, blocks_of, read, run
 
 import fedlit
 from fedlit.run.catalogue import cards
@@ -75,7 +75,6 @@ def warm() -> Iterator[None]:
 def test_every_block_runs(page: str, tmp_path: Path) -> None:
     folder = tmp_path / "page"
     folder.mkdir()
-    prepare(folder, page, read(page))
     for block in BLOCKS[page]:
         run(block, folder)
     for file, words in LEFT.get(page, {}).items():

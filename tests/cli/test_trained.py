@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import yaml
 from elsewhere import light, mistakes
-from pages import table
 
 from fedlit.__main__ import main
 from fedlit.run.folders import find_run
@@ -24,6 +23,20 @@ MORE = {
 def write(name: str, files: dict[str, str], target: Any, more: Any = (), **settings: Any) -> None:
     own = {"class_path": "fedlit.Tables", "init_args": {"files": files, "target": target, **settings}}
     Path(name).write_text(yaml.safe_dump({"data": {"source": own}, **dict(more)}, sort_keys=False))
+
+
+COLUMNS = {"north.csv": ["age", "bmi", "smoker"], "south.csv": ["age", "creatinine"]}
+"""File → columns, beside an outcome."""
+
+
+def table(name: str) -> pd.DataFrame:
+    """One of the tables, made from its place among them."""
+    rng = np.random.default_rng(list(COLUMNS).index(name))
+    frame = pd.DataFrame(rng.normal(size=(80, len(COLUMNS[name]))), columns=COLUMNS[name])
+    frame["outcome"] = np.where(frame["age"] + rng.normal(size=80) > 0, "ill", "well")
+    if "smoker" in frame:
+        frame["smoker"] = np.where(frame["smoker"] > 0, "yes", None)  # type: ignore[call-overload]
+    return frame
 
 
 def named(rows: str) -> pd.DataFrame:
