@@ -132,11 +132,11 @@ def _numbers(column: pd.Series, cell: object) -> Iterator[tuple[pd.Series, float
     """Yield a column's cells and a further one as numbers, in each notation that reads nearly all of them."""
     import pandas as pd
 
-    texts = pd.concat([column.dropna().astype(str), pd.Series([str(cell)])])
-    for thousands, decimal in (("", ""), (",", ""), (".", ",")):
-        plain = texts.str.replace(thousands, "", regex=False) if thousands else texts
-        plain = plain.str.replace(decimal, ".", regex=False) if decimal else plain
-        numbers = pd.to_numeric(plain, errors="coerce")
+    texts = [*map(str, column.dropna()), str(cell)]
+    for thousands, decimal in (("", "."), (",", "."), (".", ",")):
+        plain = [text.replace(thousands, "") if thousands else text for text in texts]
+        plain = [text.replace(decimal, ".") for text in plain]
+        numbers = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce")
         above, last = numbers.iloc[:-1], float(numbers.iloc[-1])
         if last == last and above.notna().mean() >= _NEARLY_ALL:
             yield above.dropna(), last

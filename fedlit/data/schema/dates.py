@@ -29,7 +29,7 @@ _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format 
 _TIMES = ("%H:%M", "%H:%M:%S")
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
 _DAYS = ("%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y")
-_TIME_OF_DAY = re.compile(r"(?P<gap>[ T:,]+)\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I)
+_TIME_OF_DAY = re.compile(r"(?P<gap>[ T:,]{1,3})\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I)
 _NO_DAYS = pd.to_datetime([
     "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
     "2099-12-31", "2199-12-31", "2999-12-31", "9999-12-31",

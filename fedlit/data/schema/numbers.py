@@ -26,7 +26,7 @@ _NUMBER = re.compile(
     rf"(?P<after> ?(?:{_CURRENCIES}|(?:{_MEASURES})[²³23]?(?:/(?:{_MEASURES})[²³23]?)*))?",
     re.I,
 )
-_ACCOUNTING = re.compile(r"\((?P<inside>[^()+-]*\d[^()+-]*)\)|(?P<before>[^()+-]*\d[.,]?)-")
+_ACCOUNTING = re.compile(r"\((?P<inside>[^()+-]{1,40})\)|(?P<before>[^()+-]{0,40}[\d.,])-")
 _SIGNS = str.maketrans(dict.fromkeys("−‐‑–﹣－", "-"))
 _GROUPS = {
     ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
@@ -200,8 +200,9 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
         made: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
         fractions = np.isfinite(made).all() and (made % 1 != 0).all()  # which are no codes, nor words
-        odd = _PADDED if fractions else f"{_PADDED}|{_NOT_PLAIN}"
-        if pc.any(pc.match_substring_regex(cells, odd)).as_py():
+        if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
+            return None
+        if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
             return None
     except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
         return None
