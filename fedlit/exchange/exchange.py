@@ -40,6 +40,10 @@ class Exchange(Callback):
     is not finite is left out of the rule, receives its result, starts with an empty optimizer state, is named in the
     log and counted. Its other tensors that are not finite are reset to their initial values.
 
+    NOTE[DIFF]: Algorithm 1 of Global Layers adds the clients' layers up after every step. Its η is the share that a
+    client keeps, so η = 1 (Table 10) would share nothing. Here the rule takes the mean, r is 1 − η, and the shipped
+    configurations of Global Layers exchange once an epoch, as the published program.
+
     Args:
         federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); an empty list means no
             exchange, unless the rule works by questions.
