@@ -216,10 +216,23 @@ def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | Non
     if not known or not known[0]["rounds"]:
         return []
     own = known[0]
-    patterns, numbers = ", ".join(own["patterns"]) or "answers to its rule's questions", own["numbers"][client]
-    before = f"; before training {', '.join(own['before'])}" if own["before"] else ""
+    patterns = ", ".join("all tensors" if pattern == "*" else pattern for pattern in own["patterns"])
+    patterns = patterns or "answers to its rule's questions"
+    numbers = own["numbers"][client]
+    before = f"; before training {_by_reason(own['before'])}" if own["before"] else ""
     rounds = Counter(each["rounds"] for each in known).most_common(1)[0][0]
     return [f"Would leave the site: {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"]
+
+
+def _by_reason(facts: Sequence[str]) -> str:
+    """Join facts such as ``labels for data.align: both``, and name each reason once."""
+    by_reason: dict[str, list[str]] = {}
+    for fact in facts:
+        what, _, reason = fact.partition(" for ")
+        by_reason.setdefault(reason, []).append(what)
+    return "; ".join(
+        f"{', '.join(what)} for {reason}" if reason else ", ".join(what) for reason, what in by_reason.items()
+    )
 
 
 def _joining(left_out: pd.DataFrame, client: str, score: Score) -> str:
