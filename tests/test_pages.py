@@ -198,7 +198,7 @@ def test_names_in_tables_are_not_broken(site: Path, tmp_path: Path) -> None:
         )
 
 
-LONG = ("changelog.html", "keys.html", "404.html")
+LONG = ("changelog.html", "keys.html", "papers.html", "404.html")
 """Pages that are searched, not read; so are those of the API."""
 
 

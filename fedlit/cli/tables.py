@@ -16,7 +16,7 @@ from fedlit.mixture.settings import is_mixture
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import find_config, shown
 from fedlit.show.shown import for_terminal, say
-from fedlit.show.text import Verbatim, shorten
+from fedlit.show.text import Verbatim, counted, shorten
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
@@ -147,7 +147,9 @@ def check(
         from fedlit.cli.fixes import write_fixes
 
         changed = write_fixes(fix, page.findings)
-        say(f"Wrote {shown(fix)}" if changed else f"Nothing to write: {shown(fix)} is as it should be")
+        questions = sum(bool(finding.choices) for finding in page.findings.items)
+        asks = f"; {counted(questions, 'question')} at its end, as comments, for you to answer" if questions else ""
+        say(f"Wrote {shown(fix)}{asks}" if changed else f"Nothing new to write: {shown(fix)}{asks}")
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None]:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _MANY = 12  # clients up to which each has a paragraph of its own
 _HEADER = ("client", "rows", *SPLITS, "columns", "missing %", "target")
 _HOW = (
-    "Columns that predict the target were looked for in a sample of training rows, at each client and in those of all "
-    "clients with one target together. Rows of two clients can only be compared where one process sees both, and for "
-    f"at most {MOST_PAIRS} pairs of clients."
+    "Columns that predict the target were looked for in a sample of training rows: at each client, and over all "
+    "clients that predict the same target. Rows of two clients can only be compared where one process sees both, and "
+    f"for at most {MOST_PAIRS} pairs of clients."
 )
 
 
