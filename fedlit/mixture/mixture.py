@@ -65,7 +65,7 @@ class Mixture:
     Example:
         >>> mixture = Mixture({"mixture": {"parts": {"network": {"config": "quickstart"}}}, "folds": 2})
         >>> sorted(mixture.describe().plans["network"].clients)
-        ['breast_cancer', 'digits', 'wine']
+        ['north', 'south', 'west']
     """
 
     def __init__(self, settings: MixtureSettings | Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from federations import BUNDLED
 from sklearn.calibration import calibration_curve
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import balanced_accuracy_score, recall_score, roc_auc_score, roc_curve
@@ -199,7 +200,7 @@ def test_what_is_refused(here: Path, keys: dict[str, Any], named: str) -> None:
 
 
 def test_more_than_two_classes_have_no_threshold() -> None:
-    run = load("quickstart", overrides={"score.threshold": "youden"})
+    run = load(str(BUNDLED), overrides={"score.threshold": "youden"})
     with pytest.raises(ConfigError, match=r"digits: 10 classes, wine: 3 classes"):
         run.describe()
 
