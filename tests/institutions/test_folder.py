@@ -128,7 +128,7 @@ MISFITS = [
     ("coordinator.yaml", "[south, north]", "[south, south]", "sites: expected names, none of them twice, found"),
     ("coordinator.yaml", "minimum: 1.0", "minimum: 3", "minimum: expected .* at most 2, .* found 3"),
     ("coordinator.yaml", "minimum: 1.0", "minimum: 1.5", "minimum: expected .* found 1.5"),
-    (SITE, "  source:\n", "  batches: 3\n  source:\n", "data: expected source: …, .*at most known: .*, found .*batches"),
+    (SITE, "  source:\n", "  batches: 3\n  source:\n", "data: expected source: …, .*known: .*, found .*batches"),
     (SITE, ":9443", "", "coordinator: .*fl.example.org"),
 ]
 
