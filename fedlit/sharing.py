@@ -194,7 +194,7 @@ def resolve(
                 problems.append(
                     f"{name}: expected one shape on all clients that federate it, found {expected} on {first!r} and "
                     f"{tuple(shape)} on {client!r}; federate only parts of equal shape (for Global Layers: core), give "
-                    "the clients a common space with data.align: both, or share what is named alike (exchange.by_name)"
+                    "the clients a common space with data.align: both, or share tensors by name (exchange.by_name)"
                 )
                 break  # one of a client's many shapes is enough
     if patterns and not problems and not any(own["chosen"] for own in offers.values()):

@@ -97,7 +97,7 @@ def keys(folder: Path, *, again: bool = False) -> None:
     mine = make_site_keys(folder, site)
     if invitation is not None:
         folders.write_site(folder, invitation)
-        _tell([f"Made {file}: write there where your table is."])
+        _tell([f"Made {file}: enter the path of your table in it."])
     made = f"Made {key} (keep it secret) and {folder / f'{site}.pub'}."
     _tell([made, f"Send {site}.pub to the coordinator, and tell them by telephone:", f"  {mine}"])
 

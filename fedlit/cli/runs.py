@@ -63,7 +63,7 @@ def _run(command: Command, *typed: str) -> None:
 def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
     """Return the mixture, its ``--ckpt_path`` and its ``--format``."""
     configs, changed = typed_pairs(typed)
-    expect(len(configs) == 1, "--config", "one, for a mixture cannot be put together of several", len(configs))
+    expect(len(configs) == 1, "--config", "one, because a mixture cannot be built from several", len(configs))
     checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
     if style is not None:
         check_format(command, style)

@@ -47,9 +47,9 @@ def init(
         example: write the tables of three made-up hospitals into this folder instead
     """
     if example:
-        expect(not files, "--example", "no files, for it writes some", files)
+        expect(not files, "--example", "no files, because it writes its own", files)
         return _write_example()
-    advice = "for example tables write fedlit init --example"
+    advice = "to get example tables, run fedlit init --example"
     expect(bool(files), "fedlit init", "the clients' files, a folder or a pattern", Told("none"), advice)
     patterns = files or []
     out = out or Path(f"{_stem(patterns)}.yaml")

@@ -123,7 +123,7 @@ class FederatedClient(LightningModule):
         self.state: dict[str, Any] = {}
         weight = spec.task.balance() if class_weights == "balanced" else None
         if class_weights == "balanced" and weight is None:
-            _log.warning("%s: class_weights: balanced changes nothing, for its target is a number", spec.name)
+            _log.warning("%s: class_weights: balanced has no effect, because its target is a number", spec.name)
         self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW

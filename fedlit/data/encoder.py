@@ -334,7 +334,7 @@ def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> Cli
     expect(bool(kept), f"client {table.name!r}", wanted, shorten(own), "rename columns that mean the same")
     notes = list(table.notes)
     if left:
-        text = f"left out, for it is not common to clients of the run ({clients}): {shorten(left)}"
+        text = f"left out, because it is not common to clients of the run ({clients}): {shorten(left)}"
         notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
     if lacking := [name for name in known if name not in kept]:
         notes.append(client_note(table.name, "absent", f"has no column for inputs of the run: {shorten(lacking)}"))

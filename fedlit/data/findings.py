@@ -210,7 +210,7 @@ class Findings(Shown, Sequence[Finding]):
         for severity in SEVERITIES:
             listed = [own for own in self.items if own.severity == severity and not own.reason]
             yield from _bullets(_HEADINGS[severity], listed)
-        yield from _bullets("Known, as data.known says:", self.known)
+        yield from _bullets("Already explained in data.known:", self.known)
 
     def sentences(self) -> Iterator[str]:
         """Yield a sentence for each finding that blocks a verdict, then for each that is known."""

@@ -53,7 +53,7 @@ ADVICE = {
     "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, "
     "set data.align: both, or federate the core alone",
     "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
-    "data.align: both, or share what is named alike (exchange.by_name)",
+    "data.align: both, or share tensors by name (exchange.by_name)",
     "columns": "give all tables columns and labels of the same kinds",
     "values": "give all tables columns and labels of the same kinds",
     "steps": "set a larger data.batch_size, or data.batches, with which all sites take equally many",

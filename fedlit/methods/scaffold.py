@@ -77,7 +77,7 @@ class Scaffold(FederatedClient):
             found = f"momentum {momentum}" if type(probe) is torch.optim.SGD else type(probe).__name__
             raise ConfigError(
                 f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: torch.optim.SGD without "
-                f"momentum, for its variates are mean gradients, found {found}; set that, or take another method"
+                f"momentum, because its variates are mean gradients, found {found}; set that, or take another method"
             )
         return []
 

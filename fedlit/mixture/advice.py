@@ -121,7 +121,7 @@ def _verdict(
     if not parts:
         return SAME, TITLES[SAME], ": no federated model was better on its held-out rows, so it keeps its own models"
     kind = verdict(lift, interval, score.least_lift(matters, alone))
-    way = "" if score.higher_is_better else ", + for lower and better"
+    way = "" if score.higher_is_better else " (positive means lower, which is better)"
     told = f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} {score.label}{way}"
     if math.isfinite(sum(interval)):
         told += f" (95 % interval {' to '.join(score.text(own, signed=True) for own in interval)})"

@@ -98,7 +98,7 @@ def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing
     known = [score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only]
     by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
     metric = by if by in known else rows.task.scores[0].name
-    notes = [f"judged by {metric}, for its task has no {by}"] if by not in (None, metric) else []
+    notes = [f"judged by {metric}, because its task has no {by}"] if by not in (None, metric) else []
     judge = Judge(rows.task, rows.y, metric)
     before, changes = math.nan, dict[str, float]()
     if isinstance(mixing.weights, Mapping):

@@ -361,7 +361,7 @@ def opened(
             say(f"Using {path}")
         single = run_of(where)
         return single.client(client, path), where, lambda: single
-    expect(checkpoint == "last", "--ckpt_path", "last, for a mixture has one state", checkpoint)
+    expect(checkpoint == "last", "--ckpt_path", "last, because a mixture has only one state", checkpoint)
     if not quiet:
         say(f"Using {folder}")
     scorer, parts = mixed_scorer(folder, client), Part.of(settings_of(folder / CONFIG), folder)

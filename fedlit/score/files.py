@@ -61,7 +61,7 @@ def check_output(path: Path, data: Path) -> None:
     if path.is_dir():
         raise DataError(f"--out: expected a file, found the folder {path}; add a name, such as {path / 'scores.csv'}")
     if path.resolve() == data.resolve():
-        raise DataError(f"--out: expected another file than that of the rows, found {path} for both")
+        raise DataError(f"--out: expected a different file from --data, found {path} for both")
 
 
 def scores_beside(data: Path) -> Path:

@@ -106,7 +106,7 @@ class Scorer:
         if not isinstance(chosen, dict) or chosen.get("value") is not None:
             return []
         if "rows" in chosen:
-            return ["no threshold: the client's validation rows have one class only, or none of them reaches it"]
+            return ["no threshold: the client's validation rows have only one class, or none reaches score.threshold"]
         return ["no threshold was chosen for this checkpoint; run fedlit test with it, and with score.threshold"]
 
     def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
@@ -262,7 +262,7 @@ class Scorer:
                 expect(fits and part.dtype.kind == "f", who, expected, found, do, RunError)
                 parts.append(part)
         predictions = np.concatenate(parts)
-        finite, do = bool(np.isfinite(predictions).all()), "its training went astray, so use another checkpoint"
+        finite, do = bool(np.isfinite(predictions).all()), "its training diverged; use another checkpoint"
         expect(finite, who, "finite predictions", Told("others"), do, RunError)
         return self._whole.narrow(self.own_classes, predictions)
 

@@ -30,7 +30,7 @@ _SUMMARY = {
     JOIN: "{} should join",
     ALONE: "{} should stay alone",
     SAME: "{} would see no difference that matters",
-    FEW: "{} without enough data",
+    FEW: "for {} there is not enough data",
 }
 
 
@@ -91,13 +91,13 @@ class Answer:
         if self.verdict != FEW:
             return ""
         if not seeds:
-            return "no choice is possible on its validation rows, or runs are missing"
+            return "its validation rows do not allow a choice of method, or runs are missing"
         if seeds < MIN_SEEDS:
             return f"{seeds} seed{'s' * (seeds > 1)}; a verdict needs {MIN_SEEDS} or more"
         if not math.isfinite(lift["mean"]):
             return "predictions were not finite"
         if not math.isfinite(lift["low"] + lift["high"]):
-            return "all seeds gave the same lift"
+            return "all seeds gave the same lift, so no interval can be computed"
         return f"{seeds} seeds and these test rows cannot distinguish a lift of {least} from none"
 
     @property
@@ -181,7 +181,7 @@ def answers(
         more = _leaves(records, client, often.get(BEST_FEDERATED))
         if HINDSIGHT in often and bar["mean"] != row["mean"] and math.isfinite(bar["mean"]):
             score, value = COMPARED[metric], scores.get((metric, HINDSIGHT, client), math.nan)
-            over = f"Over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, {score.text(value)})"
+            over = f"Lift over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, {score.text(value)})"
             more = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *more]
         if (left_out["joins"] == client).any():
             more.append(_joining(left_out, client, COMPARED[metric]))
@@ -219,9 +219,9 @@ def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | Non
     patterns = ", ".join("all tensors" if pattern == "*" else pattern for pattern in own["patterns"])
     patterns = patterns or "answers to its rule's questions"
     numbers = own["numbers"][client]
-    before = f"; before training {_by_reason(own['before'])}" if own["before"] else ""
+    before = f"; before training, {_by_reason(own['before'])}" if own["before"] else ""
     rounds = Counter(each["rounds"] for each in known).most_common(1)[0][0]
-    return [f"Would leave the site: {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"]
+    return [f"The site would send {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"]
 
 
 def _by_reason(facts: Sequence[str]) -> str:

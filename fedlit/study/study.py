@@ -251,7 +251,7 @@ class Study:
         Raises:
             ConfigError: the study has no scenario of this name.
         """
-        expect(bool(self.scenarios), self.name, "no scenario, for the study has none", scenario)
+        expect(bool(self.scenarios), self.name, "no scenario, because the study has none", scenario)
         must_be_known("scenarios", [scenario], self.scenarios)
         own = self.scenarios[scenario]
         return replace(

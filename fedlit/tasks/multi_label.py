@@ -315,7 +315,7 @@ def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[An
     if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
         found = "; ".join(f"{', '.join(map(repr, own))} at {name!r}" for name, own in told.items())
         raise DataError(
-            f"target {label!r}: expected the same two values at all clients, found {found}; write them alike, or leave "
+            f"target {label!r}: expected the same two values at all clients, found {found}; use one spelling, or leave "
             "labels apart with data.align: none or features"
         )
     pair = ordered(set(values))

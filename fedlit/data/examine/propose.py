@@ -140,7 +140,7 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     few = different > 0 and (found.dtype.kind in "iuf" or different <= most)
     told = "several numbers, or a few classes"
     bad = unread(raw.frame[target])
-    asked = f"correct {bad}, or say another --target" if bad else "say another --target"
+    asked = f"correct {bad}, or name another --target" if bad else "name another --target"
     advice = "; ".join([asked, *(note.text for note in raw.notes)])
     expect(few, f"{raw.where}: --target: {target}", told, shown, advice, DataError)
     made.rows = min(made.rows, len(found))
@@ -175,7 +175,7 @@ def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
         values.setdefault(str(held.name), set()).update(map(str, held.unique()))
     for client, held in labels.items():
         several = len(values[str(held.name)]) > 1
-        advice = "; ".join(["say another --target", *(text for own, text in made.notes if own == client)])
+        advice = "; ".join(["name another --target", *(text for own, text in made.notes if own == client)])
         shown = Told(f"1 different value in {len(held):,} rows: {_plain(held.iloc[0])!r}")
         where = f"client {client!r}: --target: {held.name}"
         expect(several, where, "several numbers, or a few classes", shown, advice, DataError)

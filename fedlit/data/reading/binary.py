@@ -83,7 +83,7 @@ def refuse_unread(head: bytes) -> None:
     expect(head[257:262] != b"ustar", "content", _READ, Told("an archive (.tar)"), "unpack it", DataError)
     # pickles of protocol 2 and later: the protocol, then a frame or an import
     pickled = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
-    line = f"convert it, if it is your own, for it can run code: {_PANDAS.format('pickle')}"
+    line = f"convert it, if it is your own, because it can run code: {_PANDAS.format('pickle')}"
     expect(not pickled, "content", _READ, Told("a pickle of Python"), line, DataError)
 
 

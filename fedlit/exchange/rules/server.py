@@ -320,7 +320,7 @@ class FedNova(ServerOptimizer):
                 "found nesterov=True; set nesterov: false"
             )
         if (found := float(optimizer.defaults["momentum"])) != self.momentum:
-            return f"believes in momentum {self.momentum:g}, clients have {found:g}: set both alike"
+            return f"believes in momentum {self.momentum:g}, clients have {found:g}: set both to the same value"
         if found and not reset:
             return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
         return ""
