@@ -8,9 +8,9 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1] / "fedlit"
 BUDGETS = {
-    "": 1970, "attacks": 251, "cli": 810, "client": 376, "data": 6977, "engine": 542, "exchange": 3232,
+    "": 1970, "attacks": 251, "cli": 812, "client": 376, "data": 6977, "engine": 542, "exchange": 3232,
     "explain": 237, "institutions": 3781, "methods": 1760, "mixture": 2150, "nn": 960, "privacy": 1032, "run": 2990,
-    "score": 800, "show": 569, "study": 2833, "tasks": 1298, "train": 2294, "trees": 665,
+    "score": 800, "show": 569, "study": 2843, "tasks": 1298, "train": 2294, "trees": 665,
 }  # fmt: skip
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 
