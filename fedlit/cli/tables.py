@@ -147,7 +147,7 @@ def check(
         from fedlit.cli.fixes import write_fixes
 
         changed = write_fixes(fix, page.findings)
-        questions = sum(bool(finding.choices) for finding in page.findings.items)
+        questions = len(page.findings.asking)
         asks = f"; {counted(questions, 'question')} at its end, as comments, for you to answer" if questions else ""
         say(f"Wrote {shown(fix)}{asks}" if changed else f"Nothing new to write: {shown(fix)}{asks}")
 

@@ -169,6 +169,11 @@ class Findings(Shown, Sequence[Finding]):
         return tuple(own for own in self.items if own.reason)
 
     @property
+    def asking(self) -> tuple[Finding, ...]:
+        """The findings of which one of several choices is to be made."""
+        return tuple(own for own in self.items if own.choices)
+
+    @property
     def fix(self) -> dict[str, Any]:
         """All fixes together, as content that :func:`fedlit.data.merging.merged` adds to a configuration."""
         return reduce(merged, (own.fix for own in self.items if not own.reason), {})
@@ -188,22 +193,18 @@ class Findings(Shown, Sequence[Finding]):
 
     def block(self) -> str:
         """Return the YAML that settles what has a fix: the keys with their whole values, those of today included."""
-        return self._written(self.fix)
+        content = _touched(self.settings, self.fix)
+        return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
 
     def questions(self) -> Iterator[str]:
         """Yield comments: each question, followed by the keys of which one is to be chosen. A comment becomes a key of
         the configuration when its mark is taken away.
         """
-        for finding in self.items:
-            if finding.choices:
-                yield f"{CHOOSE}{finding}"
+        for finding in self.asking:
+            yield f"{CHOOSE}{finding}"
             for choice in finding.choices:
                 for key, value in _keys(_touched(self.settings, choice), choice):
                     yield f"# {yaml_text.dump_line({key: value})}"
-
-    def _written(self, change: Mapping[str, Any]) -> str:
-        content = _touched(self.settings, change)
-        return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
 
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
