@@ -161,7 +161,9 @@ def test_clients_match_by_shape_settings_and_optimizer() -> None:
     assert stack_key(*client("b", Dry, rows=1000)) is None
     negative: list[Any] = []
     for slope in (0.1, 0.2):
-        made, batch = client("c", lambda d, k: Network(nn.Linear(d, 3), nn.LeakyReLU(slope), nn.Linear(3, k)))  # noqa: B023
+        activation = nn.LeakyReLU(slope)
+        network = Network(nn.Linear(3, 3), activation, nn.Linear(3, 2))
+        made, batch = client("c", lambda d, k, network=network: network)
         negative.append(stack_key(made, batch))
     assert negative[0] != negative[1]
 

@@ -26,10 +26,13 @@ States = Mapping[str, Sequence[float]]
 DRAWN: Any = SimpleNamespace(fresh=lambda seed: {"w": torch.randn(2, generator=torch.Generator().manual_seed(seed))})
 
 
-def a_round(states: States, rows: Mapping[str, int] | None = None, clients: str = "", likes: States = {}) -> Round:  # noqa: B006
+def a_round(
+    states: States, rows: Mapping[str, int] | None = None, clients: str = "", likes: States | None = None
+) -> Round:
     """What clients sent; asked for its losses, a client tells the squared distance to what it likes."""
 
     def ask(questions: Mapping[str, Any]) -> dict[str, Tensor]:
+        assert likes is not None
         liked = {name: torch.tensor(likes[name]) for name in questions}
         return {
             name: torch.stack([(state["w"] - liked[name]).square().sum() for state in question.states])

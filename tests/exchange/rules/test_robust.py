@@ -160,25 +160,34 @@ COORDINATES = 3
 
 
 KRUM = fedlit.Krum(SHARE)
-ONE, HALF = (lambda n: 1), (lambda n: (n + 1) // 2)
+
+
+def one(n: int) -> int:
+    return 1
+
+
+def half(n: int) -> int:
+    return (n + 1) // 2
+
+
 TABLE: dict[str, tuple[Callable[[], Rule], Callable[[int], int] | None]] = {
     # of n clients, how many that send one far point move its result there; None where none do
-    "Mean": (fedlit.Mean, ONE),
-    "ByPart": (partial(fedlit.ByPart, {"*": "mean"}), ONE),
-    "FedAvgM": (partial(fedlit.FedAvgM, 0.6), ONE),
-    "FedNova": (fedlit.FedNova, ONE),
+    "Mean": (fedlit.Mean, one),
+    "ByPart": (partial(fedlit.ByPart, {"*": "mean"}), one),
+    "FedAvgM": (partial(fedlit.FedAvgM, 0.6), one),
+    "FedNova": (fedlit.FedNova, one),
     "FedAdagrad": (partial(fedlit.FedAdagrad, 0.1), None),
     "FedAdam": (partial(fedlit.FedAdam, 0.1), None),
     "FedYogi": (partial(fedlit.FedYogi, 0.1), None),
-    "Median": (fedlit.Median, HALF),
+    "Median": (fedlit.Median, half),
     "TrimmedMean": (partial(fedlit.TrimmedMean, SHARE), lambda n: int(SHARE * n) + 1),
     # so many need to agree that they are neighbours enough of each other
     "Krum": (partial(fedlit.Krum, SHARE), lambda n: n - KRUM.bears(n) - 1),
     "MultiKrum": (partial(fedlit.MultiKrum, SHARE), lambda n: KRUM.bears(n) + 1),
     "GeometricMedian": (partial(fedlit.GeometricMedian, iterations=100), lambda n: n // 2 + 1),
-    "NormBound": (fedlit.NormBound, HALF),
+    "NormBound": (fedlit.NormBound, half),
     "NormBound, a number": (partial(fedlit.NormBound, bound=1.0), None),
-    "CenteredClipping": (fedlit.CenteredClipping, HALF),
+    "CenteredClipping": (fedlit.CenteredClipping, half),
     "CenteredClipping, a number": (partial(fedlit.CenteredClipping, radius=1.0), None),
 }
 # whoever sends what, no number moves further than the learning rate
