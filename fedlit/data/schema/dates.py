@@ -16,8 +16,9 @@ PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
 
 _SHAPE = re.compile(
-    r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{1,2}:\d{2}(:\d{2})?$|\d{4}-\d{2}(?!\d)"
-    r"|\d{1,2}[A-Za-z]{3}\d{2}(\d{2})?(?![A-Za-z0-9])|[A-Za-z]{3}-\d{2}$"
+    r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)"
+    r"|\d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?$|\d{1,2}[A-Za-z]{3}\d{2}(\d{2})?(?![A-Za-z0-9])"
+    r"|[A-Za-z]{3}-\d{2}$|[A-Za-z]{3,9}[- ]\d{4}$"
 )
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+](?!00(:?00)?$)\d\d(:?\d\d)?$")
 _DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
@@ -26,7 +27,8 @@ _LIKE = re.compile(
 )
 _FEW = 20
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
-_TIMES = ("%H:%M", "%H:%M:%S")
+_TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%B %Y", "%b %Y", "%b-%Y")
+_OVER_A_DAY = re.compile(r"(?:2[5-9]|[3-9]\d|\d{3,}):\d{2}(?::\d{2})?")  # a duration, though others look like times
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
 _DAYS = ("%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y")
 _TIME_OF_DAY = re.compile(r"(?P<gap>[ T:,]{1,3})\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I)
@@ -57,6 +59,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
     """
     sample = list(texts[:: max(1, len(texts) // 2000)])
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
+    if any(map(_OVER_A_DAY.fullmatch, sample)):
+        return None, []
     if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
         return None, []
     if _fit(sample, "ISO8601") == 1:

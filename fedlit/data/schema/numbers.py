@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedlit.data.note import Note
 from fedlit.data.schema.cells import Cells
+from fedlit.data.schema.parts import WAYS, way_of
 
 _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk|rs|kr|zł|fr"
 _MEASURE_WORDS = """kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol m cm mm km µm nm in inch ft yd mi lb lbs oz
@@ -110,6 +111,8 @@ class Notation:
         thousands: the mark between groups of digits: ``,``, ``.`` or none (blanks and apostrophes are always allowed).
         unit: the unit beside some of the numbers: a currency, ``%``, ``mg``. A number without a unit counts as one in
             this unit.
+        way: how numbers of several parts are written, a key of :data:`fedlit.data.schema.parts.WAYS`; "" if they have
+            one part.
 
     Example:
         >>> Notation(unit="mg").read(["1200 mg", "3", "7 g"]), Notation(",", ".").read(["−1.055,3"])
@@ -119,6 +122,7 @@ class Notation:
     decimal: str = "."
     thousands: str = ""
     unit: str = ""
+    way: str = ""
 
     def value(self, own: Written | None) -> float:
         """Return the number, or NaN if it is none in this notation."""
@@ -136,6 +140,8 @@ class Notation:
 
     def read(self, texts: Sequence[str]) -> np.ndarray:
         """Convert plain texts (n,) to float64, NaN for those that are not numbers."""
+        if self.way:
+            return np.array([WAYS[self.way].read(text) for text in texts], np.float64)
         made = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
             made = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64).copy()
@@ -158,9 +164,12 @@ def find_notation(
         The notation, and a note if it had to be guessed.
 
     Example:
-        >>> find_notation(["1,234", "12,500"])[0], find_notation(["55,3", "7"])[0].decimal
-        (Notation(decimal='.', thousands=',', unit=''), ',')
+        >>> find_notation(["1,234", "12,500"])[0].thousands, find_notation(["55,3", "7"])[0].decimal
+        (',', ',')
     """
+    way = way_of(texts)
+    if way:
+        return Notation(way=way), [Note(f"is read in {WAYS[way].unit}", "converted")]
     written = [own for text in texts[:_SAMPLE] if (own := split(text)) is not None]
     units = Counter(own.unit for own in written if own.unit).most_common(1)
     unit = units[0][0] if units else ""
