@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
-from fedlit.mixture.weigh import Judge, Predicted, weights_of
+from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.score.plain import defined
 from fedlit.statistics import BLOCKED, FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
 from fedlit.tasks import Score
@@ -96,7 +96,8 @@ def advise(
         seed: the seed of the resamples.
     """
     found = _chosen(client, rows, own, mixing)
-    judge, (ours, mine) = Judge(rows.task, rows.y, found.combined.metric), found.predictions(rows)
+    judge = rows.judge(found.combined.metric)
+    ours, mine = found.predictions(rows)
     gain, interval = gain_interval(judge.by_counts(ours), judge.by_counts(mine), len(rows.row), judge.score, seed=seed)
     optimism = 0.0
     if found.parts:
@@ -150,7 +151,8 @@ class _Chosen:
 
 def _chosen(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) -> _Chosen:
     found = combine({client: rows}, own, mixing)[client]
-    judge, mine = Judge(rows.task, rows.y, found.metric), [name for name in rows.parts if name in own]
+    judge = rows.judge(found.metric)
+    mine = [name for name in rows.parts if name in own]
     choices = {name: {name: 1.0} for name in mine}
     if len(mine) > 1:
         choices[BLEND] = weights_of("fitted", rows.only(mine), mine, mixing.shrink)
@@ -168,7 +170,7 @@ def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, 
         drawn = rng.integers(0, count, count)
         if len(left := np.setdiff1d(np.arange(count), drawn)):
             chosen, judged = _chosen(client, rows.some(drawn), own, mixing), rows.some(left)
-            judge = Judge(judged.task, judged.y, chosen.combined.metric)
+            judge = judged.judge(chosen.combined.metric)
             found.append(float(judge.score.gain(*map(judge, chosen.predictions(judged)))))
     known = [own for own in found if math.isfinite(own)]
     return float(np.mean(known)) if known else math.nan

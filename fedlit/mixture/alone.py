@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from fedlit.data.encoder import TableEncoder
@@ -25,7 +24,7 @@ from fedlit.score.arrays import ArrayFunction, as_arrays
 from fedlit.score.folder import write
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import COMPARED, Classification, Score, Task, task_state
-from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
+from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone, fit_weighted
 
 Make = Callable[[Mapping[str, Any]], Any]
 _MANY = 1000
@@ -117,13 +116,7 @@ def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
         model = DummyClassifier(strategy="prior")
     if rows.weight is None:
         return model.fit(x, y)
-    weight = rows.weight[known].numpy().astype(np.float64)
-    *_, last = getattr(model, "steps", [("", model)])
-    name, final = last
-    expect(
-        has_fit_parameter(final, "sample_weight"), "data.source.weight", "models that weigh rows", type(final).__name__
-    )
-    return model.fit(x, y, **{f"{name}__sample_weight" if name else "sample_weight": weight})
+    return fit_weighted(model, x, y, rows.weight[known].numpy().astype(np.float64))
 
 
 def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make:

@@ -34,6 +34,7 @@ class Survey:
         models: the names of the local baselines that some client's task has.
         notes: what the user should know.
         findings: the findings above which there is no verdict, and those that are known.
+        weighted: whether rows of some client have weights.
     """
 
     rows: dict[str, int]
@@ -43,6 +44,7 @@ class Survey:
     models: frozenset[str]
     notes: tuple[str, ...] = ()
     findings: Findings = field(default_factory=Findings)
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def survey(run: Run) -> Survey:
         frozenset(name for spec in specs.values() for name in spec.task.go_alone),
         tuple(notes),
         run.data.findings,
+        any(table.weights is not None for table in tables),
     )
 
 
@@ -124,6 +127,8 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
     else:
         made["logistic"] = Candidate("the pooled linear model", configuration("logistic", raw))
         made["forest"] = Candidate("the forest", configuration("forest", raw, large))
+    if found.weighted and made.pop("forest", None) is not None:
+        out["forest"] = "its trees have no use for weights of rows (data.source.weight)"
     made |= {"tabm": Candidate("the federated TabM", configuration("tabm", raw, large))} if several else {}
     few = [name for name, count in found.rows.items() if count < ENOUGH]
     if len(few) < len(found.rows):

@@ -99,7 +99,7 @@ def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing
     by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
     metric = by if by in known else rows.task.scores[0].name
     notes = [f"judged by {metric}, because its task has no {by}"] if by not in (None, metric) else []
-    judge = Judge(rows.task, rows.y, metric)
+    judge = rows.judge(metric)
     before, changes = math.nan, dict[str, float]()
     if isinstance(mixing.weights, Mapping):
         given = {name: float(value) for name, value in mixing.weights.items() if name in rows.parts and value}

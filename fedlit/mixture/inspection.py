@@ -89,7 +89,8 @@ def explain_client(
     y = task.encode(table.target.iloc[place])
     what = f"{counted(len(place), f'{rows} row')} of {client}"
     target = Path(out) if out is not None else folder / "explain" / client
-    importance, score = _importance(scorer, task, features, y, repeats, seed)
+    weight = None if table.weights is None else torch.from_numpy(table.weights[place])
+    importance, score = _importance(scorer, task, features, y, weight, repeats, seed)
     main = task.scores[0]
     worse = "lost" if main.higher_is_better else "added"
     label = f"{main.label} {worse} if the column is shuffled"
@@ -132,13 +133,19 @@ def _rows_of(loaded: Callable[[], Run], scorer: Scorer, rows: Rows, seed: int) -
 
 
 def _importance(
-    scorer: Scorer, task: Task, features: pd.DataFrame, y: torch.Tensor, repeats: int, seed: int
+    scorer: Scorer,
+    task: Task,
+    features: pd.DataFrame,
+    y: torch.Tensor,
+    weight: torch.Tensor | None,
+    repeats: int,
+    seed: int,
 ) -> tuple[pd.DataFrame, float]:
     """Return the importance of each column, the largest first, and the score that it is a part of."""
     main = task.scores[0]
 
     def score(model: _Typed, rows: pd.DataFrame, known: torch.Tensor) -> float:
-        found = task.evaluate(model.predictions(rows), known)
+        found = task.evaluate(model.predictions(rows), known, weight)
         return float(main.gain(found[main.name], 0.0))
 
     model = _Typed(scorer)

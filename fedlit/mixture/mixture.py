@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
 from fedlit.data.table import Split, check_client
@@ -179,6 +180,7 @@ class Mixture:
         ``keep`` is true.
         """
         made, first = MixturePlan(self.settings), ("", dict[str, Any]())
+        weights: dict[str, dict[str, np.ndarray | None]] = {}
         for name, part in parts.items():
             run = part.load(0)
             if part.settings.go_alone is not None:
@@ -202,9 +204,11 @@ class Mixture:
             }
             first = first if first[1] else (name, tables)
             _compare(first[0], first[1], name, tables, alone=name in made.own)
+            weights |= {name: {table.name: table.weights for table in run.data.tables()}}
             if keep:
                 part.keep(run)
             run.loop.release()
+        _check_weights(weights)
         return made
 
     # ------------------------------------------------------------------ scoring
@@ -330,6 +334,22 @@ def _compare(
     for client in now:
         alike = all(target.equals(before[client][split]) for split, target in now[client].items())
         expect(alike, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}")
+
+
+def _check_weights(parts: Mapping[str, Mapping[str, np.ndarray | None]]) -> None:
+    """Refuse parts whose rows do not count as much as those of the first part, since they are judged together."""
+    first, before = next(iter(parts.items()))
+    for name, clients in parts.items():
+        for client, weights in clients.items():
+            where = f"part {name!r}, client {client!r}: data.source.weight"
+            expected = f"the weights of rows of part {first!r}"
+            expect(_alike(weights, before[client]), where, expected, Told("others"), "give all parts one source")
+
+
+def _alike(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return np.array_equal(first, second)
 
 
 def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:

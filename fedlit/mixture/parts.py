@@ -18,12 +18,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from lightning.pytorch.callbacks import Callback
+from torch import Tensor
 
 from fedlit import yaml_text
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, Split
-from fedlit.errors import ConfigError, FedlitError, expect
+from fedlit.errors import ConfigError, FedlitError
 from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
 from fedlit.mixture.weigh import Predicted
@@ -151,9 +153,6 @@ class Part:
             run = load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
-        weight = getattr(run.data.source, "weight", None)
-        told = "rows that count alike, for a mixture weighs models and not rows"
-        expect(weight is None, f"part {self.name!r}: data.source.weight", told, weight, "leave out the key")
         run.data.source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
         return run
 
@@ -239,7 +238,8 @@ def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
             for client, scorer in part.scorers(fold).items():
                 rows = tables[client].splits[split]
                 found = scorer.of_inputs(scorer.encoder.transform(tables[client].features.iloc[rows]))
-                own = _OfFold(scorer, fold, tables[client].features.index.to_numpy()[rows], found)
+                weight = _weights(tables[client], rows)
+                own = _OfFold(scorer, fold, tables[client].features.index.to_numpy()[rows], found, weight)
                 made.setdefault(client, {}).setdefault(name, []).append(own)
                 targets.setdefault(client, {})[fold] = tables[client].target.iloc[rows]
     return {client: _together(made[client], targets[client], split) for client in sorted(made)}
@@ -253,6 +253,11 @@ class _OfFold:
     fold: int
     row: np.ndarray
     found: np.ndarray
+    weight: Tensor | None
+
+
+def _weights(table: ClientTable, rows: np.ndarray) -> Tensor | None:
+    return None if table.weights is None else torch.from_numpy(table.weights[rows])
 
 
 def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split) -> Predicted:
@@ -266,11 +271,13 @@ def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], sp
     if split == "test":
         y = task.encode(targets[first[0].fold])
         means = {name: np.asarray(sum(own)) / len(own) for name, own in arrays.items()}
-        return Predicted(task, first[0].row, y, means)
+        return Predicted(task, first[0].row, y, means, weight=first[0].weight)
     row, fold = (
         np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first]) for key in ("row", "fold")
     )
     order = np.argsort(row, kind="stable")
     y = task.encode(pd.concat([targets[own.fold] for own in first]))
-    whole = Predicted(task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold)
+    weights = [own.weight for own in first if own.weight is not None]
+    weight = torch.cat(weights) if weights else None
+    whole = Predicted(task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold, weight)
     return whole.some(order)

@@ -93,16 +93,17 @@ def scored_rows(found: Mapping[str, Predicted], clients: Mapping[str, Mapping[st
         found: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
-    return {
-        client: ScoredRows(own.task, own.row, own.y, own.mixed(clients[client]["weights"], clients[client]["stack"]))
-        for client, own in found.items()
-    }
+    scored = {}
+    for client, own in found.items():
+        predictions = own.mixed(clients[client]["weights"], clients[client]["stack"])
+        scored[client] = ScoredRows(own.task, own.row, own.y, predictions, own.weight)
+    return scored
 
 
 def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:
     metrics, loss = SiteMetrics(site, own.task), own.loss
     value = loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
-    metrics.update(predictions, own.y, torch.tensor(value))
+    metrics.update(predictions, own.y, torch.tensor(value), own.weight)
     return metrics
 
 

@@ -22,6 +22,8 @@ from fedlit.weights import Array, Stack, linked, mixed
 ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
 Candidates = dict[str, tuple[str, list[str]]]
 """Name → how the weights of which parts are set."""
+_Known = tuple[Array, Array, Array | None]
+"""Means (n,) on the link scale, outcomes (n,), and how much each row counts; None if all count alike."""
 
 
 @dataclass(frozen=True)
@@ -90,35 +92,51 @@ def choose_together(
         stacked = stacks(clients)
     names = set.intersection(*(set(own_losses) for own_losses in losses.values()))
     order = sorted(names, key=lambda name: (name != "equal", name))  # of equals the first
-    told = {client: _told(rows, order) for client, rows in losses.items()}
+    counts = {client: _counts(rows) for client, rows in clients.items()}
+    told = {client: _told(rows, order, counts[client]) for client, rows in losses.items()}
     total = {name: sum(told[client][name] for client in sorted(told)) for name in order}
     common = min(order, key=lambda name: total[name])
     chosen = {}
     for client, rows in clients.items():
-        best, difference = _leaves(losses[client], common)
+        best, difference = _leaves(losses[client], common, counts[client])
         how, parts = candidates[client]["equal" if best == STACK else best]
         weights = weights_of(how, rows.only(parts), own, shrink)
         chosen[client] = Chosen(best, weights, common, stacked[client] if best == STACK else (), difference)
     return chosen
 
 
-def _told(losses: Mapping[str, Array], order: Collection[str]) -> dict[str, float]:
+def _counts(rows: Predicted) -> Array:
+    """Return how much each row with a known target counts, (n,)."""
+    known = rows.loss.known
+    return np.ones(int(known.sum())) if rows.weight is None else rows.weight.numpy()[known]
+
+
+def _told(losses: Mapping[str, Array], order: Collection[str], counts: Array) -> dict[str, float]:
     """Return what a client sends: for each candidate, its mean loss above that of equal weights, in units of its
     spread.
     """
-    spread = float(losses["equal"].std()) or 1.0
-    return {name: float(losses[name].mean() - losses["equal"].mean()) / spread for name in order}
+    equal = _mean(losses["equal"], counts)
+    spread = float(np.sqrt(_mean((losses["equal"] - equal) ** 2, counts))) or 1.0
+    return {name: (_mean(losses[name], counts) - equal) / spread for name in order}
 
 
-def _leaves(losses: Mapping[str, Array], common: str) -> tuple[str, tuple[float, float, float] | None]:
+def _leaves(losses: Mapping[str, Array], common: str, counts: Array) -> tuple[str, tuple[float, float, float] | None]:
     """Return a client's candidate, and, if it differs from the common choice, by how much it is better."""
-    mine = min(sorted(losses), key=lambda name: float(losses[name].mean()))
+    mine = min(sorted(losses), key=lambda name: _mean(losses[name], counts))
     apart = losses[common] - losses[mine]
-    if mine == common or len(apart) < 2:
+    rows = len(apart)
+    if mine == common or rows < 2:
         return common, None
     wide = float(norm.ppf(1 - 0.025 / (len(losses) - 1)))
-    mean, error = float(apart.mean()), wide * float(apart.std(ddof=1)) / float(np.sqrt(len(apart)))
+    mean = _mean(apart, counts)
+    # a row of weight 2 counts twice in the mean, but was drawn once
+    variance = float((counts**2 * (apart - mean) ** 2).sum() / counts.sum() ** 2) * rows / (rows - 1)
+    error = wide * float(np.sqrt(variance))
     return (mine, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
+
+
+def _mean(values: Array, counts: Array) -> float:
+    return float(np.average(values, weights=counts))
 
 
 def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> Candidates:
@@ -192,40 +210,45 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
     Clients send only sums: of the mean of their parts and of its square, and the terms of :func:`fedlit.reml.solve`.
     """
     task = next(iter(clients.values())).task
-    sites = {client: (linked(task.name, _mean(rows)), _outcomes(rows)) for client, rows in sorted(clients.items())}
+    sites = {client: (linked(task.name, _equal(rows)), _outcomes(rows)) for client, rows in sorted(clients.items())}
+    counts = {client: None if rows.weight is None else rows.weight.numpy() for client, rows in clients.items()}
     made: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
     for output in range(next(iter(sites.values()))[0].shape[1]):
         known = {}
         for client, (means, outcomes) in sites.items():
             kept = ~np.isnan(outcomes[:, output])
-            known[client] = means[kept, output], outcomes[kept, output]
+            weight = counts[client]
+            counted = None if weight is None else weight[kept]
+            known[client] = means[kept, output], outcomes[kept, output], counted
         for client, own in _effects(known, _FAMILY[task.name]).items():
             made[client].append(own)
     return dict(made)
 
 
-def _effects(sites: Mapping[str, tuple[Array, Array]], family: str) -> dict[str, tuple[float, float]]:
-    """Map each client to its intercept and slope, given means (n,) on the link scale and outcomes (n,)."""
-    rows = np.concatenate([mean for mean, _ in sites.values()])
-    centre, spread = rows.mean(), rows.std()
+def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float, float]]:
+    """Map each client to its intercept and slope."""
+    rows = np.concatenate([mean for mean, _, _ in sites.values()])
+    counts = np.concatenate([np.ones(len(mean)) if weight is None else weight for mean, _, weight in sites.values()])
+    centre = _mean(rows, counts)
+    spread = float(np.sqrt(_mean((rows - centre) ** 2, counts)))
     scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf  # of a constant, intercepts alone
-    designs = {
-        client: (np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y) for client, (mean, y) in sites.items()
-    }
+    designs = {}
+    for client, (mean, y, weight) in sites.items():
+        designs[client] = np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y, weight
 
     def ask(theta: Array, at: Array, effects: Array) -> reml.Terms:
-        said = [reml.site_answer(x, y, x, theta, at, effects, family) for x, y in designs.values()]
+        said = [reml.site_answer(x, y, x, theta, at, effects, family, weight) for x, y, weight in designs.values()]
         return {name: np.sum([own[name] for own in said], 0) for name in said[0]}
 
     fit, _, _ = reml.solve(ask, 2, 2, family, _RIDGE)
     found = {}
-    for client, (x, y) in designs.items():
-        intercept, slope = fit.effects + reml.own_effects(x, y, x, fit.theta, fit.effects, family)[0]
+    for client, (x, y, weight) in designs.items():
+        intercept, slope = fit.effects + reml.own_effects(x, y, x, fit.theta, fit.effects, family, weight)[0]
         found[client] = float(intercept - slope * centre / scale), float(slope / scale)
     return found
 
 
-def _mean(rows: Predicted) -> Array:
+def _equal(rows: Predicted) -> Array:
     return mixed(rows.parts, weights_of("equal", rows, []))
 
 

@@ -30,28 +30,35 @@ class RowLoss:
         each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an unknown target.
         known: (n,) bool, which rows have a known target.
         nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some unit.
+        weight: (n,) float64, how much each row counts in sums and means; None if all count alike.
     """
 
     each: Callable[[Tensor], Tensor]
     known: np.ndarray
     nats: bool = True
+    weight: Tensor | None = None
 
     def __call__(self, predictions: np.ndarray) -> Array:
-        """Return the losses (n,) float64 of predictions (n, width)."""
+        """Return the losses (n,) float64 of predictions (n, width), without weights."""
         losses: Array = self.each(torch.tensor(np.asarray(predictions, float))).numpy()
         return losses
 
     def terms(self, predictions: Array) -> tuple[float, Array]:
         """Return the sum over rows, and its gradient (n, width)."""
         at = torch.from_numpy(predictions).requires_grad_()
-        total = self.each(at).sum()
+        losses = self.each(at)
+        total = losses.sum() if self.weight is None else (losses * self.weight).sum()
         (slopes,) = torch.autograd.grad(total, at)
         return float(total.detach()), slopes.numpy()
 
     def mean(self, predictions: np.ndarray) -> float:
         """Return the mean over the rows with a known target; NaN if there are none."""
-        count = int(self.known.sum())
-        return float(self(predictions).sum() / count) if count else math.nan
+        if not self.known.any():
+            return math.nan
+        if self.weight is None:
+            return float(self(predictions).sum() / int(self.known.sum()))
+        weight = self.weight.numpy()
+        return float(self(predictions) @ weight / weight[self.known].sum())
 
 
 def _minus_log(probability: Tensor) -> Tensor:
@@ -102,6 +109,7 @@ class Judge:
         task: the task of the client.
         y: the target in the format of the task's ``encode``.
         metric: the name of one of the task's scores, ``loss`` included.
+        weight: (n,) float64, how much each row counts; None if all count alike.
 
     Example:
         >>> from fedlit.tasks import Classification
@@ -113,6 +121,7 @@ class Judge:
     task: Task
     y: Tensor
     metric: str
+    weight: Tensor | None = None
 
     @property
     def score(self) -> Score:
@@ -124,19 +133,33 @@ class Judge:
         return self.by_counts(predictions)(None)
 
     def by_counts(self, predictions: np.ndarray) -> Callable[[np.ndarray | None], float]:
-        """Return the score as a function of how often each row counts: (n,) whole numbers, or None for once."""
+        """Return the score as a function of how often each row counts: (n,) whole numbers, or None for once. Weights of
+        rows multiply them.
+        """
         own = checked("predictions", predictions)
         if self.score.name == "loss":
             loss = row_loss(self.task, self.y)
             each, known = loss(own), loss.known
 
             def mean(counts: np.ndarray | None) -> float:
-                times = known if counts is None else known * counts
+                counted = self._counted(counts)
+                times = known if counted is None else known * counted
                 return float(times @ each / times.sum()) if times.sum() else math.nan
 
             return mean
         scorer = self.task.scorer(torch.tensor(own), self.y)
-        return lambda counts: float(scorer(None if counts is None else torch.from_numpy(counts))[self.metric])
+
+        def score(counts: np.ndarray | None) -> float:
+            counted = self._counted(counts)
+            return float(scorer(None if counted is None else torch.from_numpy(counted))[self.metric])
+
+        return score
+
+    def _counted(self, counts: np.ndarray | None) -> np.ndarray | None:
+        if self.weight is None:
+            return counts
+        weight = self.weight.numpy()
+        return weight if counts is None else weight * counts
 
 
 HOW = ("equal", "half_own", "fitted")
@@ -152,7 +175,7 @@ class Predicted:
         y: the target, encoded by the task.
         parts: maps each part to (n, width) float64: probabilities, or numbers in the user's units.
         fold: (n,) the fold whose models predicted each row; None if the mean of all folds' models did.
-        weight: (n,) float64, how much each row counts in scores; None if all count alike.
+        weight: (n,) float64, how much each row counts in losses and scores; None if all count alike.
     """
 
     task: Task
@@ -192,14 +215,19 @@ class Predicted:
         """Return predictions (n, width) as a frame for the user. Labels become text, because clients' labels differ in
         type.
         """
-        frame = self.task.frame(self.row, self.y, predictions).assign(task=self.task.name, part=part, fold=self.fold)
+        frame = self.task.frame(self.row, self.y, predictions, self.weight)
+        frame = frame.assign(task=self.task.name, part=part, fold=self.fold)
         frame.insert(0, "client", client)
         return frame.astype({column: "string" for column in frame if of_people(column)})
 
     @property
     def loss(self) -> RowLoss:
         """The loss of each row."""
-        return row_loss(self.task, self.y)
+        return replace(row_loss(self.task, self.y), weight=self.weight)
+
+    def judge(self, metric: str) -> Judge:
+        """Return one of the task's scores, as a function of predictions for these rows."""
+        return Judge(self.task, self.y, metric, self.weight)
 
 
 def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 100) -> dict[str, float]:
@@ -212,7 +240,8 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
       parts. Each part counts as if it had, beside its share of the rows, explained ``shrink`` rows more: for the log
       loss each weight is (rows that it explains + shrink) / (rows + shrink · parts). With 0 it is the least loss
       itself; from many more rows than shrink · parts the weights are free, with many fewer they stay equal. A squared
-      error is divided by twice the mean squared error of the equal mixture, to be of the size of a log-likelihood. The
+      error is divided by twice the mean squared error of the equal mixture, to be of the size of a log-likelihood. A
+      row of weight 2 counts as two rows. The
       problem is convex and solved to its optimum; nothing is drawn. Rows that parts were trained on must not be among
       these: a part that knows them takes all weight.
 

@@ -85,6 +85,22 @@ class ScoredRows:
     predictions: Tensor
     weight: Tensor | None = None
 
+    @property
+    def known(self) -> np.ndarray:
+        """Which rows have a label that some training row has, (n,) bool."""
+        return self.y.numpy() >= 0
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """How much each known row counts, (known,) float64; None if all count alike."""
+        return None if self.weight is None else self.weight.cpu().numpy().astype(np.float64)[self.known]
+
+    def some(self, place: np.ndarray) -> ScoredRows:
+        """Return the rows at some positions."""
+        at = torch.from_numpy(place)
+        weight = None if self.weight is None else self.weight[at]
+        return ScoredRows(self.task, self.row[place], self.y[at], self.predictions[at], weight)
+
 
 def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, ScoredRows]:
     """Return the rows of each site from which the scores of a split were computed."""

@@ -35,7 +35,6 @@ from fedlit.run.served import epochs_of, scorers_of, use_encoders
 from fedlit.run.thresholds import choose, keep, kept, state_of
 from fedlit.run.trainer import check_options, make_trainer, opening, without_hints
 from fedlit.show.shown import for_terminal, say
-from fedlit.show.text import shorten
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.limits import check_least
 from fedlit.train.logger import BoardSettings
@@ -177,9 +176,6 @@ class Run:
     def _plan(self) -> Plan:
         self.loop.build(self.data)
         self.score.check(self.data.specs)
-        weighted = [client.spec.name for client in self.data.clients if client.train.weight is not None]
-        fits = not (self.score.asked and weighted)
-        expect(fits, "score", "clients whose rows count alike", Told(f"data.source.weight of {shorten(weighted)}"))
         return make_plan(self.loop.federation, Length.of(self.trainer_options, self.data.aligned_steps))
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, DataError, expect
@@ -132,10 +131,7 @@ def records_of(
 def _by_level(rows: ScoredRows, level: pd.Series, threshold: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in level.cat.categories:
         place = np.flatnonzero(level == name)
-        part = ScoredRows(
-            rows.task, rows.row[place], rows.y[torch.tensor(place)], rows.predictions[torch.tensor(place)]
-        )
-        yield str(name), _scores(part, threshold)
+        yield str(name), _scores(rows.some(place), threshold)
 
 
 def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
@@ -146,14 +142,14 @@ def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
     if two:
         found["positives"] = int((rows.y == 1).sum())
     context = {score.name for score in task.scores if score.context}
-    evaluated = task.evaluate(rows.predictions, rows.y)
+    evaluated = task.evaluate(rows.predictions, rows.y, rows.weight)
     found |= {name: float(value) for name, value in evaluated.items() if name not in context}
     if two:
-        known = rows.y.numpy() >= 0
+        known = rows.known
         positive = rows.y.numpy()[known] == 1
         for at, predicted in at_thresholds(rows, threshold).items():
             suffix = "" if at == AT_HALF else f"_at_{AT_THRESHOLD}"
-            own = scores_at(positive, predicted[known])
+            own = scores_at(positive, predicted[known], rows.weights)
             found |= {f"{measure}{suffix}": own[measure] for measure in ("sensitivity", "specificity")}
     return found
 

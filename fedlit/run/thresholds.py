@@ -58,15 +58,15 @@ def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[st
     """Return the threshold of each client, chosen on its validation rows."""
     chosen = {}
     for client, rows in validation.items():
-        known = rows.y.numpy() >= 0
+        known = rows.known
         positive = rows.y.numpy()[known] == 1
         value = None
         reached = {"sensitivity": math.nan, "specificity": math.nan}
         if len(rows.task.classes) == 2:
             probability = rows.predictions[:, 1].numpy()[known]
-            value = choose_threshold(positive, probability, rule)
+            value = choose_threshold(positive, probability, rule, rows.weights)
             if value is not None:
-                reached = scores_at(positive, probability >= value)
+                reached = scores_at(positive, probability >= value, rows.weights)
         own = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
         chosen[client] = {"value": value, "rule": rule_text(rule), "rows": len(positive), **own}
     return chosen
@@ -99,12 +99,12 @@ def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[st
     records = []
     for client, rows in scored.items():
         value = chosen[client]["value"]
-        known = rows.y.numpy() >= 0
+        known = rows.known
         positive = rows.y.numpy()[known] == 1
         for at, predicted in at_thresholds(rows, value).items():
             threshold = 0.5 if at == AT_HALF else value
             own = {"client": client, "at": at, "threshold": threshold}
-            records.append({**own, **scores_at(positive, predicted[known])})
+            records.append({**own, **scores_at(positive, predicted[known], rows.weights)})
     return records
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fedlit.data.module import FederatedData
-from fedlit.errors import ConfigError, RunError, Told, expect
+from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
@@ -158,10 +158,6 @@ def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | No
     task, _, y = read[names[0]]
     parts = {name: aligned(made.numpy(), own.classes, task.classes) for name, (own, made, _) in read.items()}
     weight = read_weights(first.set_index("row", drop=False).loc[order])
-    assert isinstance(job.work, Combine)
-    alike = weight is None or job.work.mixing is None
-    told = "rows that count alike, for a mixture weighs models and not rows"
-    expect(alike, f"{job.name}: data.source.weight", told, Told("weights of rows"), "leave the mixture out", RunError)
     return Predicted(task, order.to_numpy(), y, parts, weight=weight)
 
 

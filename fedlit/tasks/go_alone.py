@@ -191,17 +191,18 @@ class FitEach(OneEach):
         super().__init__([])
         self.model = model
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> FitEach:
+    def fit(self, x: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None) -> FitEach:
         """Fit to rows.
 
         Args:
             x: (n, d) float.
             y: (n,) or (n, columns) float, NaN if the value is unknown.
+            sample_weight: (n,) how much each row counts; None if all count alike.
         """
-        self.fitted = [self._fit(x, own) for own in y.reshape(len(y), -1).T]
+        self.fitted = [self._fit(x, own, sample_weight) for own in y.reshape(len(y), -1).T]
         return self
 
-    def _fit(self, x: np.ndarray, y: np.ndarray) -> Any:
+    def _fit(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Any:
         from sklearn.base import clone, is_regressor
         from sklearn.dummy import DummyClassifier, DummyRegressor
 
@@ -209,7 +210,29 @@ class FitEach(OneEach):
         rows, own = (x[known], y[known]) if known.any() else (x[:2], np.array([0.0, 1.0])[: len(x)])
         varies = known.any() and own.min() < own.max()
         constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
-        return (clone(self.model) if varies else constant()).fit(rows, own)
+        model = clone(self.model) if varies else constant()
+        return model.fit(rows, own) if weight is None else fit_weighted(model, rows, own, weight[known])
+
+
+def fit_weighted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
+    """Fit a model, and each step before it that takes weights of rows, to weighted rows.
+
+    Args:
+        model: an untrained model, or a pipeline.
+        x: (n, d) float.
+        y: (n,) or wider.
+        weight: (n,) how much each row counts.
+
+    Raises:
+        ConfigError: the model does not take weights of rows.
+    """
+    from sklearn.utils.validation import has_fit_parameter
+
+    steps = getattr(model, "steps", [("", model)])
+    weighs = [(name, step) for name, step in steps if has_fit_parameter(step, "sample_weight")]
+    *_, last = steps
+    expect(last in weighs, "data.source.weight", "models that weigh rows", type(last[1]).__name__)
+    return model.fit(x, y, **{f"{name}__sample_weight" if name else "sample_weight": weight for name, _ in weighs})
 
 
 def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:

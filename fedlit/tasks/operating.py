@@ -15,6 +15,7 @@ YOUDEN = "youden"
 ThresholdRule = Literal["youden"] | dict[str, float]
 """How a threshold is chosen: by Youden's index, or by the value that sensitivity or specificity must reach."""
 Labels = NDArray[np.bool_]
+Weights = NDArray[np.float64] | None
 
 _REACHED = ("sensitivity", "specificity")
 _ROUNDING = 1e-12
@@ -47,7 +48,9 @@ def rule_text(rule: ThresholdRule) -> str:
     return f"{measure} of at least {value:g}"
 
 
-def choose_threshold(positive: Labels, probability: NDArray[Any], rule: ThresholdRule) -> float | None:
+def choose_threshold(
+    positive: Labels, probability: NDArray[Any], rule: ThresholdRule, weight: Weights = None
+) -> float | None:
     """Return the threshold from which on a row counts as positive.
 
     Youden's index is sensitivity + specificity − 1. With a specificity given, sensitivity is as high as possible, and
@@ -58,6 +61,7 @@ def choose_threshold(positive: Labels, probability: NDArray[Any], rule: Threshol
         positive: (n,) whether each row is of the positive class.
         probability: (n,) the predicted probability of the positive class.
         rule: the rule.
+        weight: (n,) how much each row counts; None if all count alike.
 
     Returns:
         The threshold; None if one class has no rows, or if no threshold at which some row counts as positive reaches
@@ -73,7 +77,9 @@ def choose_threshold(positive: Labels, probability: NDArray[Any], rule: Threshol
 
     if positive.all() or not positive.any():
         return None
-    false_rate, true_rate, scores = roc_curve(positive, probability.astype(np.float64), drop_intermediate=False)
+    false_rate, true_rate, scores = roc_curve(
+        positive, probability.astype(np.float64), sample_weight=weight, drop_intermediate=False
+    )
     # its first point, at which no row counts as positive, is no threshold
     reached = {"sensitivity": true_rate[1:], "specificity": 1 - false_rate[1:]}
     scores = scores[1:]
@@ -91,35 +97,38 @@ def choose_threshold(positive: Labels, probability: NDArray[Any], rule: Threshol
     return float((scores[place] + below) / 2)
 
 
-def scores_at(positive: Labels, predicted: Labels) -> dict[str, float]:
-    """Return the scores of predicted classes, and the counts that they come from; NaN if a score is undefined.
+def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> dict[str, float]:
+    """Return the scores of predicted classes, and the numbers of rows behind them; NaN if a score is undefined.
 
     Args:
         positive: (n,) whether each row is of the positive class.
         predicted: (n,) whether each row is predicted to be.
+        weight: (n,) how much each row counts in the scores; None if all count alike.
 
     Example:
         >>> found = scores_at(np.array([True, True, False, False]), np.array([True, False, False, False]))
         >>> found["sensitivity"], found["specificity"], found["ppv"], round(found["npv"], 3), found["true_positives"]
         (0.5, 1.0, 1.0, 0.667, 1)
     """
-    counts = {
-        "true_positives": int((positive & predicted).sum()),
-        "false_positives": int((~positive & predicted).sum()),
-        "true_negatives": int((~positive & ~predicted).sum()),
-        "false_negatives": int((positive & ~predicted).sum()),
+    cells = {
+        "true_positives": positive & predicted,
+        "false_positives": ~positive & predicted,
+        "true_negatives": ~positive & ~predicted,
+        "false_negatives": positive & ~predicted,
     }
-    sensitivity = _share(counts["true_positives"], counts["false_negatives"])
-    specificity = _share(counts["true_negatives"], counts["false_positives"])
+    counts = {name: int(cell.sum()) for name, cell in cells.items()}
+    total = counts if weight is None else {name: float(weight[cell].sum()) for name, cell in cells.items()}
+    sensitivity = _share(total["true_positives"], total["false_negatives"])
+    specificity = _share(total["true_negatives"], total["false_positives"])
     return {
         "sensitivity": sensitivity,
         "specificity": specificity,
-        "ppv": _share(counts["true_positives"], counts["false_positives"]),
-        "npv": _share(counts["true_negatives"], counts["false_negatives"]),
+        "ppv": _share(total["true_positives"], total["false_positives"]),
+        "npv": _share(total["true_negatives"], total["false_negatives"]),
         "balanced_accuracy": (sensitivity + specificity) / 2,
         **counts,
     }
 
 
-def _share(right: int, wrong: int) -> float:
+def _share(right: float, wrong: float) -> float:
     return right / (right + wrong) if right + wrong else math.nan

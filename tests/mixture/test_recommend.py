@@ -181,5 +181,7 @@ def test_what_is_worth_a_try(rows: dict[str, int], shared: int, tasks: set[str],
     assert " ".join(made) == tried and " ".join(out) == missing
     if "network" in made:
         assert made["network"].content is not None and made["network"].content["data"]["leave_out"] == ["c", "b"]
+    _, out = candidates_of({"data": {"source": "s"}}, replace(survey, weighted=True))
+    assert ("forest" in out) == ("forest" in made)
     with pytest.raises(ConfigError, match="no local baselines"):
         candidates_of({}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset()))

@@ -1,5 +1,6 @@
 """Weights of rows: a row of weight n counts as n rows, in losses, scores, linear models and local baselines."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,17 @@ from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
 from fedlit.methods.penalised import choose, fit
 from fedlit.mixture.alone import fit_rows
+from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
+from fedlit.mixture.settings import Mixing
+from fedlit.mixture.together import choose_together, stacks
+from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.tasks import Classification, Counts, Regression, Task
+from fedlit.tasks.go_alone import LINEAR
+from fedlit.tasks.operating import choose_threshold, scores_at
 
 TASKS: dict[str, Task] = {
     "two classes": Classification(("no", "yes"), (3, 4)),
@@ -128,6 +135,21 @@ def test_local_baselines_weigh_rows(model: str) -> None:
     assert task.of_model(fitted, x.numpy())[:, 1].mean() > 0.7
 
 
+@pytest.mark.parametrize("kind", ["two classes", "a number", "a count"])
+def test_local_linear_models_count_repeated_rows(kind: str) -> None:
+    task = TASKS[kind]
+    _, y = rows_of(task)
+    name = next(name for name in task.go_alone if name in LINEAR)
+    x = torch.randn(len(y), 2, generator=torch.Generator().manual_seed(3)) * torch.tensor([1.0, 20.0])
+    settings = {key: values[0] for key, values in task.go_alone[name].grid.items()}
+    weighted = fit_rows(task, task.go_alone[name].make(settings, []), Rows(x, y, np.arange(len(y)), WEIGHT))
+    whole = Rows(repeated(x), repeated(y), np.arange(int(WEIGHT.sum())))
+    expected = fit_rows(task, task.go_alone[name].make(settings, []), whole)
+    torch.testing.assert_close(
+        task.of_model(weighted, x.numpy()), task.of_model(expected, x.numpy()), rtol=1e-3, atol=1e-3
+    )
+
+
 def frame_of(seed: int, rows: int = 120) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     age = rng.normal(size=rows)
@@ -202,8 +224,111 @@ def test_what_cannot_weigh_rows_refuses_them(tmp_path: Path) -> None:
     for method in ("forest", "fedala", "per_fedavg"):
         with pytest.raises(ConfigError, match=r"data\.source\.weight"):
             load(str(path), overrides={"method": method}).describe()
-    with pytest.raises(ConfigError, match=r"data\.source\.weight"):
-        Mixture({"mixture": {"parts": {"network": {"config": str(path)}}}, "folds": 2}).describe()
+    parts: dict[str, Any] = {"linear": {"config": str(path), "go_alone": "logistic_regression"}}
+    parts["others"] = {**parts["linear"], "set": {"data.source.weight": None}}
+    with pytest.raises(ConfigError, match=r"'others', client 'north': data\.source\.weight"):
+        Mixture({"mixture": {"parts": parts}, "folds": 2}).describe()
+
+
+def predicted(seed: int) -> Predicted:
+    """Two parts of one task, whose rows have weights."""
+    rng = np.random.default_rng(seed)
+    y = torch.from_numpy(rng.integers(0, 2, len(WEIGHT)))
+    parts = {}
+    for name, skill in (("mine", 0.6), ("ours", 1.0)):
+        yes = 1 / (1 + np.exp(-skill * (2 * y.numpy() - 1) - rng.normal(size=len(y))))
+        parts[name] = np.stack([1 - yes, yes], 1)
+    return Predicted(TASKS["two classes"], np.arange(len(y)), y, parts, weight=WEIGHT.double())
+
+
+def in_full(rows: Predicted) -> Predicted:
+    """The same rows, each as often as its weight says."""
+    return replace(rows.some(np.arange(len(rows.row)).repeat(WEIGHT.long().numpy())), weight=None)
+
+
+@pytest.mark.parametrize("weights", ["equal", "fitted"])
+def test_a_mixture_of_weights_is_one_of_repeated_rows(weights: str) -> None:
+    for metric in ("auroc", "accuracy", "loss"):
+        mixing = Mixing(weights, by=metric, shrink=5.0)
+        for seed in range(3):
+            rows = predicted(seed)
+            found = combine({"a": rows}, ["mine"], mixing)["a"]
+            expected = combine({"a": in_full(rows)}, ["mine"], mixing)["a"]
+            assert found.weights == pytest.approx(expected.weights, abs=1e-5)
+            assert found.scores == pytest.approx(expected.scores, rel=1e-6)
+            assert found.mixture == pytest.approx(expected.mixture, rel=1e-5)
+            plain = combine({"a": replace(rows, weight=None)}, ["mine"], mixing)["a"]
+            assert found.scores != pytest.approx(plain.scores, rel=1e-6)
+
+
+def test_a_stack_of_weights_is_one_of_repeated_rows() -> None:
+    clients = {f"c{seed}": predicted(seed) for seed in range(6)}
+    found = stacks(clients)
+    expected = stacks({name: in_full(rows) for name, rows in clients.items()})
+    plain = stacks({name: replace(rows, weight=None) for name, rows in clients.items()})
+    for name in clients:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-6)
+        assert not np.allclose(found[name], plain[name], rtol=1e-2)
+
+
+def test_ones_choose_the_mixture_that_no_weights_choose() -> None:
+    clients = {f"c{seed}": replace(predicted(seed), weight=None) for seed in range(6)}
+    ones = {name: replace(rows, weight=torch.ones(len(rows.row)).double()) for name, rows in clients.items()}
+    assert choose_together(ones, ["mine"]) == choose_together(clients, ["mine"])
+    drawn = np.random.default_rng(0).integers(0, 4, len(WEIGHT))
+    for name, rows in clients.items():
+        for metric in ("auroc", "loss"):
+            scores = [own.judge(metric).by_counts(rows.parts["mine"])(drawn) for own in (rows, ones[name])]
+            assert scores[0] == pytest.approx(scores[1], rel=1e-6)
+
+
+def mixture_of(folder: Path, frame: pd.DataFrame, weight: str | None) -> Mixture:
+    folder.mkdir()
+    frame.to_csv(folder / "north.csv", index=False)
+    source: dict[str, Any] = {"files": str(folder / "*.csv"), "target": "outcome"}
+    source |= {"drop": ["w"]} if weight is None else {"weight": weight}
+    (folder / "mine.yaml").write_text(yaml.safe_dump({
+        "data": {"source": {"class_path": "fedlit.Tables", "init_args": source}},
+        "model": {"client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": "fedlit.MLP"}}},
+    }))  # fmt: skip
+    alone = {"config": str(folder / "mine.yaml")}
+    parts = {
+        "linear": {**alone, "go_alone": "logistic_regression", "grid": {"C": [1.0]}},
+        "trees": {**alone, "go_alone": "extra_trees", "grid": {"n_estimators": [20]}},
+    }
+    score = {"threshold": "youden", "subgroups": {"age": [0.0]}}
+    mixture = Mixture({
+        "mixture": {"parts": parts, "weights": "fitted"}, "folds": 2, "seed": 1, "score": score,
+        "trainer": {"default_root_dir": str(folder)},
+    })  # fmt: skip
+    mixture.fit(quiet=True)
+    return mixture
+
+
+def test_a_mixture_trains_and_scores_weighted_rows(tmp_path: Path) -> None:
+    frame = frame_of(0).assign(w=1.0)
+    plain = mixture_of(tmp_path / "plain", frame, None)
+    ones = mixture_of(tmp_path / "ones", frame, "w")
+    assert plain.folder is not None and ones.folder is not None
+    for file in ("mixture.json", "out_of_fold.parquet"):
+        assert (plain.folder / file).read_bytes() == (ones.folder / file).read_bytes()
+    heavy = mixture_of(tmp_path / "heavy", frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)), "w")
+    results = heavy.test(quiet=True)
+    rows = heavy.held["north"]
+    ill = rows.y.numpy() == 0
+    assert rows.weight is not None and (rows.weight.numpy() == np.where(ill, 9.0, 1.0)).all()
+    predictions = heavy.predict(quiet=True)["north"]
+    written = frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)).loc[predictions["row"]]
+    hit = (predictions["predicted"].to_numpy() == written["outcome"].to_numpy()).astype(float)
+    expected = np.average(hit, weights=written["w"])
+    assert results.scores["north"]["accuracy"] == pytest.approx(expected, abs=1e-6)
+    at_half, _ = results.supplements[0].of("north")
+    assert results.scores["north"]["balanced_accuracy"] == pytest.approx(at_half["balanced_accuracy"], abs=1e-6)
+    assert sum(at_half[name] for name in at_half if name.endswith(("positives", "negatives"))) == len(predictions)
+    groups = results.supplements[1].of("north")
+    total = [written.loc[written["age"] < 0, "w"].sum(), written.loc[written["age"] >= 0, "w"].sum()]
+    accuracies = [group["accuracy"] for group in groups]
+    assert np.average(accuracies, weights=total) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("bad", ["0", "-1", "inf", "", "x"])
@@ -214,6 +339,22 @@ def test_a_weight_that_is_none_is_named(bad: str, tmp_path: Path) -> None:
         Tables({"north": str(tmp_path / "north.csv")}, "outcome", weight="w").tables(seed=1)
     with pytest.raises(ConfigError, match="weight"):
         Tables({"north": str(tmp_path / "north.csv")}, "outcome", weight="ww").tables(seed=1)
+
+
+@pytest.mark.parametrize("rule", ["youden", {"specificity": 0.7}, {"sensitivity": 0.7}])
+def test_a_threshold_of_weights_is_one_of_repeated_rows(rule: Any) -> None:
+    rows = predicted(4)
+    positive = rows.y.numpy() == 1
+    probability = rows.parts["ours"][:, 1]
+    weight = WEIGHT.double().numpy()
+    many = WEIGHT.long().numpy()
+    found = choose_threshold(positive, probability, rule, weight)
+    assert found == choose_threshold(positive.repeat(many), probability.repeat(many), rule)
+    assert found is not None
+    scores = scores_at(positive, probability >= found, weight)
+    expected = scores_at(positive.repeat(many), probability.repeat(many) >= found)
+    for name in ("sensitivity", "specificity", "ppv", "npv", "balanced_accuracy"):
+        assert scores[name] == pytest.approx(expected[name])
 
 
 def test_a_bootstrap_of_equal_weights_is_one_without() -> None:
