@@ -1,4 +1,6 @@
-"""The checks that need an accelerator; see ``device.sh``. A check that would begin after the limit is said, not run."""
+"""The checks that need an accelerator; see ``device.sh``. A check that would begin after the limit
+is said, not run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Synchronisations(Callback):
         if trainer.current_epoch > 0:
             torch.cuda.set_sync_debug_mode("error")
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """What comes behind an epoch may wait."""
         if trainer.is_last_batch:
             torch.cuda.set_sync_debug_mode("default")
@@ -45,7 +49,8 @@ class Checks:
     """
 
     def __init__(self, device: str, folder: Path) -> None:
-        self.device, self.folder = device, folder
+        self.device = device
+        self.folder = folder
 
     def run(self, config: str, *args: str, device: str | None = None, epochs: int = 3) -> Run:
         """A run that is not trained."""
@@ -73,7 +78,9 @@ class Checks:
             run.fit(quiet=True)
         there, here = (run.loop.cpu().state_dict() for run in runs)
         furthest = max(
-            float((there[name] - here[name]).abs().max()) for name in there if there[name].is_floating_point()
+            float((there[name] - here[name]).abs().max())
+            for name in there
+            if there[name].is_floating_point()
         )
         _must(furthest < 1e-3, f"expected weights within 1e-3 after 5 steps, found {furthest:.1e}")
         return f"largest difference of a weight after 5 steps: {furthest:.1e}"
@@ -83,14 +90,19 @@ class Checks:
         if self.device == "cpu":
             return "not run: only a GPU has them"
         for extra in (("--exchange.every=step",), ("--exchange.rule.weights=rows",)):
-            run = self.run("heart_gl" if _have("heart_gl") else "quickstart", "--model.engine=plain", *extra)
+            run = self.run(
+                "heart_gl" if _have("heart_gl") else "quickstart", "--model.engine=plain", *extra
+            )
             run.trainer_options["callbacks"] = [Synchronisations()]
             run.fit(quiet=True)
         return "none, exchanging every step and by rows"
 
     def bf16(self) -> str:
         """Mixed precision."""
-        results = [self.run("quickstart", *own, epochs=10) for own in ((), ("--trainer.precision=bf16-mixed",))]
+        results = [
+            self.run("quickstart", *own, epochs=10)
+            for own in ((), ("--trainer.precision=bf16-mixed",))
+        ]
         scores = [own.fit(quiet=True).summary["mean"]["auroc"] for own in results]
         _must(math.isfinite(scores[1]), "expected finite scores")
         return f"mean validation AUROC {scores[0]:.4f} in float32, {scores[1]:.4f} in bf16-mixed"
@@ -107,13 +119,22 @@ class Checks:
         results = [run.test(quiet=True) for run in runs]
         rows = sum(sum(client.spec.rows.values()) for client in runs[0].data.clients)
         names = sorted(results[0].scores)
-        means = {name: sum(own.scores[name]["auroc"] for own in results) / len(results) for name in names}
+        means = {
+            name: sum(own.scores[name]["auroc"] for own in results) / len(results) for name in names
+        }
         told = ", ".join(f"{name} {100 * value:.1f}" for name, value in means.items())
         return f"{rows:,} rows, {epochs} epochs, {len(seeds)} seeds: test AUROC {told}"
 
     def ranks(self) -> str:
         """Two ranks on one device have the scores of one process."""
-        words = ["-m", "fedlit", "fit", "--config", "quickstart", f"--trainer.accelerator={self.device}"]
+        words = [
+            "-m",
+            "fedlit",
+            "fit",
+            "--config",
+            "quickstart",
+            f"--trainer.accelerator={self.device}",
+        ]
         words += [
             "--trainer.max_epochs=2",
             "--model.engine=plain",
@@ -121,13 +142,22 @@ class Checks:
         ]
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         done = subprocess.run([sys.executable, *torchrun, *words], capture_output=True, text=True)
-        _must(done.returncode == 0, f"exit status {done.returncode}: {(done.stderr or done.stdout)[-300:]}")
+        _must(
+            done.returncode == 0,
+            f"exit status {done.returncode}: {(done.stderr or done.stdout)[-300:]}",
+        )
         run = self.run("quickstart", "--model.engine=plain", epochs=2)
         run.fit(quiet=True)
         newest = max((self.folder / "ranks").rglob("last.ckpt"))
-        told = [self.run("quickstart", "--model.engine=plain", epochs=2).test(newest, quiet=True), run.test(quiet=True)]
+        told = [
+            self.run("quickstart", "--model.engine=plain", epochs=2).test(newest, quiet=True),
+            run.test(quiet=True),
+        ]
         first, second = (own.summary["mean"]["auroc"] for own in told)
-        _must(abs(first - second) < 1e-3, f"expected the AUROC of one process, {second:.5f}, found {first:.5f}")
+        _must(
+            abs(first - second) < 1e-3,
+            f"expected the AUROC of one process, {second:.5f}, found {first:.5f}",
+        )
         return f"mean test AUROC {first:.5f}, of one process {second:.5f}"
 
 
@@ -157,11 +187,14 @@ def main() -> int:
         return 2
     where = torch.cuda.get_device_name() if asked.device == "gpu" else "CPU"
     print(f"{where}, torch {torch.__version__}\n")
-    begun, failed, table = time.monotonic(), 0, []
+    begun = time.monotonic()
+    failed = 0
+    table = []
     with tempfile.TemporaryDirectory() as place:
         checks = Checks(asked.device, Path(place))
         order: list[tuple[str, Callable[[], str]]] = [
-            (own, getattr(checks, own)) for own in ("fit", "equality", "synchronisations", "bf16", "ranks", "covertype")
+            (own, getattr(checks, own))
+            for own in ("fit", "equality", "synchronisations", "bf16", "ranks", "covertype")
         ]
         for name, check in order:
             if asked.only and name not in asked.only:
@@ -176,18 +209,20 @@ def main() -> int:
                 words = check()
                 verdict = "NOT RUN" if words.startswith("not run") else "fine"
             except Exception as error:
-                verdict, words, failed = (
-                    "FAILED",
-                    f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-                    failed + 1,
-                )
+                verdict = "FAILED"
+                words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                failed = failed + 1
             finally:
                 if asked.device == "gpu":
                     torch.cuda.set_sync_debug_mode("default")
             peak = torch.cuda.max_memory_allocated() / 2**20 if asked.device == "gpu" else 0.0
             table.append((name, verdict, time.monotonic() - since, peak, words))
             print(
-                json.dumps(dict(zip(("check", "verdict", "seconds", "MiB", "found"), table[-1], strict=True))),
+                json.dumps(
+                    dict(
+                        zip(("check", "verdict", "seconds", "MiB", "found"), table[-1], strict=True)
+                    )
+                ),
                 flush=True,
             )
     print(f"\n{'check':<17}{'':<9}{'seconds':>8}{'peak MiB':>10}  found")

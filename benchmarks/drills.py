@@ -1,10 +1,11 @@
 """Bad clients, bad files, bad moments: each drill does harm on purpose, and says what came of it.
 
-    python benchmarks/drills.py                            # all, as for a release: an hour or two on two cores
-    python benchmarks/drills.py --only kills --kills 50
+    python benchmarks/drills.py                            # all, as for a release: an hour or two
+    on two cores python benchmarks/drills.py --only kills --kills 50
     python benchmarks/drills.py --only torn --folder /tmp/drills
 
-Real institutions are killed on the heart-disease tables: put them into data/, or name their folder in FEDLIT_DATA.
+Real institutions are killed on the heart-disease tables: put them into data/, or name their folder
+in FEDLIT_DATA.
 
 Prints a table. The exit status is 0 only if nothing failed. See docs/reliability.md.
 """
@@ -48,7 +49,8 @@ DRILLS = {
     "site_lies": ("liars", 1000),
     "coordinator_lies": ("liars", 1000),
 }
-"""Drill → its module in ``drill/``, and how often it tries. The last four train in this process: none forks then."""
+"""Drill → its module in ``drill/``, and how often it tries. The last four train in this process:
+none forks then."""
 
 
 def run(name: str, folder: Path, tries: int) -> list[tuple[str, int, int, str]]:
@@ -66,12 +68,22 @@ def run(name: str, folder: Path, tries: int) -> list[tuple[str, int, int, str]]:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=tuple(DRILLS), help="these alone")
-    parser.add_argument("--kills", type=int, default=DRILLS["kills"][1], help="how many kills (default: 200)")
-    parser.add_argument("--lies", type=int, default=1000, help="how many lies of each side (default: 1000)")
-    parser.add_argument("--folder", type=Path, help="where to work; what failed stays there (default: a new one)")
-    parser.add_argument("--resume", action="store_true", help="masked_kills goes on with what --folder has of it")
+    parser.add_argument(
+        "--kills", type=int, default=DRILLS["kills"][1], help="how many kills (default: 200)"
+    )
+    parser.add_argument(
+        "--lies", type=int, default=1000, help="how many lies of each side (default: 1000)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where to work; what failed stays there (default: a new one)"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="masked_kills goes on with what --folder has of it"
+    )
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="fedlit-drills-"))
     rows = []
@@ -90,7 +102,10 @@ def main() -> int:
     width = max(len(what) for what, *_ in rows)
     print(f"{'drill':<{width}}  tries  passed  note")
     for what, tries, passed, note in rows:
-        print(f"{what:<{width}}  {tries:>5}  {passed:>6}  {'' if tries == passed else 'FAILED: '}{note}")
+        print(
+            f"{what:<{width}}  {tries:>5}  {passed:>6}  "
+            f"{'' if tries == passed else 'FAILED: '}{note}"
+        )
     failed = [what for what, tries, passed, _ in rows if tries != passed]
     print(f"\n{len(failed)} of {len(rows)} failed" + (f"; see {folder}" if failed else ""))
     return 1 if failed else 0

@@ -1,10 +1,12 @@
-"""Federations across institutions, with every process real: a coordinator and its sites on this machine, TLS on.
+"""Federations across institutions, with every process real: a coordinator and its sites on this
+machine, TLS on.
 
     python benchmarks/institutions.py demo            # what `make sites` runs
     python benchmarks/institutions.py equal           # the bits of one process, method by method
     python benchmarks/institutions.py kills --times 50
 
-Each site has a folder of its own, and its table in it. The exit status is 0 only if all is as it should be.
+Each site has a folder of its own, and its table in it. The exit status is 0 only if all is as it
+should be.
 """
 
 from __future__ import annotations
@@ -60,25 +62,39 @@ class Federation:
     """
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, Any], sources: Mapping[str, Any], **coordinator: Any
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        sources: Mapping[str, Any],
+        **coordinator: Any,
     ) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self.folder, self.sources, self.processes = folder, sources, dict[str, subprocess.Popen[bytes]]()
+        self.folder = folder
+        self.sources = sources
+        self.processes = dict[str, subprocess.Popen[bytes]]()
         self.prefixes = dict[str, list[str]]()
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         port = str(free_port())
-        self.fedlit("coordinate", "init", "coordinator", "--sites", ",".join(sources), "--port", port)
+        self.fedlit(
+            "coordinate", "init", "coordinator", "--sites", ",".join(sources), "--port", port
+        )
         own = folder / "coordinator"
-        (own / "federation.yaml").write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
+        (own / "federation.yaml").write_text(
+            yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8"
+        )
         written = read_yaml(own / "coordinator.yaml") | {"listen": "127.0.0.1"} | coordinator
-        (own / "coordinator.yaml").write_text(yaml.safe_dump(written, sort_keys=False), encoding="utf-8")
+        (own / "coordinator.yaml").write_text(
+            yaml.safe_dump(written, sort_keys=False), encoding="utf-8"
+        )
         for site, source in sources.items():
             shutil.copytree(own / "invitations" / site, folder / site)
             shutil.copy(own / "federation.yaml", folder / site)
             self.fedlit("site", "keys", site)
             mine = read_yaml(folder / site / "site.yaml") | {"data": {"source": source}}
-            (folder / site / "site.yaml").write_text(yaml.safe_dump(mine, sort_keys=False), encoding="utf-8")
+            (folder / site / "site.yaml").write_text(
+                yaml.safe_dump(mine, sort_keys=False), encoding="utf-8"
+            )
             _own_data(folder / site / "data", site, source)
             self.fedlit("coordinate", "add", "coordinator", site, f"{site}/{site}.pub")
         self.hashes = {site: [self.hash(site)] for site in sources}
@@ -93,7 +109,10 @@ class Federation:
             text=True,
         )
         if done.returncode:
-            raise SystemExit(f"fedlit {' '.join(words)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+            raise SystemExit(
+                f"fedlit {' '.join(words)}: exit status "
+                f"{done.returncode}\n{done.stdout}{done.stderr}"
+            )
         return done.stdout
 
     def hash(self, site: str) -> str:
@@ -124,12 +143,16 @@ class Federation:
         return self.wait(seconds)
 
     def wait(self, seconds: float) -> dict[str, int | None]:
-        """Until all have ended. Where tensors depend on what others have, a site asks again: that is agreed to, too."""
+        """Until all have ended. Where tensors depend on what others have, a site asks again: that
+        is agreed to, too.
+        """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             codes = {name: process.poll() for name, process in self.processes.items()}
             for name in [name for name in self.sources if codes[name] == 2]:
-                asked = re.findall(r"--accept ([0-9a-f]{64})", (self.folder / f"{name}.log").read_text())
+                asked = re.findall(
+                    r"--accept ([0-9a-f]{64})", (self.folder / f"{name}.log").read_text()
+                )
                 if asked and asked[-1] not in self.hashes[name]:
                     self.hashes[name].append(asked[-1])
                     self.start(name)
@@ -156,30 +179,53 @@ class Federation:
         newest = max((self.folder / site).rglob("last.ckpt"), key=os.path.getmtime)
         prefix = f"clients.{site}."
         state = torch.load(newest, weights_only=True)["state_dict"]
-        return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        return {
+            key.removeprefix(prefix): value
+            for key, value in state.items()
+            if key.startswith(prefix)
+        }
 
-    def differing(self, expected: Mapping[str, Mapping[str, torch.Tensor]], tolerance: float = 0.0) -> list[str]:
-        """Tensors that are not, bit for bit or to a tolerance, what they should be, site by site."""
+    def differing(
+        self, expected: Mapping[str, Mapping[str, torch.Tensor]], tolerance: float = 0.0
+    ) -> list[str]:
+        """Tensors that are not, bit for bit or to a tolerance, what they should be, site by
+        site.
+        """
         wrong = []
         for site in self.sources:
             mine = self.weights(site)
             for key, value in expected[site].items():
-                away = float((value.double() - mine[key].double()).abs().max()) if value.numel() else 0.0
+                away = (
+                    float((value.double() - mine[key].double()).abs().max())
+                    if value.numel()
+                    else 0.0
+                )
                 if not torch.equal(value, mine[key]) and not 0 < away <= tolerance:
                     wrong.append(f"{site}.{key} by {away:.1e}")
         return wrong
 
     def logs(self) -> list[Path]:
         """Of all processes."""
-        return sorted([*self.folder.glob("*.log"), *self.folder.glob("*/*.log"), *self.folder.glob("*/state/*.log")])
+        return sorted(
+            [
+                *self.folder.glob("*.log"),
+                *self.folder.glob("*/*.log"),
+                *self.folder.glob("*/state/*.log"),
+            ]
+        )
 
     def said(self) -> str:
         """The last lines of each log."""
-        return "\n".join(f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-12:]) for path in self.logs())
+        return "\n".join(
+            f"--- {path.name}\n" + "\n".join(path.read_text().splitlines()[-12:])
+            for path in self.logs()
+        )
 
     def report(self) -> dict[str, Any]:
         """What the coordinator wrote."""
-        found: dict[str, Any] = json.loads((self.folder / "coordinator" / "state" / "result.json").read_text())
+        found: dict[str, Any] = json.loads(
+            (self.folder / "coordinator" / "state" / "result.json").read_text()
+        )
         return found
 
 
@@ -207,8 +253,11 @@ def deep(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 def prepared(
     config: str, sites: Sequence[str], changes: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(settings, source by site, settings of one process) of a configuration that came with fedlit."""
-    settings = json.loads(json.dumps(read_yaml(find_config(config))))  # without the marks of quoted text
+    """(settings, source by site, settings of one process) of a configuration that came with
+    fedlit.
+    """
+    # without the marks of quoted text
+    settings = json.loads(json.dumps(read_yaml(find_config(config))))
     source = settings["data"].pop("source")
     source = {"class_path": source} if isinstance(source, str) else source
     arguments = dict(source.get("init_args") or {})
@@ -258,13 +307,21 @@ def demo(folder: Path) -> int:
     """Three sites that exist, ten rounds; who joins, what travels, what each has."""
     try:
         fedlit.Heart(clients=list(TABLES)).tables(0)
-        config, sites = "heart_gl", TABLES
+        config = "heart_gl"
+        sites = TABLES
     except DataError:
-        config, sites = "quickstart", ("north", "south", "west")
-        print("The Heart tables are not here (fedlit data fetch heart): three others, which need no download")
+        config = "quickstart"
+        sites = ("north", "south", "west")
+        print(
+            "The Heart tables are not here (fedlit data fetch heart): three others, which need no "
+            "download"
+        )
     changes = {"model": {"engine": "auto"}, "trainer": {"max_epochs": 10}}
     settings, sources, _ = prepared(config, sites, changes)
-    print("Three sites, each with a folder and a table of its own, and a coordinator without any ...", flush=True)
+    print(
+        "Three sites, each with a folder and a table of its own, and a coordinator without any ...",
+        flush=True,
+    )
     federation = Federation(folder, settings, sources)
     begun = time.monotonic()
     codes = federation.run()
@@ -273,7 +330,10 @@ def demo(folder: Path) -> int:
     if any(codes.values()):
         return 1
     told = federation.report()
-    print(f"{told['rounds']} rounds in {time.monotonic() - begun:.0f} s, {told['bytes']:,} bytes. Look at {folder}")
+    print(
+        f"{told['rounds']} rounds in {time.monotonic() - begun:.0f} s, {told['bytes']:,} bytes. "
+        f"Look at {folder}"
+    )
     return 0
 
 
@@ -282,16 +342,22 @@ def equal(folder: Path, only: Sequence[str], rounds: int, facts_from: Sequence[i
     failed = 0
     for name, (config, sites, changes) in ROWS.items():
         for rows in facts_from if not only or name in only else ():
-            limit = {"trainer": {"max_epochs": changes.get("trainer", {}).get("max_epochs", rounds)}}
+            limit = {
+                "trainer": {"max_epochs": changes.get("trainer", {}).get("max_epochs", rounds)}
+            }
             limit["data"] = {"facts_from": rows}
-            settings, sources, whole = prepared(config, sites, deep(json.loads(json.dumps(changes)), limit))
+            settings, sources, whole = prepared(
+                config, sites, deep(json.loads(json.dumps(changes)), limit)
+            )
             federation = Federation(folder / f"{name.replace(' ', '_')}_{rows}", settings, sources)
             failed += _row(f"{name}, facts from {rows}", federation, whole)
     return int(failed > 0)
 
 
 def _row(name: str, federation: Federation, whole: dict[str, Any]) -> bool:
-    """Run a federation and the same in one process, and print whether they are equal; True if not."""
+    """Run a federation and the same in one process, and print whether they are equal; True if
+    not.
+    """
     begun = time.monotonic()
     codes = federation.run()
     seconds = time.monotonic() - begun
@@ -302,7 +368,11 @@ def _row(name: str, federation: Federation, whole: dict[str, Any]) -> bool:
     else:
         differ = federation.differing(in_one_process(federation.folder, whole), tolerance)
         wrong = f"{len(differ)} tensors differ: {differ[:3]}" if differ else ""
-    took = "" if wrong else f"{federation.report()['rounds']:>3} rounds  {federation.report()['bytes']:>13,} bytes"
+    took = (
+        ""
+        if wrong
+        else f"{federation.report()['rounds']:>3} rounds  {federation.report()['bytes']:>13,} bytes"
+    )
     same = "within 2e-6" if tolerance else "same bits"
     print(f"{name:<28} {wrong or same}  {took}  {seconds:5.0f} s", flush=True)
     return bool(wrong)
@@ -322,33 +392,45 @@ def children(process: int) -> dict[str, list[int]]:
 
 
 def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
-    """Kill at random moments from the first 100 ms on, start again, compare the bits; count what was left behind."""
+    """Kill at random moments from the first 100 ms on, start again, compare the bits; count what
+    was left behind.
+    """
     drawn = random.Random(seed)
     settings, sources, whole = prepared(
         "heart_gl", TABLES, {"trainer": {"max_epochs": 60}, "checkpoint": {"seconds": 0, "best": 0}}
     )
     alone = dict[str, dict[str, torch.Tensor]]()
     killed: dict[str, int] = {}
-    left, number, failed = times, 0, 0
+    left = times
+    number = 0
+    failed = 0
     while left > 0:
         federation = Federation(folder / f"{number}", settings, sources)
         for name in ("coordinator", *sources):
             federation.start(name)
-        quota, wrong = min(left, math.ceil(times / federations)), list[str]()
+        quota = min(left, math.ceil(times / federations))
+        wrong = list[str]()
         while quota > 0 and not wrong:
             time.sleep(0.1 * 150 ** drawn.random())
             codes = {name: process.poll() for name, process in federation.processes.items()}
-            wrong += [f"{name} ended with exit status {code}" for name, code in codes.items() if code]
+            wrong += [
+                f"{name} ended with exit status {code}" for name, code in codes.items() if code
+            ]
             if all(code is not None for code in codes.values()):
                 break
             done = kill_one(federation, drawn, wrong)
-            quota, left = quota - bool(done), left - bool(done)
+            quota = quota - bool(done)
+            left = left - bool(done)
             killed |= {done: killed.get(done, 0) + 1} if done else {}
         codes = federation.wait(900)
         time.sleep(2)
         orphans = processes(federation.folder)
         wrong += [f"orphans: {orphans}"] if orphans else []
-        wrong += [f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()]
+        wrong += [
+            f"{log.name}: a traceback"
+            for log in federation.logs()
+            if "Traceback" in log.read_text()
+        ]
         if any(code != 0 for code in codes.values()):
             wrong.append(f"exit status {codes}\n{federation.said()}")
         else:
@@ -362,7 +444,9 @@ def kills(folder: Path, times: int, seed: int, federations: int = 2) -> int:
 
 
 def kill_one(federation: Federation, drawn: random.Random, wrong: list[str]) -> str:
-    """Kill a process, and start it again where nobody else does; what was killed, empty if it was not there."""
+    """Kill a process, and start it again where nobody else does; what was killed, empty if it was
+    not there.
+    """
     what = drawn.choice(["site", "coordinator", "coordinator", "speaker", "superlink"])
     site = drawn.choice(list(federation.sources))
     owner = "coordinator" if what in ("coordinator", "superlink") else site
@@ -399,19 +483,33 @@ def processes(folder: Path) -> list[str]:
         with suppress(OSError):
             words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             where = Path(os.readlink(path / "cwd"))
-            if "fedlit.institutions" in words and where.is_relative_to(folder.resolve()) and _lives(int(path.name)):
+            if (
+                "fedlit.institutions" in words
+                and where.is_relative_to(folder.resolve())
+                and _lives(int(path.name))
+            ):
                 found.append(words)
     return found
 
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("demo", "equal", "kills"))
-    parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder)")
+    parser.add_argument(
+        "--folder", type=Path, help="where to work (default: a new temporary folder)"
+    )
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--facts-from", type=int, nargs="+", default=[1, 5], help="values of data.facts_from (equal)")
+    parser.add_argument(
+        "--facts-from",
+        type=int,
+        nargs="+",
+        default=[1, 5],
+        help="values of data.facts_from (equal)",
+    )
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

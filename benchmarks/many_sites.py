@@ -1,4 +1,5 @@
-"""One table of very many sites of 50 rows, fitted by the mixed model and by the forest that all grow together.
+"""One table of very many sites of 50 rows, fitted by the mixed model and by the forest that all
+grow together.
 
     python benchmarks/many_sites.py [--sites 10000] [--only mixed forest]
 
@@ -26,12 +27,17 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def make(path: Path, sites: int) -> None:
-    """Five numbers, a category, and an outcome with an intercept of each site (standard deviation 0.5; noise 1)."""
-    rng, site = np.random.default_rng(0), np.repeat(np.arange(sites), ROWS)
+    """Five numbers, a category, and an outcome with an intercept of each site (standard deviation
+    0.5; noise 1).
+    """
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(sites), ROWS)
     x = rng.normal(size=(len(site), 5))
     y = x @ [1, 0.5, -0.5, 0.2, 0] + rng.normal(0, 0.5, sites)[site] + rng.normal(size=len(site))
     kind = rng.choice(list("abc"), len(site))
-    pd.DataFrame(x, columns=[f"x{place}" for place in range(5)]).assign(kind=kind, y=y, site=site).to_parquet(path)
+    pd.DataFrame(x, columns=[f"x{place}" for place in range(5)]).assign(
+        kind=kind, y=y, site=site
+    ).to_parquet(path)
 
 
 def main() -> None:
@@ -47,18 +53,30 @@ def main() -> None:
             config = yaml.safe_load((CONFIGS / f"sites_{name}.yaml").read_text(encoding="utf-8"))
             config["data"]["source"] = {
                 "class_path": "fedlit.Tables",
-                "init_args": {"files": str(table), "target": "y", "task": POOLED, "client_column": "site"},
+                "init_args": {
+                    "files": str(table),
+                    "target": "y",
+                    "task": POOLED,
+                    "client_column": "site",
+                },
             }
             path = Path(folder) / f"{name}.yaml"
             path.write_text(yaml.safe_dump(config), encoding="utf-8")
             began = time.monotonic()
             fit = [sys.executable, "-P", "-m", "fedlit", "fit", "--config", str(path)]
             subprocess.run(
-                fit, cwd=folder, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}
+                fit,
+                cwd=folder,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20  # of the largest so far
+            # of the largest so far
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
             print(
-                f"{name:8} {options.sites:,} sites  {time.monotonic() - began:6.0f} s  peak {peak:.2f} GiB", flush=True
+                f"{name:8} {options.sites:,} sites  {time.monotonic() - began:6.0f} s  peak "
+                f"{peak:.2f} GiB",
+                flush=True,
             )
 
 

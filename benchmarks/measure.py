@@ -2,8 +2,8 @@
 
 python benchmarks/measure.py MODULE:FUNCTION JSON
 
-calls a function of a module in this folder with keyword arguments and prints what it returns, and the process's peak
-memory, as JSON. That is how :func:`alone` starts it.
+calls a function of a module in this folder with keyword arguments and prints what it returns, and
+the process's peak memory, as JSON. That is how :func:`alone` starts it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Thing = tuple[str, dict[str, Any]]
 def memory(kind: str = "VmHWM") -> float:
     """MiB of this process: its peak so far, or with ``VmRSS`` what it holds now.
 
-    From /proc where there is one: ``ru_maxrss`` of a child begins at what its parent held when it was started.
+    From /proc where there is one: ``ru_maxrss`` of a child begins at what its parent held when it
+    was started.
     """
     try:
         status = Path("/proc/self/status").read_text()
@@ -50,7 +51,8 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def alone(function: str, **arguments: Any) -> Figures:
-    """Call ``module:function`` in a fresh process, with PyTorch's default number of threads, whatever is set here.
+    """Call ``module:function`` in a fresh process, with PyTorch's default number of threads,
+    whatever is set here.
 
     Returns:
         What it returned, with ``peak_mib``, the process's peak memory.
@@ -80,7 +82,11 @@ def in_turn(things: Mapping[str, Thing], repetitions: int) -> dict[str, list[Fig
             start = time.perf_counter()
             found[label].append(alone(function, **arguments))
             took = time.perf_counter() - start
-            print(f"  {label}, {repetition + 1} of {repetitions}: {took:.0f} s in all", file=sys.stderr, flush=True)
+            print(
+                f"  {label}, {repetition + 1} of {repetitions}: {took:.0f} s in all",
+                file=sys.stderr,
+                flush=True,
+            )
     return found
 
 
@@ -91,8 +97,12 @@ def spread(values: Iterable[float], name: str = "") -> dict[str, float]:
     return {f"{name} {key}".strip(): value for key, value in columns.items()}
 
 
-def ratios(found: Mapping[str, Sequence[Figures]], key: str, yardsticks: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each yardstick and each other thing: yardstick / thing, repetition by repetition."""
+def ratios(
+    found: Mapping[str, Sequence[Figures]], key: str, yardsticks: Sequence[str]
+) -> list[dict[str, Any]]:
+    """One row for each yardstick and each other thing: yardstick / thing, repetition by
+    repetition.
+    """
     return [
         {
             "ratio": f"{yardstick} / {label}",
@@ -111,7 +121,11 @@ def table(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for line in (columns, ["-" * width for width in widths], *cells):
-        print("| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) + " |")
+        print(
+            "| "
+            + " | ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+            + " |"
+        )
     print(flush=True)
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:

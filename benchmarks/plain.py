@@ -1,6 +1,8 @@
-"""The yardstick: Global Layers, Local and FedAvg as a sequential PyTorch loop, written without fedlit's fast parts.
+"""The yardstick: Global Layers, Local and FedAvg as a sequential PyTorch loop, written without
+fedlit's fast parts.
 
-:func:`check` compares the network here with ``fedlit.GlobalLayers``. Only the tables come from fedlit, as tensors.
+:func:`check` compares the network here with ``fedlit.GlobalLayers``. Only the tables come from
+fedlit, as tensors.
 """
 
 from __future__ import annotations
@@ -140,16 +142,21 @@ def size(network: nn.Module) -> int:
 
 
 def check() -> dict[str, Any]:
-    """Compare with ``fedlit.GlobalLayers``: parameters, and outputs with copied weights to 1e-5, training and not."""
+    """Compare with ``fedlit.GlobalLayers``: parameters, and outputs with copied weights to 1e-5,
+    training and not.
+    """
     import fedlit
 
     torch.manual_seed(0)
     heart = {"global_features": 8, "input_norm": False, "gated": False}
     worst = 0.0
     for features, outputs, count, options in ((11, 6, 915_954, {}), (13, 1, 448_339, heart)):
-        mine, theirs = Network(features, outputs, **options), fedlit.GlobalLayers(features, outputs, **options)
+        mine = Network(features, outputs, **options)
+        theirs = fedlit.GlobalLayers(features, outputs, **options)
         assert size(mine) == size(theirs) == count, (size(mine), size(theirs))
-        for here, there in zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True):
+        for here, there in zip(
+            mine.state_dict().values(), theirs.state_dict().values(), strict=True
+        ):
             assert here.shape == there.shape
             here.copy_(there)
         x = torch.randn(64, features)
@@ -191,17 +198,22 @@ def average_parameters(networks: list[nn.Module]) -> None:
 
 @torch.no_grad()
 def evaluate(network: nn.Module, loader: DataLoader) -> dict[str, float]:
-    """Scores of one client, by scikit-learn; one class versus the rest, over the classes that occur."""
+    """Scores of one client, by scikit-learn; one class versus the rest, over the classes that
+    occur.
+    """
     network.eval()
-    outputs, labels = [], []
+    outputs = []
+    labels = []
     for x, y in loader:
         outputs.append(network(x))
         labels.append(y)
-    logits, y = torch.cat(outputs), torch.cat(labels)
+    logits = torch.cat(outputs)
+    y = torch.cat(labels)
     known = y >= 0
     loss = loss_of(logits[known], y[known]).item()
     p = (torch.cat([-logits, logits], 1) / 2 if logits.shape[1] == 1 else logits).softmax(1).numpy()
-    y, known = y.numpy(), known.numpy()
+    y = y.numpy()
+    known = known.numpy()
     classes = [1] if p.shape[1] == 2 else range(p.shape[1])
     ranked = [c for c in classes if 0 < (y == c).sum() < len(y)]
     predicted = p.argmax(1)
@@ -211,7 +223,11 @@ def evaluate(network: nn.Module, loader: DataLoader) -> dict[str, float]:
         "auprc": float(np.mean([metrics.average_precision_score(y == c, p[:, c]) for c in ranked])),
         "balanced_accuracy": float(metrics.balanced_accuracy_score(y[known], predicted[known])),
         "accuracy": float(metrics.accuracy_score(y, predicted)),
-        "f1": float(metrics.f1_score(y[known], predicted[known], average="binary" if p.shape[1] == 2 else "macro")),
+        "f1": float(
+            metrics.f1_score(
+                y[known], predicted[known], average="binary" if p.shape[1] == 2 else "macro"
+            )
+        ),
     }
 
 
@@ -227,10 +243,13 @@ class Federation:
         self.networks = []
         for client in task.clients:
             torch.manual_seed(task.seed)
-            self.networks.append(Network(client.spec.num_features, client.spec.num_outputs, **task.network))
+            self.networks.append(
+                Network(client.spec.num_features, client.spec.num_outputs, **task.network)
+            )
             self.networks[-1].core.load_state_dict(self.networks[0].core.state_dict())
         self.optimizers = [
-            torch.optim.AdamW(network.parameters(), lr=0.001, weight_decay=0.0001) for network in self.networks
+            torch.optim.AdamW(network.parameters(), lr=0.001, weight_decay=0.0001)
+            for network in self.networks
         ]
         self.exchange: Callable[[], None] = {
             "core": lambda: average_parameters([network.core for network in self.networks]),
@@ -238,18 +257,26 @@ class Federation:
             None: lambda: None,
         }[task.federated]
 
-    def train(self, epochs: int, validate: bool = True, mark: Callable[[], None] = lambda: None) -> None:
+    def train(
+        self, epochs: int, validate: bool = True, mark: Callable[[], None] = lambda: None
+    ) -> None:
         """Train; ``mark`` is called before the first epoch and after each."""
         loaders = []
         for client in self.task.clients:
             rows = TensorDataset(client.train.x, client.train.y)
-            loaders.append(DataLoader(rows, len(rows) // self.task.batches, shuffle=True, drop_last=True))
+            loaders.append(
+                DataLoader(rows, len(rows) // self.task.batches, shuffle=True, drop_last=True)
+            )
         mark()
         for _ in range(epochs):
             for network in self.networks:
                 network.train()
-            for _, batches in zip(range(self.task.batches), zip(*loaders, strict=False), strict=False):
-                for network, optimizer, (x, y) in zip(self.networks, self.optimizers, batches, strict=True):
+            for _, batches in zip(
+                range(self.task.batches), zip(*loaders, strict=False), strict=False
+            ):
+                for network, optimizer, (x, y) in zip(
+                    self.networks, self.optimizers, batches, strict=True
+                ):
                     optimizer.zero_grad()
                     loss_of(network(x), y).backward()
                     optimizer.step()
@@ -263,7 +290,9 @@ class Federation:
         scores = {}
         for client, network in zip(self.task.clients, self.networks, strict=True):
             rows = client.sites[client.spec.name][split]
-            scores[client.spec.name] = evaluate(network, DataLoader(TensorDataset(rows.x, rows.y), batch_size=4096))
+            scores[client.spec.name] = evaluate(
+                network, DataLoader(TensorDataset(rows.x, rows.y), batch_size=4096)
+            )
         return scores
 
 
@@ -275,7 +304,9 @@ def mean_of(scores: dict[str, dict[str, float]], metric: str = "auroc") -> float
 # ---------------------------------------------------------------------- what speed.py measures
 
 
-def fit(config: str, epochs: int, validate: bool = True, threads: int | None = None, **source: Any) -> dict[str, Any]:
+def fit(
+    config: str, epochs: int, validate: bool = True, threads: int | None = None, **source: Any
+) -> dict[str, Any]:
     """Seconds of each epoch of a run."""
     torch.set_num_threads(threads or torch.get_num_threads())
     federation = Federation(Task.of(config, **source))

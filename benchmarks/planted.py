@@ -1,9 +1,10 @@
-"""Does the suite catch a fault? Plants one after another into a copy of this checkout and runs the tests of its room.
+"""Does the suite catch a fault? Plants one after another into a copy of this checkout and runs the
+tests of its room.
 
     python benchmarks/planted.py [NAME ...]
 
-Prints a table; the exit status is 0 only if the tests pass without a fault and each fault makes a test fail. A fault
-whose text is no longer in its file ends the script: choose another place for it.
+Prints a table; the exit status is 0 only if the tests pass without a fault and each fault makes a
+test fail. A fault whose text is no longer in its file ends the script: choose another place for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "shared", "site", "lightning_logs", "studies")
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "__pycache__", "shared", "site", "lightning_logs", "studies"
+)
 
 
 FAULTS: dict[str, tuple[str, str, str, str]] = {
@@ -37,7 +40,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "resumed without the optimizer's state": (
         "train/loop.py",
         'step = checkpoint["global_step"]',
-        'step, _ = checkpoint["global_step"], [o["state"].clear() for o in checkpoint["optimizer_states"]]',
+        'step, _ = checkpoint["global_step"], [o["state"].clear() for o in '
+        'checkpoint["optimizer_states"]]',
         "tasks/test_four_tasks.py::test_clients_of_four_tasks_share_a_core_resume_and_predict",
     ),
     "a missing number": (
@@ -95,7 +99,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "test_statistics.py",
     ),
 }
-"""Name → a file of fedlit/, text that stands in it once, what is planted there, and the tests that should fail."""
+"""Name → a file of fedlit/, text that stands in it once, what is planted there, and the tests that
+should fail."""
 
 
 def run(copy: Path, tests: set[str]) -> int:
@@ -112,7 +117,11 @@ def _tested(copy: Path, tests: set[str]) -> None:
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)  # of the commands that tests start
     sys.path.insert(0, str(copy))
-    with (copy / "out.txt").open("w", encoding="utf-8") as out, redirect_stdout(out), redirect_stderr(out):
+    with (
+        (copy / "out.txt").open("w", encoding="utf-8") as out,
+        redirect_stdout(out),
+        redirect_stderr(out),
+    ):
         code = pytest.main(["-x", "-q", *(f"tests/{path}" for path in tests)])
     sys.exit(int(code))
 
@@ -130,16 +139,22 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(ROOT, Path(folder) / "copy", ignore=LEFT_OUT))
         if run(copy, {tests for *_, tests in chosen.values()}):
-            sys.exit(f"without a fault the tests fail:\n{(copy / 'out.txt').read_text(encoding='utf-8')}")
+            sys.exit(
+                f"without a fault the tests fail:\n{(copy / 'out.txt').read_text(encoding='utf-8')}"
+            )
         print("| fault | caught | seconds |\n| --- | --- | --- |")
         for name, (file, old, new, tests) in chosen.items():
-            path, began = copy / "fedlit" / file, time.monotonic()
+            path = copy / "fedlit" / file
+            began = time.monotonic()
             sound = path.read_text(encoding="utf-8")
             path.write_text(sound.replace(old, new), encoding="utf-8")
             code = run(copy, {tests})
             path.write_text(sound, encoding="utf-8")
             failed |= code != 1  # 0: all passed; another: no test ran to its end
-            print(f"| {name} | {'yes' if code == 1 else 'NO'} | {time.monotonic() - began:.0f} |", flush=True)
+            print(
+                f"| {name} | {'yes' if code == 1 else 'NO'} | {time.monotonic() - began:.0f} |",
+                flush=True,
+            )
     return int(failed)
 
 

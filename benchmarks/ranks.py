@@ -1,8 +1,10 @@
-"""Seconds a round and memory a client: many small clients in one process, and over ranks of this machine.
+"""Seconds a round and memory a client: many small clients in one process, and over ranks of this
+machine.
 
-python benchmarks/ranks.py [CLIENTS [RANKS [EPOCHS]]] prints a table; 1,000 clients on 1 and 2 ranks by default. Each
-line is trained in processes of its own, one thread each, an exchange after each epoch of two steps; then the same with
-one in a hundred taking part. Relations between lines count: other work on the machine slows all.
+python benchmarks/ranks.py [CLIENTS [RANKS [EPOCHS]]] prints a table; 1,000 clients on 1 and 2 ranks
+by default. Each line is trained in processes of its own, one thread each, an exchange after each
+epoch of two steps; then the same with one in a hundred taking part. Relations between lines count:
+other work on the machine slows all.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROWS, FEATURES, WIDTH = 120, 20, 64
+ROWS = 120
+FEATURES = 20
+WIDTH = 64
 
 
 def train(clients: int, participation: float, epochs: int, folder: Path) -> None:
@@ -39,7 +43,8 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
     torch.set_num_threads(1)
 
     class Many(Source):
-        name, about = "many", "made clients"
+        name = "many"
+        about = "made clients"
 
         def sizes(self) -> dict[str, int]:
             return {f"c{number:05d}": ROWS for number in range(clients)}
@@ -70,17 +75,24 @@ def train(clients: int, participation: float, epochs: int, folder: Path) -> None
 
     clock = Clock()
     loop = FederatedLoop(
-        partial(FederatedClient, network=partial(MLP, hidden=[WIDTH, WIDTH])), engine="plain", threads=1
+        partial(FederatedClient, network=partial(MLP, hidden=[WIDTH, WIDTH])),
+        engine="plain",
+        threads=1,
     )
     exchange = Exchange(["core"], participation=participation)
     # no validation: what is measured is rounds
-    options: dict[str, Any] = {"check_val_every_n_epoch": 1000, "callbacks": [clock], "logger": False}
+    options: dict[str, Any] = {
+        "check_val_every_n_epoch": 1000,
+        "callbacks": [clock],
+        "logger": False,
+    }
     run = Run(loop, FederatedData(Many(), batches=2), exchange, root=folder, max_epochs=epochs,
               checkpoints=Checkpoints(best=0, every=1000, seconds=1e9), **options)  # fmt: skip
     before = _resident()
     began = time.perf_counter()
     run.describe()
-    built, ready = _resident(), time.perf_counter() - began
+    built = _resident()
+    ready = time.perf_counter() - began
     run.fit(quiet=True)
     sizes = [before, built, _resident(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]
     told = run.group.gather("memory", sizes)
@@ -109,7 +121,9 @@ def measure(clients: int, ranks: int, participation: float, epochs: int) -> dict
     with tempfile.TemporaryDirectory() as folder:
         words = [__file__, "--train", str(clients), str(participation), str(epochs), folder]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        ended = subprocess.run([*start, *words], env=environment, capture_output=True, text=True, check=False)
+        ended = subprocess.run(
+            [*start, *words], env=environment, capture_output=True, text=True, check=False
+        )
     found = [line for line in ended.stdout.splitlines() if line.startswith("RESULT")]
     if not found:
         raise SystemExit(ended.stderr)
@@ -123,7 +137,10 @@ def main() -> None:
         train(int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))
         return
     clients, ranks, epochs = [*map(int, sys.argv[1:]), *(1000, 2, 6)[len(sys.argv) - 1 :]]
-    print("clients  part  ranks  ready s  s/round  of 1 rank  s/exchange  kB/client: built   trained   peak")
+    print(
+        "clients  part  ranks  ready s  s/round  of 1 rank  s/exchange  kB/client: built   trained "
+        "  peak"
+    )
     for participation in (1.0, 0.01):
         first = 0.0
         for number in dict.fromkeys((1, ranks)):
@@ -131,8 +148,9 @@ def main() -> None:
             first = first or own["round"]
             memory = "".join(f"{own[key] / 1000:10,.0f}" for key in ("built", "end", "most"))
             print(
-                f"{clients:7,} {participation:5g} {number:6} {own['ready']:8.1f} {own['round']:8.3f} "
-                f"{own['round'] / first:10.2f} {own['exchange']:11.4f}      {memory}",
+                f"{clients:7,} {participation:5g} {number:6} {own['ready']:8.1f} "
+                f"{own['round']:8.3f} {own['round'] / first:10.2f} {own['exchange']:11.4f}      "
+                f"{memory}",
                 flush=True,
             )
 

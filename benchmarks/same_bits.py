@@ -1,8 +1,9 @@
 """Whether two checkouts compute the same bits: ``same_bits.py OLD NEW [--only PATTERN]``.
 
-Runs every method of the contract tests under each engine, resumed runs, shipped configurations and a study in both
-checkouts on this machine, and compares hashes of tensors, scores, plans and files. No hash is kept: another machine
-gives other bits. What a checkout has answered lies in ``--cache`` and is not computed again for the same commit.
+Runs every method of the contract tests under each engine, resumed runs, shipped configurations and
+a study in both checkouts on this machine, and compares hashes of tensors, scores, plans and files.
+No hash is kept: another machine gives other bits. What a checkout has answered lies in ``--cache``
+and is not computed again for the same commit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def digest(value: Any) -> str:
     if isinstance(value, dict) and any(isinstance(one, torch.Tensor) for one in value.values()):
         for name, tensor in sorted(value.items()):
             own.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            own.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+            own.update(
+                tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
     else:
         own.update(json.dumps(value, sort_keys=True, default=str).encode())
     return own.hexdigest()
@@ -41,11 +44,18 @@ def digest(value: Any) -> str:
 def of_run(run: Any, split: str = "validation") -> dict[str, str]:
     """What a trained run has to show."""
     loop = run.loop
-    timeless = [{key: one for key, one in own.items() if "seconds" not in key} for own in loop.history]
+    timeless = [
+        {key: one for key, one in own.items() if "seconds" not in key} for own in loop.history
+    ]
     own = {
         "tensors": digest(loop.state_dict()),
         "results": digest(loop.results[split].to_dict()),
-        "scores": digest({name: list(map(repr, one.values())) for name, one in loop.results[split].scores.items()}),
+        "scores": digest(
+            {
+                name: list(map(repr, one.values()))
+                for name, one in loop.results[split].scores.items()
+            }
+        ),
         "history": digest(timeless),
         "exchange": digest([run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite]),
     }
@@ -104,7 +114,8 @@ def config(name: str, *keys: str) -> Callable[[Path], dict[str, str]]:
             run.test(quiet=True)
             found["test"] = digest(run.loop.results["test"].to_dict())
             predicted = run.predict(quiet=True)
-            for client, path in getattr(predicted, "files", predicted).items():  # older checkouts gave the files
+            # older checkouts gave the files
+            for client, path in getattr(predicted, "files", predicted).items():
                 found[f"predictions of {client}"] = digest(path.read_text())
         return found
 
@@ -118,9 +129,14 @@ def study(folder: Path) -> dict[str, str]:
     import fedlit
 
     whole = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, jobs=1)
-    results = pd.read_csv(whole.folder / "results.csv", keep_default_na=False, na_values={"value": [""]})
+    results = pd.read_csv(
+        whole.folder / "results.csv", keep_default_na=False, na_values={"value": [""]}
+    )
     found = {"rows": str(len(results)), "results": digest(results.to_csv())}
-    return found | {"chosen": digest(whole.collected.chosen.to_csv()), "lift": digest(whole.lift.round(9).to_csv())}
+    return found | {
+        "chosen": digest(whole.collected.chosen.to_csv()),
+        "lift": digest(whole.lift.round(9).to_csv()),
+    }
 
 
 def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
@@ -128,7 +144,9 @@ def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
     import federations
 
     from_tests = {**federations.METHODS, **federations.CLUSTERED}
-    found = {f"{name} / {engine}": contract(name, engine) for name in from_tests for engine in ENGINES}
+    found = {
+        f"{name} / {engine}": contract(name, engine) for name in from_tests for engine in ENGINES
+    }
     files = sorted((Path(os.environ["CHECKOUT"]) / "configs").glob("*.yaml"))
     shipped = [path.stem for path in files if "\nmixture:" not in path.read_text(encoding="utf-8")]
     for name in shipped:
@@ -136,13 +154,19 @@ def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
             found[f"config {name}"] = config(name)
     for engine in ENGINES:
         found[f"config quickstart / {engine}"] = config("quickstart", f"--model.engine={engine}")
-        found[f"config heart_gl / {engine}"] = config("heart_gl", f"--model.engine={engine}", "--model.threads=2")
+        found[f"config heart_gl / {engine}"] = config(
+            "heart_gl", f"--model.engine={engine}", "--model.threads=2"
+        )
     found["config heart_gl / compiled"] = config("heart_gl", "--model.kernels=compiled")
     many = ("--data.source=fedlit.Partition", "--data.source.source=fedlit.Bundled")
     many += ("--data.source.source.clients=[digits]", "--data.source.clients=8")
     found["eight alike, stacked"] = config("quickstart", *many)
-    found["eight alike, stacked, compiled"] = config("quickstart", *many, "--model.kernels=compiled")
-    found["eight alike, half of them a round"] = config("quickstart", *many, "--exchange.participation=0.5")
+    found["eight alike, stacked, compiled"] = config(
+        "quickstart", *many, "--model.kernels=compiled"
+    )
+    found["eight alike, half of them a round"] = config(
+        "quickstart", *many, "--exchange.participation=0.5"
+    )
     found["study"] = study
     return found
 
@@ -173,13 +197,21 @@ def serve(only: str) -> None:
 def answers(checkout: Path, only: str, cache: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Of a checkout, from the cache where it is clean and was asked before."""
     git = ["git", "-C", str(checkout)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    dirty = subprocess.run(
+        [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+    ).stdout
     kept = cache / f"{commit}-{digest_text(only)}.json"
     if not dirty and kept.is_file():
         yield from json.loads(kept.read_text())
         return
-    environment = {**os.environ, "CHECKOUT": str(checkout.resolve()), "PYTHONPATH": str(checkout.resolve())}
+    environment = {
+        **os.environ,
+        "CHECKOUT": str(checkout.resolve()),
+        "PYTHONPATH": str(checkout.resolve()),
+    }
     command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--only", only]
     found = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
@@ -210,7 +242,9 @@ def main() -> int:
         return 0
     old, *others = arguments.checkouts
     expected = dict(answers(old, arguments.only, arguments.cache))
-    print(f"{old}: {len(expected)} cases, {sum('failed' in own for own in expected.values())} failed")
+    print(
+        f"{old}: {len(expected)} cases, {sum('failed' in own for own in expected.values())} failed"
+    )
     wrong = 0
     for new in others:
         for name, found in answers(new, arguments.only, arguments.cache):

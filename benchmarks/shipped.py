@@ -1,4 +1,6 @@
-"""fedlit as it ships, measured through its public interface; what ``speed.py`` compares with ``plain.py``."""
+"""fedlit as it ships, measured through its public interface; what ``speed.py`` compares with
+``plain.py``.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,19 @@ import fedlit
 class Epochs(Callback):
     """Notes when epochs begin, and ends the run soon after the last one that counts.
 
-    The run keeps the configuration's number of epochs, by which fedlit chooses its kernels; and what is done only at
-    the end of training (a checkpoint) is no part of the last epoch that counts.
+    The run keeps the configuration's number of epochs, by which fedlit chooses its kernels; and
+    what is done only at the end of training (a checkpoint) is no part of the last epoch that
+    counts.
 
     Args:
         count: epochs to time.
     """
 
     def __init__(self, count: int) -> None:
-        self.count, self.marks, self.before, self.auroc = count, list[float](), 0.0, None
+        self.count = count
+        self.marks = list[float]()
+        self.before = 0.0
+        self.auroc = None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note the time."""
@@ -36,7 +42,9 @@ class Epochs(Callback):
 
 
 def fit(config: str, epochs: int, keys: list[str], folder: str | None = None) -> dict[str, Any]:
-    """Seconds of each epoch of a run, with its logs and checkpoints in ``folder`` or a temporary one."""
+    """Seconds of each epoch of a run, with its logs and checkpoints in ``folder`` or a temporary
+    one.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         run = fedlit.load(config, f"--trainer.default_root_dir={folder or scratch}", *keys)
         noted = Epochs(epochs)

@@ -1,11 +1,13 @@
-"""The plain loop (``plain.py``) against fedlit as it ships (``shipped.py``), in turn, each in a process of its own.
+"""The plain loop (``plain.py``) against fedlit as it ships (``shipped.py``), in turn, each in a
+process of its own.
 
-    python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--clients N ...] [--threads N ...]
+    python benchmarks/speed.py [CASE ...] [--repetitions N] [--epochs N] [--clients N ...]
+    [--threads N ...]
         [--key KEY=VALUE ...]
 
-Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of measurements that followed
-each other. On a machine with other work, plain's threads wait for each other: measure it with ``--threads 0 1``. Cases
-(all of them if none is named):
+Prints tables, and writes them to ``benchmarks/results/<case>*.csv``. Ratios are those of
+measurements that followed each other. On a machine with other work, plain's threads wait for each
+other: measure it with ``--threads 0 1``. Cases (all of them if none is named):
 
 - ``covertype``: seconds per epoch of covertype_gl.yaml with validation after each; memory, ratios;
 - ``clients``: time of a client's step and peak memory over the number of clients.
@@ -27,7 +29,9 @@ MANY = str(HERE / "many.yaml")
 WARM_UP = 2
 HEART_STEPS = 15  # batches per epoch in many.yaml
 
-PLAIN, FEDLIT, BF16 = "plain", "fedlit", "fedlit bf16"
+PLAIN = "plain"
+FEDLIT = "fedlit"
+BF16 = "fedlit bf16"
 
 
 def covertype(options: Namespace) -> None:
@@ -37,7 +41,10 @@ def covertype(options: Namespace) -> None:
         {
             **plain("plain:fit", options, **arguments),
             FEDLIT: ("shipped:fit", {**arguments, "keys": options.key}),
-            BF16: ("shipped:fit", {**arguments, "keys": ["--trainer.precision=bf16-mixed", *options.key]}),
+            BF16: (
+                "shipped:fit",
+                {**arguments, "keys": ["--trainer.precision=bf16-mixed", *options.key]},
+            ),
         },
         options.repetitions,
     )
@@ -51,7 +58,9 @@ def covertype(options: Namespace) -> None:
             {
                 "side": label,
                 **seconds,
-                "warm-up epochs s": " ".join(f"{second:.2f}" for run in runs for second in run["epochs"][:WARM_UP]),
+                "warm-up epochs s": " ".join(
+                    f"{second:.2f}" for run in runs for second in run["epochs"][:WARM_UP]
+                ),
                 **machine_columns(runs),
                 "AUROC": " ".join(f"{run['auroc']:.3f}" for run in runs),
             }
@@ -61,9 +70,15 @@ def covertype(options: Namespace) -> None:
 
 
 def clients(options: Namespace) -> None:
-    """Time of a client's step and peak memory over the number of clients; training only, one exchange an epoch."""
+    """Time of a client's step and peak memory over the number of clients; training only, one
+    exchange an epoch.
+    """
     rows: list[dict[str, Any]] = []
-    keys = ["--trainer.check_val_every_n_epoch=1000", "--trainer.enable_checkpointing=false", *options.key]
+    keys = [
+        "--trainer.check_val_every_n_epoch=1000",
+        "--trainer.enable_checkpointing=false",
+        *options.key,
+    ]
     for number in options.clients:
         counted = max(1, min(options.epochs, 256 // number))
         arguments = {"config": MANY, "epochs": 1 + counted}
@@ -105,7 +120,9 @@ def plain(function: str, options: Namespace, **arguments: Any) -> dict[str, Thin
         number: f"{PLAIN}, {number} thread{'s' if number > 1 else ''}" if number else PLAIN
         for number in options.threads
     }
-    return {name: (function, {**arguments, "threads": number or None}) for number, name in names.items()}
+    return {
+        name: (function, {**arguments, "threads": number or None}) for number, name in names.items()
+    }
 
 
 def compare(found: dict[str, list[Figures]], key: str) -> list[dict[str, Any]]:
@@ -113,17 +130,31 @@ def compare(found: dict[str, list[Figures]], key: str) -> list[dict[str, Any]]:
     return ratios(found, key, [label for label in found if label.startswith(PLAIN)])
 
 
-CASES: dict[str, Callable[[Namespace], None]] = {case.__name__: case for case in (covertype, clients)}
+CASES: dict[str, Callable[[Namespace], None]] = {
+    case.__name__: case for case in (covertype, clients)
+}
 
 
 def main() -> None:
     """Check the yardstick, then each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", default=list(CASES), help=", ".join(CASES))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", metavar="CASE", default=list(CASES), help=", ".join(CASES)
+    )
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6, help="that count, behind the warm-up")
-    parser.add_argument("--clients", type=int, nargs="+", default=[8, 32, 128, 512, 1000], help="numbers")
-    parser.add_argument("--threads", type=int, nargs="+", default=[0], help="of the plain loop; 0: PyTorch's default")
+    parser.add_argument(
+        "--clients", type=int, nargs="+", default=[8, 32, 128, 512, 1000], help="numbers"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="of the plain loop; 0: PyTorch's default",
+    )
     parser.add_argument("--key", action="append", default=[], help="KEY=VALUE for fedlit's side")
     options = parser.parse_args()
     options.key = [f"--{key.removeprefix('--')}" for key in options.key]
@@ -133,7 +164,10 @@ def main() -> None:
     load = os.getloadavg()
     difference = alone("plain:check")["largest_difference"]
     print(f"The plain network gives fedlit's outputs to {difference:.0e}.")
-    print(f"Load before this began, mean of 1 and of 15 minutes: {load[0]:.2f}, {load[2]:.2f}.\n", flush=True)
+    print(
+        f"Load before this began, mean of 1 and of 15 minutes: {load[0]:.2f}, {load[2]:.2f}.\n",
+        flush=True,
+    )
     for case in options.cases:
         print(f"{case} …", file=sys.stderr)
         CASES[case](options)

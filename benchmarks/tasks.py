@@ -1,4 +1,6 @@
-"""What both sides of a comparison train: a configuration's tables, encoded, and its settings; no Lightning."""
+"""What both sides of a comparison train: a configuration's tables, encoded, and its settings; no
+Lightning.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,15 @@ class Many(Source):
         for number in range(self.clients):
             rng = np.random.default_rng((seed, number))
             x = rng.normal(size=(303, 13))
-            y = pd.Series((x @ rng.normal(size=13) + rng.normal(size=303) > 0).astype(int), name="y")
+            y = pd.Series(
+                (x @ rng.normal(size=13) + rng.normal(size=303) > 0).astype(int), name="y"
+            )
             frame = pd.DataFrame(x, columns=[f"x{column}" for column in range(13)])
-            tables.append(ClientTable(f"c{number:04d}", frame, y, random_split(303, seed, test=0.33, validation=0.1)))
+            tables.append(
+                ClientTable(
+                    f"c{number:04d}", frame, y, random_split(303, seed, test=0.33, validation=0.1)
+                )
+            )
         return tables
 
 
@@ -74,7 +82,8 @@ class Task:
             source: further arguments of the data's source.
         """
         settings = yaml.safe_load(find_config(config).read_text(encoding="utf-8"))
-        data, seed = settings["data"], settings["seed"] if seed is None else seed
+        data = settings["data"]
+        seed = settings["seed"] if seed is None else seed
         module, _, name = data["source"]["class_path"].rpartition(".")
         arguments = {**data["source"].get("init_args", {}), **source}
         tables = getattr(import_module(module), name)(**arguments).tables(seed)

@@ -1,8 +1,8 @@
 """Docstrings for a reader of the site: roles as links, examples as code.
 
-A role, such as :class:`Engine` or :func:`~fedlit.sharing.select`, names what is looked up from where it stands, as
-Python does. What exists but is not in the reference is shown as code; what does not exist is a warning of the builder,
-which names the docstring.
+A role, such as :class:`Engine` or :func:`~fedlit.sharing.select`, names what is looked up from
+where it stands, as Python does. What exists but is not in the reference is shown as code; what does
+not exist is a warning of the builder, which names the docstring.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Docstrings(griffe.Extension):
             there = waiting.pop()
             if there.docstring:
                 there.docstring.value = rewritten(there.docstring.value, there)
-            waiting += [member for member in there.members.values() if isinstance(member, griffe.Object)]
+            waiting += [
+                member for member in there.members.values() if isinstance(member, griffe.Object)
+            ]
 
 
 def rewritten(text: str, there: griffe.Object) -> str:
@@ -45,7 +47,11 @@ def link(name: str, short: bool, there: griffe.Object) -> str:
     shown = name.rpartition(".")[2] if short else name
     try:
         first, _, rest = name.partition(".")
-        path = name if first == there.package.name else ".".join(filter(None, [there.resolve(first), rest]))
+        path = (
+            name
+            if first == there.package.name
+            else ".".join(filter(None, [there.resolve(first), rest]))
+        )
         path = there.modules_collection[path].canonical_path
     except (griffe.NameResolutionError, griffe.AliasResolutionError, KeyError):
         return f'<autoref identifier="{name}, in the docstring of {there.path}">`{shown}`</autoref>'

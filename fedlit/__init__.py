@@ -1,4 +1,5 @@
-"""Partial federated learning on tables whose columns, classes and distributions differ, on PyTorch Lightning.
+"""Partial federated learning on tables whose columns, classes and distributions differ, on PyTorch
+Lightning.
 
 The public names are listed in ``__init__.pyi``. Each is imported when it is first used.
 """
@@ -16,5 +17,7 @@ def __getattr__(name: str) -> Any:
     from fedlit.errors import did_you_mean
 
     if name not in __all__:
-        raise AttributeError(f"module 'fedlit' has no attribute {name!r}.{did_you_mean(name, __all__)}".rstrip("."))
+        raise AttributeError(
+            f"module 'fedlit' has no attribute {name!r}.{did_you_mean(name, __all__)}".rstrip(".")
+        )
     return _load(name)

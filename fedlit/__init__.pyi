@@ -4,9 +4,18 @@ from .client.client import FederatedClient as FederatedClient
 from .mixture.mixture import Mixture as Mixture
 from .data.module import FederatedData as FederatedData
 from .data.shaping.by_distance import Distance as Distance
-from .data.shaping.derived import ColumnSplit as ColumnSplit, ConceptShift as ConceptShift, Subsample as Subsample
+from .data.shaping.derived import (
+    ColumnSplit as ColumnSplit,
+    ConceptShift as ConceptShift,
+    Subsample as Subsample,
+)
 from .data.shaping.mutations import Mutation as Mutation
-from .data.shaping.partition import ByColumn as ByColumn, Dirichlet as Dirichlet, Iid as Iid, Partition as Partition
+from .data.shaping.partition import (
+    ByColumn as ByColumn,
+    Dirichlet as Dirichlet,
+    Iid as Iid,
+    Partition as Partition,
+)
 from .data.sources.emnist import EMNIST as EMNIST
 from .data.sources.known import Covertype as Covertype, Heart as Heart
 from .data.sources.hospitals import Hospitals as Hospitals

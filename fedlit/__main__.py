@@ -27,14 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; those of the process if None.
 
     Returns:
-        Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run, 3 for a run that came to
-        its end without a client, 130 after Ctrl-C.
+        Exit status: 0, 1 for a run that failed, 2 for a configuration that cannot be run, 3 for a
+        run that came to its end without a client, 130 after Ctrl-C.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     log = logging.getLogger("fedlit")
     if sys.stderr.isatty() and not any(isinstance(own, Notices) for own in log.handlers):
         log.addHandler(Notices(logging.WARNING))  # warnings at the terminal's width
-    if argv is None and args[:1] not in (["coordinate"], ["site"]):  # which take leave of others by their own handlers
+    # which take leave of others by their own handlers
+    if argv is None and args[:1] not in (["coordinate"], ["site"]):
         heed()
     try:
         _join()
@@ -66,7 +67,8 @@ def _dispatch(args: list[str]) -> int:
     if name not in COMMANDS:
         print(usage(name))
         return 0
-    command, (words, trusted) = COMMANDS[name], take_trusted(words)
+    command = COMMANDS[name]
+    (words, trusted) = take_trusted(words)
     module, _, function = command.home.partition(":")
     if command.usage.startswith("--config"):  # fedlit fit mine.yaml
         names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, words))
@@ -93,19 +95,32 @@ def _ended(error: BaseException) -> tuple[int, str]:
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise
         told = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        return STATUS, f"interrupted; {told or 'a study goes on with the same command, a run with --ckpt_path last'}"
+        return (
+            STATUS,
+            "interrupted; "
+            f"{told or 'a study goes on with the same command, a run with --ckpt_path last'}",
+        )
     if isinstance(error, BrokenPipeError):
         return RunError.exit_status, ""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         place = error.filename or "a file, or what is printed"
-        found = f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or choose another folder"
+        found = (
+            f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or "
+            "choose another folder"
+        )
         return RunError.exit_status, f"error: {found}"
     if isinstance(error, PermissionError):
         do = "change its permissions, or name another place"
-        return ConfigError.exit_status, f"error: {error.filename}: expected access to it, found: {reason(error)}; {do}"
+        return (
+            ConfigError.exit_status,
+            f"error: {error.filename}: expected access to it, found: {reason(error)}; {do}",
+        )
     if type(error).__name__ == "MisconfigurationException":  # Lightning's, of a setting
         return ConfigError.exit_status, f"error: {error}"
-    return RunError.exit_status, f"error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)"
+    return (
+        RunError.exit_status,
+        f"error: {type(error).__name__}: {error}\n(set FEDLIT_DEBUG=1 for the traceback)",
+    )
 
 
 if __name__ == "__main__":

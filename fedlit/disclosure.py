@@ -1,6 +1,7 @@
 """What a party sends of a column of numbers where each value must stand for several rows.
 
-Nothing is drawn at random and no order matters: equal rows give equal values in one process, in ranks and at sites.
+Nothing is drawn at random and no order matters: equal rows give equal values in one process, in
+ranks and at sites.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from numpy.typing import NDArray
 
 
 def outer_means(values: NDArray, rows: int) -> tuple[float, float]:
-    """Return a range that stands for a column: the mean of the smallest values, and the mean of the largest.
+    """Return a range that stands for a column: the mean of the smallest values, and the mean of the
+    largest.
 
     Args:
         values: (n,) numbers, none of them missing.
         rows: the number of values in each mean; with 1 the range is that of the values.
 
     Returns:
-        The lower and the upper end; the empty range (∞, −∞) if there are fewer values than ``rows``.
+        The lower and the upper end; the empty range (∞, −∞) if there are fewer values than
+        ``rows``.
 
     Raises:
         ValueError: ``rows`` is not at least 1.
@@ -42,11 +45,12 @@ def outer_means(values: NDArray, rows: int) -> tuple[float, float]:
 
 
 def group_means(values: NDArray, rows: int, most: int) -> NDArray[np.float64]:
-    """Return the means of groups of neighbours among the sorted values, in ascending order (univariate
-    microaggregation).
+    """Return the means of groups of neighbours among the sorted values, in ascending order
+    (univariate microaggregation).
 
-    Each value is in one group, so that the mean of all values, which may be known, says no more about a single one. The
-    first and the last group have ``rows`` values where there are three or more, the others share the rest evenly.
+    Each value is in one group, so that the mean of all values, which may be known, says no more
+    about a single one. The first and the last group have ``rows`` values where there are three or
+    more, the others share the rest evenly.
 
     Args:
         values: (n,) numbers, none of them missing.

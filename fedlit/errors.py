@@ -1,8 +1,8 @@
 """The errors that fedlit raises if the user can do something about them.
 
-Every message states what was expected, what was found and what to do. The command line prints only the message, and
-exits with the class's ``exit_status``: 2 if something is refused before training, 1 if a run failed, 3 if a run ended
-without a client.
+Every message states what was expected, what was found and what to do. The command line prints only
+the message, and exits with the class's ``exit_status``: 2 if something is refused before training,
+1 if a run failed, 3 if a run ended without a client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class ConfigError(FedlitError):
 
 
 class DataError(ConfigError):
-    """A file or a table is missing, unreadable or unsuitable. It is refused before the first step."""
+    """A file or a table is missing, unreadable or unsuitable. It is refused before the first
+    step.
+    """
 
 
 class RunError(FedlitError):
@@ -58,7 +60,8 @@ def expect(
         expected: the values that are allowed.
         found: the value that was found, or :class:`Told` what is the matter with it.
         advice: what the user can do about it.
-        kind: the error to raise: :class:`ConfigError`, or :class:`DataError` for what stands in a table.
+        kind: the error to raise: :class:`ConfigError`, or :class:`DataError` for what stands in a
+            table.
         known: names that exist; the one that is most like ``found`` is suggested.
 
     Raises:
@@ -66,12 +69,20 @@ def expect(
     """
     if not holds:
         hint = did_you_mean(str(found), known)
-        raise kind(f"{key}: expected {expected}, found {found!r}" + (advice and f"; {advice}") + (hint and f".{hint}"))
+        raise kind(
+            f"{key}: expected {expected}, found {found!r}"
+            + (advice and f"; {advice}")
+            + (hint and f".{hint}")
+        )
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to this one, the first of equals, or None if nothing is close."""
-    scores = {own: difflib.SequenceMatcher(None, own.casefold(), word.casefold()).ratio() for own in known}
+    """Return the known word that is most similar to this one, the first of equals, or None if
+    nothing is close.
+    """
+    scores = {
+        own: difflib.SequenceMatcher(None, own.casefold(), word.casefold()).ratio() for own in known
+    }
     close = max(scores, key=lambda own: scores[own], default="")  # of equal ones the first
     return close if scores.get(close, 0) >= 0.6 else None
 
@@ -103,9 +114,11 @@ def must_be_known(key: str, found: Iterable[str], known: Iterable[str]) -> None:
 
 @contextmanager
 def told_as(
-    tell: Callable[[Exception], FedlitError], passing: type[Exception] | tuple[type[Exception], ...] = ()
+    tell: Callable[[Exception], FedlitError],
+    passing: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Convert exceptions that other code raises inside the block into fedlit's errors; fedlit's errors pass unchanged.
+    """Convert exceptions that other code raises inside the block into fedlit's errors; fedlit's
+    errors pass unchanged.
 
     Args:
         tell: returns the error to raise instead of the given exception.
@@ -127,7 +140,8 @@ def told_as(
 
 
 def failed_in(where: str) -> AbstractContextManager[None]:
-    """Raise an exception of the user's code inside the block as a :class:`RunError` that names the place and the line.
+    """Raise an exception of the user's code inside the block as a :class:`RunError` that names the
+    place and the line.
 
     Args:
         where: whose code it is: a client or a rule, and the method.
@@ -137,9 +151,12 @@ def failed_in(where: str) -> AbstractContextManager[None]:
         ...     raise ValueError("no counts")
         Traceback (most recent call last):
         ...
-        fedlit.errors.RunError: north: publish: expected an answer, found ValueError: no counts (<doctest ...
+        fedlit.errors.RunError: north: publish: expected an answer, found ValueError: no counts
+            (<doctest ...
     """
-    return told_as(lambda error: RunError(f"{where}: expected an answer, found {described(error)}; mend it"))
+    return told_as(
+        lambda error: RunError(f"{where}: expected an answer, found {described(error)}; mend it")
+    )
 
 
 def described(error: BaseException) -> str:
@@ -154,7 +171,9 @@ def described(error: BaseException) -> str:
     """
     told = next(iter(str(error).splitlines()), "nothing said")
     if not isinstance(error, SyntaxError):  # which says it itself
-        calls = reversed(traceback.extract_tb(error.__traceback__))  # the last one that is not torch's
+        # the last one that is not torch's
+        calls = reversed(traceback.extract_tb(error.__traceback__))
         at = max(calls, key=lambda own: "torch" not in Path(own.filename).parts, default=None)
-        told += f" ({Path(at.filename).name}, line {at.lineno})" if at else ""  # a cause may never have been raised
+        # a cause may never have been raised
+        told += f" ({Path(at.filename).name}, line {at.lineno})" if at else ""
     return f"{type(error).__name__}: {told}"

@@ -14,7 +14,8 @@ MODULES = {
 
 
 def install(extra: str) -> str:
-    """Return what to do to install an extra. fedlit is on no package index, so this needs a checkout.
+    """Return what to do to install an extra. fedlit is on no package index, so this needs a
+    checkout.
 
     Args:
         extra: one of :data:`MODULES`.
@@ -36,8 +37,8 @@ def needs(module: str, extra: str | None = None) -> str:
 
     Args:
         module: the module that could not be imported.
-        extra: the extra that brings it; None takes the first one with this module. A module of no extra, such as the
-            driver of a database, is a package of its own.
+        extra: the extra that brings it; None takes the first one with this module. A module of no
+            extra, such as the driver of a database, is a package of its own.
 
     Example:
         >>> needs("dnaio")

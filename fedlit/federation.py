@@ -32,26 +32,30 @@ if TYPE_CHECKING:
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Finds out who should join a federation and with which method, and predicts for each client.
 
-    It does the same as the commands ``fedlit init``, ``recommend``, ``fit`` and ``predict``. Your DataFrames are not
-    changed. Copies are written below ``folder``, because training may use several processes.
+    It does the same as the commands ``fedlit init``, ``recommend``, ``fit`` and ``predict``. Your
+    DataFrames are not changed. Copies are written below ``folder``, because training may use
+    several processes.
 
     Args:
         label: the column to predict, or a mapping of each client to its column.
         minutes: the approximate time for everything; more minutes give better answers.
-        method: the one method to train (``fedlit methods`` lists them), instead of a search for the best.
-        settings: configuration keys to change together with ``method``, such as ``{"trainer.max_epochs": 20}``.
+        method: the one method to train (``fedlit methods`` lists them), instead of a search for the
+            best.
+        settings: configuration keys to change together with ``method``, such as
+            ``{"trainer.max_epochs": 20}``.
         matters: the number of percentage points below which a difference does not matter.
         folder: the folder for all files; each fit writes a new version.
         seed: the seed of all random numbers.
-        known: maps a column to the reason why nothing has to be done about what is found in it, such as a column that
-            reveals the label and is known when the prediction is made.
+        known: maps a column to the reason why nothing has to be done about what is found in it,
+            such as a column that reveals the label and is known when the prediction is made.
 
     Attributes:
         clients_: the names of the clients.
         folder_: the folder of this fit.
         config_: the generated configuration.
         run_: the folder of the run that makes the predictions.
-        notes_: the findings about the tables (:class:`fedlit.data.findings.Findings`), as ``fedlit check`` shows them.
+        notes_: the findings about the tables (:class:`fedlit.data.findings.Findings`), as ``fedlit
+            check`` shows them.
 
     A fitted federation is a mapping of its clients' names to :class:`Member`.
 
@@ -80,8 +84,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         known: Mapping[str, str] | None = None,
     ) -> None:
         self.known = known
-        self.label, self.minutes, self.method, self.settings = label, minutes, method, settings
-        self.matters, self.folder, self.seed = matters, folder, seed
+        self.label = label
+        self.minutes = minutes
+        self.method = method
+        self.settings = settings
+        self.matters = matters
+        self.folder = folder
+        self.seed = seed
 
     def fit(self, tables: Mapping[str, pd.DataFrame]) -> Federation:
         """Learn from clients' rows.
@@ -90,27 +99,43 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             tables: maps each client to its rows, including the label.
 
         Raises:
-            ConfigError: the tables are no mapping of frames, the label is no column, or the method does not exist.
+            ConfigError: the tables are no mapping of frames, the label is no column, or the method
+                does not exist.
             DataError: nothing can be learnt from the rows.
         """
         from fedlit.data.examine.propose import propose, written
         from fedlit.run.folders import new_folder
 
         tables = _frames(tables, "fit")
-        expect(not self.settings or self.method is not None, "Federation: settings", "a method beside them", None)
+        expect(
+            not self.settings or self.method is not None,
+            "Federation: settings",
+            "a method beside them",
+            None,
+        )
         columns = isinstance(self.label, str | Mapping)
         expect(columns, "Federation: label", "a column, or client → its column", self.label)
         for client, frame in tables.items():
             label = self.label if isinstance(self.label, str) else self.label.get(client)
             there = isinstance(label, str) and label in frame
-            expect(there, "Federation: label", f"a column of client {client!r}", label, known=map(str, frame))
+            expect(
+                there,
+                "Federation: label",
+                f"a column of client {client!r}",
+                label,
+                known=map(str, frame),
+            )
         folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
         for client, frame in tables.items():
             _write(client, frame, rows / f"{client}.parquet")
         labels: dict[str | None, str] = {}
-        labels |= {None: self.label} if isinstance(self.label, str) else {own: self.label[own] for own in self.label}
+        labels |= (
+            {None: self.label}
+            if isinstance(self.label, str)
+            else {own: self.label[own] for own in self.label}
+        )
         config = folder / "federation.yaml"
         text = written(propose([str(rows)], labels), str(config))
         if self.known:
@@ -118,8 +143,15 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         config.write_text(text, encoding="utf-8")
         self.notes_ = self._findings(config)
         found: Recommendation | Results
-        found, run = self._recommended(config, folder) if self.method is None else self._trained(config, folder)
-        self.clients_, self.folder_, self.config_, self.run_ = tuple(tables), folder, config, run
+        found, run = (
+            self._recommended(config, folder)
+            if self.method is None
+            else self._trained(config, folder)
+        )
+        self.clients_ = tuple(tables)
+        self.folder_ = folder
+        self.config_ = config
+        self.run_ = run
         self._shown = replace(found, notes=self.notes_)
         return self
 
@@ -139,7 +171,11 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.mixture.recommend import recommend
 
         found = recommend(
-            config, budget=60 * self.minutes, seed=self.seed, matters=self.matters, out=folder / "recommended"
+            config,
+            budget=60 * self.minutes,
+            seed=self.seed,
+            matters=self.matters,
+            out=folder / "recommended",
         )
         assert found.mixture.folder is not None
         return found, found.mixture.folder
@@ -147,15 +183,20 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _trained(self, config: Path, folder: Path) -> tuple[Results, Path]:
         from fedlit.run.load import load
 
-        keys = {"seed": self.seed, "trainer.default_root_dir": str(folder / "runs"), **(self.settings or {})}
+        keys = {
+            "seed": self.seed,
+            "trainer.default_root_dir": str(folder / "runs"),
+            **(self.settings or {}),
+        }
         run = load(config, overrides={"method": self.method, **keys})
         run.fit(quiet=True)
         assert run.folder is not None
         return run.test(_checkpoint(run.folder), quiet=True), run.folder
 
     def report(self) -> Recommendation | Results:
-        """Return who should join and with which method; with ``method``, its scores on test rows. The findings about
-        the tables are below. A notebook shows cards or a table, a terminal text; ``report().plot()`` draws it.
+        """Return who should join and with which method; with ``method``, its scores on test rows.
+        The findings about the tables are below. A notebook shows cards or a table, a terminal text;
+        ``report().plot()`` draws it.
 
         Raises:
             NotFittedError: the federation has not been fitted.
@@ -221,7 +262,9 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.mixture.mixture import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
-        return Member(client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True))
+        return Member(
+            client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True)
+        )
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_() if hasattr(self, "clients_") else f"<pre>{self!r}</pre>"
@@ -258,8 +301,8 @@ class Member:
         return estimator_of(self.scorer)
 
     def predict(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return predictions of rows: a frame with their index, a column for the probability of each class, and
-        ``predicted``.
+        """Return predictions of rows: a frame with their index, a column for the probability of
+        each class, and ``predicted``.
 
         Raises:
             DataError: a column is missing, or has another type.
@@ -267,11 +310,14 @@ class Member:
         return self.scorer.predict(rows)
 
     def predict_proba(self, rows: pd.DataFrame) -> NDArray[np.float32]:
-        """Return the probabilities of the classes (n, classes), in the order of ``scorer.classes_``."""
+        """Return the probabilities of the classes (n, classes), in the order of
+        ``scorer.classes_``.
+        """
         return self.scorer.predict_proba(rows)
 
     def score(self, rows: pd.DataFrame) -> dict[str, float]:
-        """Return the scores on rows with a known label: AUROC, AUPRC and balanced accuracy, or RMSE, MAE and R².
+        """Return the scores on rows with a known label: AUROC, AUPRC and balanced accuracy, or
+        RMSE, MAE and R².
 
         Raises:
             ConfigError: the label's column is missing.
@@ -282,7 +328,9 @@ class Member:
 
         rows = frame_of(rows)
         if self.label not in rows:
-            raise ConfigError(f"client {self.name!r}: expected the column {self.label!r} to score by, found none")
+            raise ConfigError(
+                f"client {self.name!r}: expected the column {self.label!r} to score by, found none"
+            )
         name = self.scorer.state["name"]
         target = read_target(self.name, rows[self.label], name).target
         told = self.scorer.predict(rows.drop(columns=self.label), keys=[])
@@ -290,11 +338,15 @@ class Member:
             target = target.map(str)  # the columns of probabilities have names
         task, predictions, y = read_predictions(told.assign(target=target, task=name))
         known = {own.name: own.context for own in task.scores}
-        return {name: float(value) for name, value in task.evaluate(predictions, y).items() if not known.get(name)}
+        return {
+            name: float(value)
+            for name, value in task.evaluate(predictions, y).items()
+            if not known.get(name)
+        }
 
     def export(self, folder: str | Path) -> Path:
-        """Write the client as a folder of data (ONNX, arrays and JSON), which can score rows without PyTorch. Return
-        the folder.
+        """Write the client as a folder of data (ONNX, arrays and JSON), which can score rows
+        without PyTorch. Return the folder.
         """
         from fedlit.mixture.export import export_scorer
 
@@ -312,7 +364,12 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
         check_client_name(client)
         frame = frame_of(rows)
         fits = isinstance(frame, pd.DataFrame)
-        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", Told(type(rows).__name__))
+        expect(
+            fits,
+            f"Federation.{method}: client {client!r}",
+            "a DataFrame",
+            Told(type(rows).__name__),
+        )
         frames[client] = frame
     check_names(list(frames))
     return frames
@@ -321,7 +378,8 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
 def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
     from fedlit.data.schema.cells import plain_text
 
-    # cells of several types, as pandas.read_excel returns them, become the text that a CSV file would hold
+    # cells of several types, as pandas.read_excel returns them, become the text that a CSV file
+    # would hold
     plain = frame.copy(deep=False)
     for place in range(frame.shape[1]):
         column = frame.iloc[:, place]
@@ -331,13 +389,15 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
         plain.rename(columns=str).to_parquet(path, index=False)
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ConfigError(
-            f"Federation.fit: client {client!r}: expected columns of one type each and of different names, found: "
-            f"{' '.join(str(error).split())[:200]}"
+            f"Federation.fit: client {client!r}: expected columns of one type each and of "
+            f"different names, found: {' '.join(str(error).split())[:200]}"
         ) from error
 
 
 def _checkpoint(run: Path) -> str:
-    """Return ``best``, the best state by validation rows, if the run kept one; otherwise ``last``."""
+    """Return ``best``, the best state by validation rows, if the run kept one; otherwise
+    ``last``.
+    """
     from fedlit.train.whole import CHECKPOINTS
 
     return "best" if any((run / CHECKPOINTS).glob("best*.ckpt")) else "last"

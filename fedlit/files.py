@@ -1,8 +1,9 @@
 """Files that are written as a whole or not at all, and messages for failed writes.
 
-A file is first written under a temporary name, and renamed when it is complete. If the disk is full or the process
-ends, the previous file stays. An archive of tensors is a zip file whose records each have a checksum (CRC-32), which
-torch writes but does not check. A lock allows only one process at a time to write to a folder.
+A file is first written under a temporary name, and renamed when it is complete. If the disk is full
+or the process ends, the previous file stays. An archive of tensors is a zip file whose records each
+have a checksum (CRC-32), which torch writes but does not check. A lock allows only one process at a
+time to write to a folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,15 @@ from fedlit.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+UNWRITABLE = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+)
 """What the system says where a place cannot be written to, whoever asks."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -47,22 +56,29 @@ def reason(error: OSError) -> str:
 
 def advice(error: OSError) -> str:
     """Return what the user can do about an error."""
-    return "make room" if error.errno in _FULL else "make the folder writable, or move away what is in its place"
+    return (
+        "make room"
+        if error.errno in _FULL
+        else "make the folder writable, or move away what is in its place"
+    )
 
 
 @contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Set the ``filename`` of an ``OSError`` inside the block to this path. The system names no file if
-    a disk is full.
+    """Set the ``filename`` of an ``OSError`` inside the block to this path. The system names no
+    file if a disk is full.
     """
     try:
         yield
     except OSError as error:
-        error.filename, error.filename2 = str(place), None
+        error.filename = str(place)
+        error.filename2 = None
         raise
 
 
-def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Path | None = None) -> None:
+def write_whole(
+    contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Path | None = None
+) -> None:
     """Write files under temporary names, and rename them when all of them are complete.
 
     Args:
@@ -70,7 +86,8 @@ def write_whole(contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Pat
         before: the new name of the one previous file, which is replaced if None.
 
     Raises:
-        OSError: the disk is full, for example; ``filename`` is the path. Nothing that was written is left then.
+        OSError: the disk is full, for example; ``filename`` is the path. Nothing that was written
+            is left then.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -113,7 +130,9 @@ def sync(folder: Path) -> None:
 
 
 def _keep(path: Path, before: Path) -> None:
-    """Give a file a second name. If the file system supports links, a file exists under either name at any moment."""
+    """Give a file a second name. If the file system supports links, a file exists under either name
+    at any moment.
+    """
     second = partial_of(before)
     try:
         os.link(path, second)
@@ -121,7 +140,8 @@ def _keep(path: Path, before: Path) -> None:
     except OSError:
         os.replace(path, before)
     finally:
-        second.unlink(missing_ok=True)  # where both names were of one file already, nothing was renamed
+        # where both names were of one file already, nothing was renamed
+        second.unlink(missing_ok=True)
 
 
 def write_text(text: str, path: Path, before: Path | None = None) -> None:
@@ -130,8 +150,8 @@ def write_text(text: str, path: Path, before: Path | None = None) -> None:
 
 
 def write_frames(frames: Mapping[Path, pd.DataFrame], raw: bool = False) -> None:
-    """Write frames without their index, in the same way as :func:`write_whole`. Maps each path (``.parquet``, otherwise
-    CSV, see :func:`csv_of`) to its frame.
+    """Write frames without their index, in the same way as :func:`write_whole`. Maps each path
+    (``.parquet``, otherwise CSV, see :func:`csv_of`) to its frame.
     """
 
     def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], Any]:
@@ -142,15 +162,19 @@ def write_frames(frames: Mapping[Path, pd.DataFrame], raw: bool = False) -> None
     write_whole({path: writer(path, frame) for path, frame in frames.items()})
 
 
-# A spreadsheet computes cells that begin so. To be undone, one apostrophe is also put before those that have some.
+# A spreadsheet computes cells that begin so. To be undone, one apostrophe is also put before those
+# that have some.
 _FORMULA = re.compile(r"'*[=+\-@\x00-\x1f\x7f]")
 _ESCAPED = re.compile(r"''*[=+\-@\x00-\x1f\x7f]")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|inf|nan)(?:e[-+]?\d+)?", re.I)
 
 
-def csv_of(frame: pd.DataFrame, *, index: bool = False, header: bool = True, raw: bool = False) -> str:
-    """Return a frame as CSV. Texts that a spreadsheet would compute get an apostrophe before them: those that are no
-    number and begin with ``=``, ``+``, ``-``, ``@`` or a control character. :func:`read_named` takes it off.
+def csv_of(
+    frame: pd.DataFrame, *, index: bool = False, header: bool = True, raw: bool = False
+) -> str:
+    """Return a frame as CSV. Texts that a spreadsheet would compute get an apostrophe before them:
+    those that are no number and begin with ``=``, ``+``, ``-``, ``@`` or a control character.
+    :func:`read_named` takes it off.
 
     Args:
         frame: the rows.
@@ -185,7 +209,11 @@ def _of_texts(frame: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def _guarded(cell: Any) -> Any:
-    plain = not isinstance(cell, str) or _FORMULA.match(cell) is None or _NUMBER.fullmatch(cell) is not None
+    plain = (
+        not isinstance(cell, str)
+        or _FORMULA.match(cell) is None
+        or _NUMBER.fullmatch(cell) is not None
+    )
     return cell if plain else f"'{cell}"
 
 
@@ -194,13 +222,16 @@ def _unguarded(cell: Any) -> Any:
 
 
 def read_named(path: Path) -> pd.DataFrame:
-    """Read a CSV file of named numbers that fedlit wrote: scores, corrections, clusters. Names stay text even if they
-    look like a number or a missing value (a client called NA).
+    """Read a CSV file of named numbers that fedlit wrote: scores, corrections, clusters. Names stay
+    text even if they look like a number or a missing value (a client called NA).
     """
     import pandas as pd
 
-    names, missing = dict.fromkeys(_NAMES, str), {key: ["", "nan"] for key in _VALUES}
-    return _of_texts(pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing), _unguarded)
+    names = dict.fromkeys(_NAMES, str)
+    missing = {key: ["", "nan"] for key in _VALUES}
+    return _of_texts(
+        pd.read_csv(path, dtype=names, keep_default_na=False, na_values=missing), _unguarded
+    )
 
 
 def partial_of(path: Path) -> Path:
@@ -209,7 +240,9 @@ def partial_of(path: Path) -> Path:
 
 
 def clear_partials(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder to which no other process may write."""
+    """Remove the temporary files that killed processes left in a folder to which no other process
+    may write.
+    """
     for file in folder.glob(f".*{_PARTIAL}"):
         with suppress(OSError):
             file.unlink()
@@ -219,8 +252,8 @@ def clear_partials(folder: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Refuse an archive whose bytes have changed since it was written. It is read once, in pieces; a file that was
-    checked and has not changed is not read again.
+    """Refuse an archive whose bytes have changed since it was written. It is read once, in pieces;
+    a file that was checked and has not changed is not read again.
 
     Raises:
         ConfigError: the archive is damaged; the message names the place.
@@ -228,7 +261,9 @@ def check_archive(path: Path) -> None:
     """
     file = path.stat()
     if damage := _damage(path, file.st_ino, file.st_size, file.st_mtime_ns):
-        raise ConfigError(f"{path}: expected a file that fedlit wrote, found {damage}; use another one")
+        raise ConfigError(
+            f"{path}: expected a file that fedlit wrote, found {damage}; use another one"
+        )
 
 
 @cache
@@ -237,15 +272,20 @@ def _damage(path: Path, *_: int) -> str:
         with zipfile.ZipFile(path) as archive:
             record = archive.testzip()
     except Exception as error:  # of damaged files zipfile raises many kinds
-        return f"a file that cannot be read: it is damaged or cut short ({error or type(error).__name__})"
+        return (
+            "a file that cannot be read: it is damaged or cut short "
+            f"({error or type(error).__name__})"
+        )
     if record is None:
         return ""
-    return f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
+    return (
+        f"that the checksum of {record.partition('/')[2] or record} differs: its bytes have changed"
+    )
 
 
 def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
-    """Write tensors and plain data to a temporary file and rename it, so that a killed process leaves the previous file
-    whole.
+    """Write tensors and plain data to a temporary file and rename it, so that a killed process
+    leaves the previous file whole.
 
     Args:
         content: the content that ``torch.save`` writes.
@@ -263,9 +303,9 @@ def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
 
 # ---------------------------------------------------------------------- locks
 
-# The system releases a lock when its process ends in any way. The lock's file also names the process that holds the
-# lock, for messages to other processes. It is removed when the lock is released. A file that is left belongs to a
-# process that was killed, and its lock is taken over.
+# The system releases a lock when its process ends in any way. The lock's file also names the
+# process that holds the lock, for messages to other processes. It is removed when the lock is
+# released. A file that is left belongs to a process that was killed, and its lock is taken over.
 
 
 @contextmanager
@@ -274,11 +314,13 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
 
     Args:
         path: the path of its file.
-        expected: what must not be the case, as the beginning of the error message: ``"expected no other process …"``.
+        expected: what must not be the case, as the beginning of the error message: ``"expected no
+            other process …"``.
         do: what the user can do, for the error message.
 
     Raises:
-        ConfigError: another process holds the lock (the message says which), or its folder cannot be written to.
+        ConfigError: another process holds the lock (the message says which), or its folder cannot
+            be written to.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -301,19 +343,23 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
         raise ConfigError(f"{expected}, found {found or 'one'}; {do}") from None
     except OSError as error:
         raise ConfigError(
-            f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or "
-            "give another one"
+            f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; "
+            f"{advice(error)}, or give another one"
         ) from error
     held = os.stat(path)
     words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
     command = shorten(f", {shlex.join(words)}" if words else "", 120, placeholder=" …")
-    own = f"process {os.getpid()} on {socket.gethostname()}{command}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+    own = (
+        f"process {os.getpid()} on {socket.gethostname()}{command}, since "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S')}"
+    )
     with suppress(OSError):  # a full disk does not keep it from being held
         path.write_text(own, encoding="utf-8")  # the file itself: a new one would not be locked
     try:
         yield
     finally:
-        with suppress(OSError):  # another process may hold a new file, where the folder was removed meanwhile
+        # another process may hold a new file, where the folder was removed meanwhile
+        with suppress(OSError):
             if os.path.samestat(held, os.stat(path)):
                 path.unlink()
         lock.release(force=True)

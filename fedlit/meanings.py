@@ -1,9 +1,11 @@
-"""What the places of federated tensors stand for. Only tensors of one meaning may be averaged: of the same columns,
-with the same codes for their categories, and of the same labels, in the same order.
+"""What the places of federated tensors stand for. Only tensors of one meaning may be averaged: of
+the same columns, with the same codes for their categories, and of the same labels, in the same
+order.
 
-Shapes alone do not tell: with two clients of two columns each, north's age and south's creatinine may have the same
-place. A tensor whose network names its places (``axes``) means these names. For any other tensor, the network is built
-once more with one input, and with one label, more: a tensor whose shape changes runs along all inputs, or all labels.
+Shapes alone do not tell: with two clients of two columns each, north's age and south's creatinine
+may have the same place. A tensor whose network names its places (``axes``) means these names. For
+any other tensor, the network is built once more with one input, and with one label, more: a tensor
+whose shape changes runs along all inputs, or all labels.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ INPUTS = "inputs"
 LABELS = "labels"
 
 Meaning = Mapping[str, Any]
-"""Maps ``inputs`` and ``labels``, as far as a tensor runs along them, to their names in order, or to a digest."""
+"""Maps ``inputs`` and ``labels``, as far as a tensor runs along them, to their names in order, or
+to a digest."""
 
 Build = Callable[[ClientSpec], nn.Module]
 """Builds an untrained client from a description."""
@@ -57,9 +60,10 @@ class Found:
     """The meanings of federated tensors.
 
     Attributes:
-        meanings: client → tensor → its meaning; tensors without one, such as those of a core, are left out.
-        unknown: client → tensors that are compared by shape alone, because its network could not be built with another
-            number of inputs.
+        meanings: client → tensor → its meaning; tensors without one, such as those of a core, are
+            left out.
+        unknown: client → tensors that are compared by shape alone, because its network could not be
+            built with another number of inputs.
     """
 
     meanings: dict[str, dict[str, Meaning]] = field(default_factory=dict)
@@ -67,11 +71,13 @@ class Found:
 
 
 def input_meanings(spec: ClientSpec, codes: bool = True) -> dict[str, str]:
-    """Map the name of each input to what it stands for: its name, and the categories that its codes stand for.
+    """Map the name of each input to what it stands for: its name, and the categories that its codes
+    stand for.
 
     Args:
         spec: the client's description.
-        codes: whether the network reads categories as numbers, so that a code must stand for the same category.
+        codes: whether the network reads categories as numbers, so that a code must stand for the
+            same category.
 
     Example:
         >>> from fedlit.inputs import Input
@@ -82,7 +88,9 @@ def input_meanings(spec: ClientSpec, codes: bool = True) -> dict[str, str]:
     values = {each.name: each.values for each in spec.inputs} if codes else {}
     meanings = {}
     for name in spec.features:
-        categories = ", ".join(f"{code}: {value}" for code, value in enumerate(values.get(name, ())))
+        categories = ", ".join(
+            f"{code}: {value}" for code, value in enumerate(values.get(name, ()))
+        )
         meanings[name] = f"{name} ({categories})" if categories else name
     return meanings
 
@@ -93,8 +101,8 @@ def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool =
     Args:
         clients: maps each client's name to it.
         build: builds an untrained client, to find the tensors that run along inputs or labels.
-        agreed: whether all clients have agreed on the codes of categories, as with ``data.align: features``. A client
-            that lacks a column then does not know the codes.
+        agreed: whether all clients have agreed on the codes of categories, as with ``data.align:
+            features``. A client that lacks a column then does not know the codes.
     """
     found = Found()
     probes: dict[Any, _Probe] = {}
@@ -108,7 +116,9 @@ def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool =
         found.meanings[name] = _meanings_of(client, probe, agreed)
         if probe.failed:
             axes = named_axes(client.module)
-            found.unknown[name] = [tensor for tensor in client.federated if tensor.partition("[")[0] not in axes]
+            found.unknown[name] = [
+                tensor for tensor in client.federated if tensor.partition("[")[0] not in axes
+            ]
     return found
 
 
@@ -136,16 +146,21 @@ def _probe(client: Described, build: Build) -> _Probe:
         except FedlitError:
             failed = True
             continue
-        changed = {name for name in forms if name not in other or form_of(other[name]) != forms[name]}
+        changed = {
+            name for name in forms if name not in other or form_of(other[name]) != forms[name]
+        }
         runs_along[kind] = changed
     return _Probe(runs_along, failed)
 
 
 def _wider(spec: ClientSpec) -> dict[str, ClientSpec]:
-    """Return descriptions with one more input, and with more labels where labels are predicted. A number has no label:
-    clients may predict the same one under different names, which the plan notes.
+    """Return descriptions with one more input, and with more labels where labels are predicted. A
+    number has no label: clients may predict the same one under different names, which the plan
+    notes.
     """
-    descriptions = {INPUTS: replace(spec, features=(*spec.features, "another feature"), inputs=(), common=None)}
+    descriptions = {
+        INPUTS: replace(spec, features=(*spec.features, "another feature"), inputs=(), common=None)
+    }
     if spec.classes:
         classes = (*spec.classes, "another class", "and another")
         descriptions[LABELS] = replace(spec, classes=classes, class_rows=(), task=None)  # type: ignore[arg-type]
@@ -169,14 +184,18 @@ def _meanings_of(client: Described, probe: _Probe, agreed: bool) -> dict[str, Me
             elif client.spec.classes:
                 meanings[tensor] = {LABELS: list(names)}
         else:
-            along = {kind: every[kind] for kind, tensors in probe.runs_along.items() if tensor in tensors}
+            along = {
+                kind: every[kind] for kind, tensors in probe.runs_along.items() if tensor in tensors
+            }
             if along:
                 meanings[tensor] = along
     return meanings
 
 
 def _slices_with_codes(axes: Axes, inputs: Mapping[str, str]) -> dict[str, str]:
-    """Map each slice whose name does not say all, because its column has codes, to what it stands for."""
+    """Map each slice whose name does not say all, because its column has codes, to what it stands
+    for.
+    """
     slices = {}
     for tensor, (_, labels) in axes.items():
         for label in labels:
@@ -186,7 +205,9 @@ def _slices_with_codes(axes: Axes, inputs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _reads_codes(module: nn.Module) -> bool:
-    """Return whether a module may take categories as numbers. A network that does not says so (``reads_codes``)."""
+    """Return whether a module may take categories as numbers. A network that does not says so
+    (``reads_codes``).
+    """
     declared = [part.reads_codes for part in module.modules() if hasattr(part, "reads_codes")]
     return any(declared) or not declared
 
@@ -201,7 +222,8 @@ def unlike(meanings: Mapping[str, Mapping[str, Meaning]]) -> list[str]:
         >>> north = {"encoder.weight": {"inputs": ["age", "crea"]}}
         >>> south = {"encoder.weight": {"inputs": ["crea", "age"]}}
         >>> unlike({"north": north, "south": south})[0].partition(";")[0]
-        "encoder.weight: expected the same inputs on all clients that federate it, found age, crea on 'north' and \
+        "encoder.weight: expected the same inputs on all clients that federate it, found age, crea
+        on 'north' and \
 crea, age on 'south'"
     """
     first: dict[str, tuple[str, Meaning]] = {}
@@ -221,9 +243,9 @@ def _difference(tensor: str, expected: tuple[str, Meaning], found: tuple[str, Me
     kind = next(kind for kind in (INPUTS, LABELS) if expected[1].get(kind) != found[1].get(kind))
     part = tensor.partition(".")[0]
     return (
-        f"{tensor}: expected the same {kind} on all clients that federate it, found {_shown(expected[1].get(kind))} on "
-        f"{expected[0]!r} and {_shown(found[1].get(kind))} on {found[0]!r}; {_REMEDY[kind]}, or keep the tensor "
-        f"private (exchange.federated: '!{part}')"
+        f"{tensor}: expected the same {kind} on all clients that federate it, found "
+        f"{_shown(expected[1].get(kind))} on {expected[0]!r} and {_shown(found[1].get(kind))} on "
+        f"{found[0]!r}; {_REMEDY[kind]}, or keep the tensor private (exchange.federated: '!{part}')"
     )
 
 
@@ -236,7 +258,8 @@ def _shown(names: Any) -> str:
 
 
 def check_form(meanings: Any) -> None:
-    """Refuse what another process has sent unless it maps each client to the meanings of its tensors.
+    """Refuse what another process has sent unless it maps each client to the meanings of its
+    tensors.
 
     Args:
         meanings: what it has sent.
@@ -245,10 +268,17 @@ def check_form(meanings: Any) -> None:
         ConfigError: it has another form; the message names the client.
     """
     if not isinstance(meanings, Mapping):
-        raise ConfigError(f"meaning: expected the meanings of each client's tensors, found {type(meanings).__name__}")
+        raise ConfigError(
+            "meaning: expected the meanings of each client's tensors, found "
+            f"{type(meanings).__name__}"
+        )
     for client, tensors in meanings.items():
-        if not isinstance(tensors, Mapping) or not all(_is_meaning(meaning) for meaning in tensors.values()):
-            raise ConfigError(f"meaning of client {client!r}: expected names or digests of inputs and labels")
+        if not isinstance(tensors, Mapping) or not all(
+            _is_meaning(meaning) for meaning in tensors.values()
+        ):
+            raise ConfigError(
+                f"meaning of client {client!r}: expected names or digests of inputs and labels"
+            )
 
 
 def _is_meaning(meaning: Any) -> bool:
@@ -264,14 +294,15 @@ def check_meanings(meanings: Mapping[str, Mapping[str, Meaning]]) -> None:
         meanings: client → tensor → its meaning.
 
     Raises:
-        ConfigError: a tensor means different things at two clients; one message lists all problems. Or another process
-            has sent something else.
+        ConfigError: a tensor means different things at two clients; one message lists all problems.
+            Or another process has sent something else.
     """
     check_form(meanings)
     problems = unlike(meanings)
     if problems:
         raise ConfigError(
-            "exchange.federated selects tensors that do not mean the same at all clients:\n  " + "\n  ".join(problems)
+            "exchange.federated selects tensors that do not mean the same at all clients:\n  "
+            + "\n  ".join(problems)
         )
 
 

@@ -1,4 +1,6 @@
-"""Names of clients and sites, clusters of clients, and the function by which clients exchange facts."""
+"""Names of clients and sites, clusters of clients, and the function by which clients exchange
+facts.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,19 @@ from typing import Any
 from fedlit.errors import expect
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_DEVICES = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)))
+_DEVICES = (
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)),
+)
 _LONGEST_SITE = 40
 
 
 def names_a_folder(name: object, longest: int) -> bool:
-    r"""Return whether a name can be that of a file or folder on any system: ASCII letters, digits, ``_`` and ``-``, the
-    first a letter or digit, and none of the devices of Windows.
+    r"""Return whether a name can be that of a file or folder on any system: ASCII letters, digits,
+    ``_`` and ``-``, the first a letter or digit, and none of the devices of Windows.
 
     Example:
         >>> [names_a_folder(name, 40) for name in ("north-2", "../..", "CON", "a\nb", "")]
@@ -27,8 +35,8 @@ def names_a_folder(name: object, longest: int) -> bool:
 
 
 def check_sites(key: str, names: Iterable[object]) -> None:
-    """Refuse a name of a site that cannot be a file's name, or two that differ in upper and lower case alone, which
-    are one file on some systems.
+    """Refuse a name of a site that cannot be a file's name, or two that differ in upper and lower
+    case alone, which are one file on some systems.
 
     Args:
         key: where the names stand, for messages.
@@ -39,7 +47,9 @@ def check_sites(key: str, names: Iterable[object]) -> None:
     """
     known: set[str] = set()
     for name in names:
-        expected = f"names of at most {_LONGEST_SITE} letters, digits, - and _ (but no device such as CON)"
+        expected = (
+            f"names of at most {_LONGEST_SITE} letters, digits, - and _ (but no device such as CON)"
+        )
         expect(names_a_folder(name, _LONGEST_SITE), key, expected, name)
         again = str(name).casefold()
         expect(again not in known, key, "names, none of them twice", name)
@@ -47,7 +57,8 @@ def check_sites(key: str, names: Iterable[object]) -> None:
 
 
 Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
-"""Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients}, ordered by name."""
+"""Tells facts: (topic, {client: JSON facts of the clients here}) → {client: those of all clients},
+ordered by name."""
 
 
 Clusters = tuple[tuple[str, ...], ...]
@@ -60,12 +71,12 @@ class Clustering:
 
     Attributes:
         clusters: the clusters of all clients.
-        pairs: maps each pair (client, client), the first before the second by name, to the number by which the rule
-            compares them.
+        pairs: maps each pair (client, client), the first before the second by name, to the number
+            by which the rule compares them.
         measure: what this number is, in words.
         scalars: further numbers to log, by tag.
-        paths: maps each pair (client, client) to the losses along paths between their models, at the midpoints of equal
-            pieces, by path.
+        paths: maps each pair (client, client) to the losses along paths between their models, at
+            the midpoints of equal pieces, by path.
     """
 
     clusters: Clusters
@@ -86,7 +97,8 @@ def sort_clusters(clusters: Iterable[Iterable[str]]) -> Clusters:
 
 
 class Word(str):
-    """Text that would be a number, true, false or nothing if it stood bare in YAML, such as ``'101'``.
+    """Text that would be a number, true, false or nothing if it stood bare in YAML, such as
+    ``'101'``.
 
     jsonargparse reads a plain str again where it knows no type. It leaves this one alone.
     """

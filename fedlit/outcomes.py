@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from fedlit.errors import ConfigError
 
-SEQUENCE, _LABELS = "sequence_labelling", "multi_label"
+SEQUENCE = "sequence_labelling"
+_LABELS = "multi_label"
 _NAMES = ("classification", "regression", "counts", _LABELS, SEQUENCE)
 _PLAIN = (bool, int, float, str)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The part of a task that is needed to interpret predictions, which are arrays (rows, :attr:`width`).
+    """The part of a task that is needed to interpret predictions, which are arrays (rows,
+    :attr:`width`).
 
     Attributes:
         name: the name of the task.
@@ -27,8 +29,8 @@ class Outcome:
         negatives: with several labels, the value of each that means no.
         positives: with several labels, the value of each that means yes.
         length: the number of positions of a sequence; 1 for any other task.
-        mean: the mean of the number to predict, by which targets were standardised for networks and scikit-learn
-            models.
+        mean: the mean of the number to predict, by which targets were standardised for networks and
+            scikit-learn models.
         scale: the scale of the number to predict, likewise.
 
     Example:
@@ -57,11 +59,16 @@ class Outcome:
         texts = {str(label) for label in self.classes if type(label) in _PLAIN}
         if len(texts) < len(self.classes):
             raise ValueError("expected labels that differ as text")
-        if self.name == _LABELS and not len(self.negatives) == len(self.positives) == len(self.classes):
+        if self.name == _LABELS and not len(self.negatives) == len(self.positives) == len(
+            self.classes
+        ):
             raise ValueError("expected two values of each label")
         if type(self.length) is not int or self.length < 1:
             raise ValueError("expected a number of positions")
-        if not all(type(own) in (int, float) for own in (self.mean, self.scale)) or not 0 < self.scale < math.inf:
+        if (
+            not all(type(own) in (int, float) for own in (self.mean, self.scale))
+            or not 0 < self.scale < math.inf
+        ):
             raise ValueError("expected numbers as mean and scale")
 
     @classmethod
@@ -74,7 +81,9 @@ class Outcome:
 
     @property
     def width(self) -> int:
-        """The number of columns of predictions: a probability for each class (at each position), or one number."""
+        """The number of columns of predictions: a probability for each class (at each position), or
+        one number.
+        """
         return self.length * len(self.classes) or 1
 
     @property
@@ -92,34 +101,43 @@ class Outcome:
         return replace(self, **parts) if self.classes else self
 
     def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
-        """Return predictions for only some of the classes. If they exclude each other, their probabilities are
-        renormalised, and are equal if none of these classes has any.
+        """Return predictions for only some of the classes. If they exclude each other, their
+        probabilities are renormalised, and are equal if none of these classes has any.
         """
         if not self.classes:
             return predictions
-        own = predictions.reshape(len(predictions) * self.length, len(self.classes))[:, list(classes)]
+        own = predictions.reshape(len(predictions) * self.length, len(self.classes))[
+            :, list(classes)
+        ]
         if self.name != _LABELS:
-            total, equal = own.sum(1, keepdims=True), np.asarray(1 / len(classes), own.dtype)
+            total = own.sum(1, keepdims=True)
+            equal = np.asarray(1 / len(classes), own.dtype)
             with np.errstate(divide="ignore", invalid="ignore"):
                 own = np.where(total < np.finfo(own.dtype).tiny, equal, own / total)
         return own.reshape(len(predictions), self.length * len(classes))
 
     def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
-        """Return the predictions of a fitted scikit-learn model for rows (n, d): float32 probabilities (0 for a class
-        that it has not seen), or a float64 number in the user's units. A rate is at least a thousandth of the mean,
-        because trees predict 0 for a leaf whose rows have no count, and a count there would have an infinite deviance.
+        """Return the predictions of a fitted scikit-learn model for rows (n, d): float32
+        probabilities (0 for a class that it has not seen), or a float64 number in the user's units.
+        A rate is at least a thousandth of the mean, because trees predict 0 for a leaf whose rows
+        have no count, and a count there would have an infinite deviance.
 
         Raises:
             ConfigError: the task is a sequence, which no scikit-learn model labels.
         """
         if self.name == SEQUENCE:
             raise ConfigError(
-                f"task: {self.name}: expected a network, found {type(model).__name__}; local baselines of scikit-learn "
-                "label no positions. Compare with the same network without exchange (exchange.federated: [])"
+                f"task: {self.name}: expected a network, found {type(model).__name__}; local "
+                "baselines of scikit-learn label no positions. Compare with the same network "
+                "without exchange (exchange.federated: [])"
             )
         if not self.classes:
             number = np.asarray(model.predict(x), np.float64)[:, None]
-            return np.maximum(number, self.mean / 1000) if self.name == "counts" else number * self.scale + self.mean
+            return (
+                np.maximum(number, self.mean / 1000)
+                if self.name == "counts"
+                else number * self.scale + self.mean
+            )
         given = model.predict_proba(x)
         if isinstance(given, list):  # of several labels, one (n, 2) each
             given = np.stack([own[:, 1] for own in given], 1)
@@ -129,14 +147,17 @@ class Outcome:
         return made
 
     def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
-        """Return predictions as columns for the user: ``probability_<label>`` for each class and ``predicted``; with
-        several labels, ``predicted_<label>`` for each, in that label's values; for a sequence, texts with a number or a
-        label for each position; a number is rounded to a billionth of its scale.
+        """Return predictions as columns for the user: ``probability_<label>`` for each class and
+        ``predicted``; with several labels, ``predicted_<label>`` for each, in that label's values;
+        for a sequence, texts with a number or a label for each position; a number is rounded to a
+        billionth of its scale.
         """
         if not self.classes:
             number = predictions[:, 0].astype(np.float64)
             digits = 9 - math.ceil(math.log10(self.scale))
-            return {"predicted": np.round(number, digits) + 0.0 if self.name == "regression" else number}
+            return {
+                "predicted": np.round(number, digits) + 0.0 if self.name == "regression" else number
+            }
         if self.name == SEQUENCE:
             each = predictions.reshape(len(predictions), self.length, len(self.classes))
             texts = {
@@ -145,12 +166,19 @@ class Outcome:
             }
             letters = np.array(self.classes)[each.argmax(2)]
             return {**texts, "predicted": ["".join(own) for own in letters.tolist()]}
-        made: dict[str, Any] = {f"probability_{label}": predictions[:, c] for c, label in enumerate(self.classes)}
+        made: dict[str, Any] = {
+            f"probability_{label}": predictions[:, c] for c, label in enumerate(self.classes)
+        }
         if self.name != _LABELS:
-            return {**made, "predicted": [self.classes[place] for place in predictions.argmax(1).tolist()]}
+            return {
+                **made,
+                "predicted": [self.classes[place] for place in predictions.argmax(1).tolist()],
+            }
         pairs = zip(self.classes, self.negatives, self.positives, strict=True)
         for c, (label, no, yes) in enumerate(pairs):
-            made[f"predicted_{label}"] = [yes if own else no for own in (predictions[:, c] > 0.5).tolist()]
+            made[f"predicted_{label}"] = [
+                yes if own else no for own in (predictions[:, c] > 0.5).tolist()
+            ]
         return made
 
 
@@ -158,7 +186,8 @@ class OneEach:
     """One model for each label, or a single model for a number.
 
     Args:
-        fitted: the fitted models, by label; each has ``predict``, or ``predict_proba`` and ``classes_``.
+        fitted: the fitted models, by label; each has ``predict``, or ``predict_proba`` and
+            ``classes_``.
     """
 
     classes_: None = None
@@ -172,4 +201,6 @@ class OneEach:
 
     def predict_proba(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return the probability of 1 for each label, (n, labels)."""
-        return np.stack([model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1)
+        return np.stack(
+            [model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1
+        )

@@ -1,8 +1,10 @@
-"""Linear mixed models by restricted maximum likelihood (REML), computed from terms that are summed over sites.
+"""Linear mixed models by restricted maximum likelihood (REML), computed from terms that are summed
+over sites.
 
-A site k has X_k (n, p), Z_k (n, q) and y_k (n,), and y_k = X_k β + Z_k b_k + e_k with b_k ~ N(0, σ² D), e_k ~ N(0, σ²),
-D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]ᵀ W⁻¹ [X y] and Σ log|W| (after Luo et al.
-2022, Nature Communications 13:1678, who let each site send XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once instead).
+A site k has X_k (n, p), Z_k (n, q) and y_k (n,), and y_k = X_k β + Z_k b_k + e_k with b_k ~ N(0, σ²
+D), e_k ~ N(0, σ²), D = L Lᵀ and W_k = I + Z_k D Z_kᵀ. Given L, all that REML needs is Σ [X y]ᵀ W⁻¹
+[X y] and Σ log|W| (after Luo et al. 2022, Nature Communications 13:1678, who let each site send
+XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once instead).
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ Array = NDArray[np.float64]
 Terms = Mapping[str, Array]
 """What a site says at given variances; sums over sites have the same names.
 
-``cross`` (p + 1, p + 1): Uᵀ W⁻¹ U with U = [X y]; ``slope`` (r, p + 1, p + 1): its derivative by each entry of L;
-``logdet`` (): log|W|; ``logdet_slope`` (r,): its derivative; ``rows`` (): n.
+``cross`` (p + 1, p + 1): Uᵀ W⁻¹ U with U = [X y]; ``slope`` (r, p + 1, p + 1): its derivative by
+each entry of L; ``logdet`` (): log|W|; ``logdet_slope`` (r,): its derivative; ``rows`` (): n.
 """
-REML_QUESTIONS, PQL_QUESTIONS = 30, 60
+REML_QUESTIONS = 30
+PQL_QUESTIONS = 60
 """How often sites are asked at most, for a number, and for classes and counts."""
 _ROUNDING = 1e-12  # of the criterion, within which values differ by rounding alone
-_AT_ONCE, _SMALL = 8, 1e-6  # questions for the same working responses; a change of effects that ends it
+# questions for the same working responses; a change of effects that ends it
+_AT_ONCE = 8
+_SMALL = 1e-6
 _STEPS = 50  # of a site's own effects, where the outcome is no number
 _ALIASED = 1e-8  # of a column's sum of squares, that the columns before it leave
 
@@ -68,15 +73,17 @@ def lower(theta: Array, q: int) -> Array:
 
 
 def _between(z: Array, theta: Array) -> tuple[Array, Array]:
-    """Return L and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which equals (D⁻¹ + ZᵀZ)⁻¹ if D has an inverse, and exists
-    if it has none.
+    """Return L and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which equals (D⁻¹ + ZᵀZ)⁻¹ if D has an inverse, and
+    exists if it has none.
     """
     root = lower(theta, z.shape[1])
     inner = np.eye(z.shape[1]) + root.T @ (z.T @ z) @ root
     return root, root @ np.linalg.solve(inner, root.T)
 
 
-def site_terms(x: Array, y: Array, z: Array, theta: Array, rows: float | None = None) -> dict[str, Array]:
+def site_terms(
+    x: Array, y: Array, z: Array, theta: Array, rows: float | None = None
+) -> dict[str, Array]:
     """Return a site's terms, see :data:`Terms`.
 
     Args:
@@ -94,11 +101,13 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array, rows: float | None = 
     """
     both = np.column_stack([x, y])
     root, gain = _between(z, theta)
-    across, own = z.T @ both, z.T @ z
+    across = z.T @ both
+    own = z.T @ z
     left = across - own @ (gain @ across)  # Zᵀ W⁻¹ U
     whitened = own - own @ gain @ own  # Zᵀ W⁻¹ Z
     q = z.shape[1]
-    slopes, logdet_slopes = [], []
+    slopes = []
+    logdet_slopes = []
     for row, column in zip(*_places(q), strict=True):
         change = np.zeros((q, q))
         change[row] = root[:, column]
@@ -115,23 +124,24 @@ def site_terms(x: Array, y: Array, z: Array, theta: Array, rows: float | None = 
 
 
 def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> tuple[Array, Array]:
-    """Return a site's random effects b (q,) given its rows (best linear unbiased prediction), and their covariance /
-    σ².
+    """Return a site's random effects b (q,) given its rows (best linear unbiased prediction), and
+    their covariance / σ².
     """
     _, gain = _between(z, theta)
     return gain @ (z.T @ (y - x @ effects)), gain
 
 
 def independent(cross: Array) -> Array:
-    """Return which columns (p,) are linearly independent of those before them, from XᵀX (p, p). The effects of the
-    others are 0.
+    """Return which columns (p,) are linearly independent of those before them, from XᵀX (p, p). The
+    effects of the others are 0.
 
     Example:
         >>> x = np.array([[1.0, 1, 0], [1, 0, 1], [1, 1, 0]])
         >>> independent(x.T @ x)
         array([ True,  True, False])
     """
-    left, kept = cross.copy(), np.zeros(len(cross), bool)
+    left = cross.copy()
+    kept = np.zeros(len(cross), bool)
     for place in range(len(cross)):
         if left[place, place] > _ALIASED * cross[place, place] > 0:
             kept[place] = True
@@ -146,7 +156,8 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
         sums: the sums of the sites' terms at ``theta``.
         theta: entries of L.
         kept: the columns whose effects are fitted, (p,) bool.
-        ridge: the precision, times σ², of a normal prior around 0 for all effects except the first, the intercept.
+        ridge: the precision, times σ², of a normal prior around 0 for all effects except the first,
+            the intercept.
 
     Raises:
         ValueError: there are no more rows than columns.
@@ -154,10 +165,12 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
     free = float(sums["rows"]) - kept.sum()
     if free <= 0:
         raise ValueError(
-            f"expected more rows than columns, found {float(sums['rows']):g} rows and {kept.sum()} columns"
+            f"expected more rows than columns, found {float(sums['rows']):g} rows and {kept.sum()} "
+            "columns"
         )
     places = np.flatnonzero(kept)
-    curvature, target = sums["cross"][np.ix_(places, places)], sums["cross"][places, -1]
+    curvature = sums["cross"][np.ix_(places, places)]
+    target = sums["cross"][places, -1]
     curvature = curvature + np.diag(np.where(places > 0, ridge, 0.0))
     inverse = np.linalg.inv(curvature)
     found = inverse @ target
@@ -168,8 +181,10 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
         inner = slope[np.ix_(places, places)]
         change = slope[-1, -1] - 2 * found @ slope[places, -1] + found @ inner @ found
         gradient.append(change / sigma2 + logdet + np.sum(inverse * inner))
-    effects, covariance = np.zeros(len(kept)), np.zeros((len(kept), len(kept)))
-    effects[places], covariance[np.ix_(places, places)] = found, sigma2 * inverse
+    effects = np.zeros(len(kept))
+    covariance = np.zeros((len(kept), len(kept)))
+    effects[places] = found
+    covariance[np.ix_(places, places)] = sigma2 * inverse
     return Fit(theta, effects, covariance, sigma2, float(value), np.array(gradient))
 
 
@@ -197,12 +212,16 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
         return fit.value, fit.gradient
 
     with suppress(StopIteration):
-        minimize(objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": enough})
+        minimize(
+            objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": enough}
+        )
     return min(asked, key=lambda own: own.value)
 
 
 def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
-    """Return X, the working response and Z at a linear predictor, weighted (Breslow and Clayton 1993, section 2.1)."""
+    """Return X, the working response and Z at a linear predictor, weighted (Breslow and Clayton
+    1993, section 2.1).
+    """
     inside = np.clip(eta, -30, 30)
     mean = np.exp(inside) if family == "poisson" else 1 / (1 + np.exp(-inside))
     variance = np.maximum(mean if family == "poisson" else mean * (1 - mean), 1e-10)
@@ -219,7 +238,13 @@ def _scaled(x: Array, y: Array, z: Array, weight: Array | None) -> tuple[Array, 
 
 
 def own_effects(
-    x: Array, y: Array, z: Array, theta: Array, effects: Array, family: str, weight: Array | None = None
+    x: Array,
+    y: Array,
+    z: Array,
+    theta: Array,
+    effects: Array,
+    family: str,
+    weight: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return a site's most probable random effects (q,), and their covariance / σ².
 
@@ -234,7 +259,8 @@ def own_effects(
     """
     if family == "gaussian":
         return site_effect(*_scaled(x, y, z, weight), theta, effects)
-    b, spread = np.zeros(z.shape[1]), np.zeros((z.shape[1], z.shape[1]))
+    b = np.zeros(z.shape[1])
+    spread = np.zeros((z.shape[1], z.shape[1]))
     for _ in range(_STEPS):
         before = b
         working = _working(x, y, z, x @ effects + z @ b, family)
@@ -255,37 +281,46 @@ def site_answer(
     family: str,
     weight: Array | None = None,
 ) -> dict[str, Array]:
-    """Return a site's terms at ``theta``, see :data:`Terms`. For classes and counts they are those of the working
-    responses at the variances ``at`` and the fixed ``effects``.
+    """Return a site's terms at ``theta``, see :data:`Terms`. For classes and counts they are those
+    of the working responses at the variances ``at`` and the fixed ``effects``.
     """
     if family != "gaussian":
         b, _ = own_effects(x, y, z, at, effects, family, weight)
         x, y, z = _working(x, y, z, x @ effects + z @ b, family)
-    return site_terms(*_scaled(x, y, z, weight), theta, None if weight is None else float(weight.sum()))
+    return site_terms(
+        *_scaled(x, y, z, weight), theta, None if weight is None else float(weight.sum())
+    )
 
 
 def solve(
-    ask: Callable[[Array, Array, Array], Terms], columns: int, q: int, family: str, ridge: float = 0.0
+    ask: Callable[[Array, Array, Array], Terms],
+    columns: int,
+    q: int,
+    family: str,
+    ridge: float = 0.0,
 ) -> tuple[Fit, int, bool]:
-    """Fit a model by REML, or by PQL, which repeats REML on working responses until these no longer change.
+    """Fit a model by REML, or by PQL, which repeats REML on working responses until these no longer
+    change.
 
     Args:
-        ask: (theta, theta of the working responses, their fixed effects) → the sum of the sites' terms, see
-            :func:`site_answer`.
+        ask: (theta, theta of the working responses, their fixed effects) → the sum of the sites'
+            terms, see :func:`site_answer`.
         columns: the number of columns p, with the intercept first.
         q: the number of random effects of a site.
         family: see :func:`own_effects`.
         ridge: for classes and counts, see :func:`criterion`.
 
     Returns:
-        The fit, how often sites were asked, and the remaining error: the largest entry of the gradient, or the last
-        change.
+        The fit, how often sites were asked, and the remaining error: the largest entry of the
+        gradient, or the last change.
 
     Raises:
         ValueError: there are no more rows than columns.
     """
     start = np.diag([0.5, *[0.3] * (q - 1)])[_places(q)]
-    theta, effects, asked = start, np.zeros(columns), 0
+    theta = start
+    effects = np.zeros(columns)
+    asked = 0
 
     def said(theta: Array, at: Array, effects: Array) -> Terms:
         nonlocal asked
@@ -296,16 +331,22 @@ def solve(
     kept = independent(said(np.zeros_like(start), start, effects)["cross"][:-1, :-1])
 
     def fitted(most: int, enough: float) -> Fit:
-        at, of = theta, effects
+        at = theta
+        of = effects
         penalty = 0.0 if family == "gaussian" else ridge
-        return minimise(lambda own: criterion(said(own, at, of), own, kept, penalty), at, most, enough)
+        return minimise(
+            lambda own: criterion(said(own, at, of), own, kept, penalty), at, most, enough
+        )
 
     if family == "gaussian":
         fit = fitted(REML_QUESTIONS - 1, 1e-6)
         return fit, asked, asked < REML_QUESTIONS
-    change, most = np.inf, _AT_ONCE - 1
+    change = np.inf
+    most = _AT_ONCE - 1
     while change > _SMALL and asked < PQL_QUESTIONS - 1:
         fit = fitted(most, max(1e-6, 0.1 * min(1.0, change)))
         change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
-        theta, effects, most = fit.theta, fit.effects, min(_AT_ONCE, PQL_QUESTIONS - asked)
+        theta = fit.theta
+        effects = fit.effects
+        most = min(_AT_ONCE, PQL_QUESTIONS - asked)
     return fit, asked, bool(change <= _SMALL)

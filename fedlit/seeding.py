@@ -1,6 +1,8 @@
-"""Random numbers as a function of (seed, names, counters). Nothing depends on what was drawn before.
+"""Random numbers as a function of (seed, names, counters). Nothing depends on what was drawn
+before.
 
-Adding or reordering clients therefore changes no other client, and a resumed run needs no saved generator state.
+Adding or reordering clients therefore changes no other client, and a resumed run needs no saved
+generator state.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ def derive_seed(seed: int, *keys: str | int) -> int:
 
 @contextmanager
 def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Callable[[], bool]]:
-    """Seed the default generators of the CPU and of ``device`` inside the block, and restore their states afterwards.
+    """Seed the default generators of the CPU and of ``device`` inside the block, and restore their
+    states afterwards.
 
-    It yields a function that returns, inside the block, whether numbers were drawn from the CPU's generator.
+    It yields a function that returns, inside the block, whether numbers were drawn from the CPU's
+    generator.
 
     The default generators are seeded because torch's dropout does not accept a generator.
     """
@@ -57,12 +61,14 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
 
 
 GENERATORS: ContextVar[tuple[torch.Generator, ...]] = ContextVar("generators", default=())
-"""What draws for clients that are stepped as one, in place of the default generator: one for each."""
+"""What draws for clients that are stepped as one, in place of the default generator: one for
+each."""
 
 
 def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
-    """Remember the states of the generators of the CPU and of ``device``, and return a function that restores them.
-    What follows its call draws the same numbers again (dropout drops the same units).
+    """Remember the states of the generators of the CPU and of ``device``, and return a function
+    that restores them. What follows its call draws the same numbers again (dropout drops the same
+    units).
 
     Example:
         >>> again = repeat_draws()
@@ -71,9 +77,12 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
         >>> torch.equal(torch.rand(2), first)
         True
     """
-    cpu, own = torch.default_generator.get_state(), GENERATORS.get()
+    cpu = torch.default_generator.get_state()
+    own = GENERATORS.get()
     states = [generator.get_state() for generator in own]
-    module = torch.get_device_module(device) if device is not None and device.type != "cpu" else None
+    module = (
+        torch.get_device_module(device) if device is not None and device.type != "cpu" else None
+    )
     other = module.get_rng_state() if module is not None else None
 
     def again() -> None:
@@ -92,18 +101,19 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
 def initialise(module: nn.Module, seed: int) -> None:
     """Draw every parameter again, each as a function of the seed and the parameter's name.
 
-    Each submodule with a ``reset_parameters`` method is reset under a seed derived from its own name, so parameters
-    of equal name and shape start equal in modules that differ elsewhere (other input widths, other heads).
+    Each submodule with a ``reset_parameters`` method is reset under a seed derived from its own
+    name, so parameters of equal name and shape start equal in modules that differ elsewhere (other
+    input widths, other heads).
 
-    NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width). Clients whose input
-    widths differ could then not start equal; here these biases start at zero.
+    NOTE[DIFF]: PyTorch draws the bias of a linear or convolution layer from ±1/√(input width).
+    Clients whose input widths differ could then not start equal; here these biases start at zero.
 
-    If a submodule has a method ``draw(tensor's name, part)``, its tensors with named axes (``axes``) are drawn slice by
-    slice, each as a function of (seed, the tensor's name, the slice's name). Two clients that share some columns then
-    start equal in these.
+    If a submodule has a method ``draw(tensor's name, part)``, its tensors with named axes
+    (``axes``) are drawn slice by slice, each as a function of (seed, the tensor's name, the slice's
+    name). Two clients that share some columns then start equal in these.
 
-    A submodule with an attribute ``initialised_as`` starts equal to the submodule of that name (the empty name is the
-    module itself), for example a second copy of a network.
+    A submodule with an attribute ``initialised_as`` starts equal to the submodule of that name (the
+    empty name is the module itself), for example a second copy of a network.
 
     Args:
         module: a client; changed in place.
@@ -119,7 +129,9 @@ def initialise(module: nn.Module, seed: int) -> None:
     """
     for name, child in module.named_modules():
         # torch's own attention and transformer modules have the method under a private name
-        reset = getattr(child, "reset_parameters", None) or getattr(child, "_reset_parameters", None)
+        reset = getattr(child, "reset_parameters", None) or getattr(
+            child, "_reset_parameters", None
+        )
         if not callable(reset):
             continue
         with isolated_rng(derive_seed(seed, "initial", _initial_name(module, name))):
@@ -127,7 +139,9 @@ def initialise(module: nn.Module, seed: int) -> None:
         if callable(draw := getattr(child, "draw", None)):
             for tensor, (axis, labels) in child.axes.items():
                 for label, part in zip(labels, getattr(child, tensor).unbind(axis), strict=True):
-                    with isolated_rng(derive_seed(seed, "initial", _initial_name(module, name), tensor, label)):
+                    with isolated_rng(
+                        derive_seed(seed, "initial", _initial_name(module, name), tensor, label)
+                    ):
                         draw(tensor, part)
         if isinstance(child, nn.Linear | nn.modules.conv._ConvNd) and child.bias is not None:
             child.bias.zero_()

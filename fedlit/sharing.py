@@ -1,9 +1,10 @@
-"""Decides which of a client's named tensors are federated and which are private, as a whole or slice by slice.
+"""Decides which of a client's named tensors are federated and which are private, as a whole or
+slice by slice.
 
-A network's attribute ``axes`` names the slices of a tensor along one axis: the rows of an embedding by columns or
-categories, the rows of an output layer by classes. If ``exchange.by_name`` selects such a tensor, its slices are sent
-separately, as ``<tensor>[<name>]``. Each slice is then averaged over the clients that have its name, whatever else they
-have.
+A network's attribute ``axes`` names the slices of a tensor along one axis: the rows of an embedding
+by columns or categories, the rows of an output layer by classes. If ``exchange.by_name`` selects
+such a tensor, its slices are sent separately, as ``<tensor>[<name>]``. Each slice is then averaged
+over the clients that have its name, whatever else they have.
 """
 
 from __future__ import annotations
@@ -40,16 +41,18 @@ def can_name_a_module(name: str) -> bool:
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and buffers that a checkpoint would hold, by full name (live, not copies)."""
+    """Return all parameters and buffers that a checkpoint would hold, by full name (live, not
+    copies).
+    """
     return dict(module.state_dict(keep_vars=True))
 
 
 def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     """Return the names that the patterns select, in the order of ``names``.
 
-    A pattern is a glob for a tensor's full name or for the name of a module that contains it: ``core``, ``core.*`` and
-    ``encoder.blocks.?.norm`` are all valid. A pattern that starts with ``!`` removes what an earlier one selected.
-    Later patterns take precedence.
+    A pattern is a glob for a tensor's full name or for the name of a module that contains it:
+    ``core``, ``core.*`` and ``encoder.blocks.?.norm`` are all valid. A pattern that starts with
+    ``!`` removes what an earlier one selected. Later patterns take precedence.
 
     Example:
         >>> names = ["encoder.weight", "core.0.weight", "core.norm.weight", "head.bias"]
@@ -76,10 +79,11 @@ class Sharing:
     """The names of each client's federated tensors.
 
     Attributes:
-        names: maps each client to the names of its federated tensors, parameters first, in the order of its network. It
-            covers all clients, also those in other processes.
+        names: maps each client to the names of its federated tensors, parameters first, in the
+            order of its network. It covers all clients, also those in other processes.
         parameters: maps each client to the names that are parameters (the others are buffers).
-        forms: maps each name to its dtype and shape, which are the same at all clients that federate it.
+        forms: maps each name to its dtype and shape, which are the same at all clients that
+            federate it.
         whole: whether all parameters of all clients are federated, and none only slice by slice.
     """
 
@@ -104,15 +108,19 @@ def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
     return str(value.dtype).removeprefix("torch."), tuple(value.shape)
 
 
-def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a client sends about itself, as JSON data, so that all clients know what is federated.
+def offer(
+    module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what a client sends about itself, as JSON data, so that all clients know what is
+    federated.
 
     Returns:
-        ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first, with slices instead of
-        the tensors that ``by_name`` selects; ``parameters``: the number of these that are parameters; ``met``: the
-        patterns that match something that can be sent, and those with ``!`` that match anything; ``named``: the
-        patterns of ``by_name`` that match a tensor whose slices have names; ``chosen``: whether the patterns together
-        choose anything; ``whole``: whether all parameters are federated, none of them by slices.
+        ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first,
+        with slices instead of the tensors that ``by_name`` selects; ``parameters``: the number of
+        these that are parameters; ``met``: the patterns that match something that can be sent, and
+        those with ``!`` that match anything; ``named``: the patterns of ``by_name`` that match a
+        tensor whose slices have names; ``chosen``: whether the patterns together choose anything;
+        ``whole``: whether all parameters are federated, none of them by slices.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -120,10 +128,13 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
     can_travel = {
         name
         for name, value in state.items()
-        if name not in private and (name in parameters or (buffers == "average" and value.is_floating_point()))
+        if name not in private
+        and (name in parameters or (buffers == "average" and value.is_floating_point()))
     }
     chosen = select(state, patterns)
-    mine = sorted((name for name in chosen if name in can_travel), key=lambda name: name not in parameters)
+    mine = sorted(
+        (name for name in chosen if name in can_travel), key=lambda name: name not in parameters
+    )
     # a tensor that two modules share has two names, and travels once, under the first
     first = {id(state[name]): name for name in reversed(mine)}
     mine = [name for name in mine if first[id(state[name])] == name]
@@ -140,11 +151,19 @@ def offer(module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name:
         "tensors": tensors,
         "parameters": count,
         "met": [
-            own for own in patterns if select(state if own.startswith("!") else can_travel, [own.removeprefix("!")])
+            own
+            for own in patterns
+            if select(state if own.startswith("!") else can_travel, [own.removeprefix("!")])
         ],
-        "named": [own for own in by_name if own.startswith("!") or set(select(axes, [own])).intersection(mine)],
+        "named": [
+            own
+            for own in by_name
+            if own.startswith("!") or set(select(axes, [own])).intersection(mine)
+        ],
         "chosen": bool(chosen),
-        "whole": bool(parameters) and parameters <= set(chosen) & can_travel and not cut.intersection(mine),
+        "whole": bool(parameters)
+        and parameters <= set(chosen) & can_travel
+        and not cut.intersection(mine),
     }
 
 
@@ -160,29 +179,41 @@ def resolve(
     Args:
         clients: the modules of the clients in this process, by client name.
         patterns: see :func:`select`; empty for no federation.
-        buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are federated too
-            (``average``) or not (``private``). Integer buffers never are.
-        share: sends the names, dtypes and shapes of federated tensors to clients in other processes.
-        by_name: patterns of the federated tensors that are sent slice by slice, each slice under the name of its
-            column, category or class (see :mod:`fedlit.sharing`).
+        buffers: whether floating-point buffers (BatchNorm statistics) that the patterns match are
+            federated too (``average``) or not (``private``). Integer buffers never are.
+        share: sends the names, dtypes and shapes of federated tensors to clients in other
+            processes.
+        by_name: patterns of the federated tensors that are sent slice by slice, each slice under
+            the name of its column, category or class (see :mod:`fedlit.sharing`).
 
     Raises:
-        ConfigError: a pattern matches nothing at any client, or the shape of a name differs between clients; one
-            message lists all problems.
+        ConfigError: a pattern matches nothing at any client, or the shape of a name differs between
+            clients; one message lists all problems.
     """
-    offers = share("federated", {name: offer(module, patterns, buffers, by_name) for name, module in clients.items()})
-    met, named = ({pattern for own in offers.values() for pattern in own[key]} for key in ("met", "named"))
-    known = sorted({name for module in clients.values() for name in named_axes(module)}) if by_name else []
+    offers = share(
+        "federated",
+        {name: offer(module, patterns, buffers, by_name) for name, module in clients.items()},
+    )
+    met, named = (
+        {pattern for own in offers.values() for pattern in own[key]} for key in ("met", "named")
+    )
+    known = (
+        sorted({name for module in clients.values() for name in named_axes(module)})
+        if by_name
+        else []
+    )
     problems = [
-        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have names, found none; the "
-        f"networks have {', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
+        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have "
+        "names, found none; the networks have "
+        f"{', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
         + did_you_mean(pattern, known)
         for pattern in by_name
         if pattern not in named
     ]
     problems += [
-        f"pattern {pattern!r}: expected a part of some client that can travel (not what its method keeps private; "
-        f"buffers of floats with exchange.buffers: average), found none; {_parts(pattern, clients)}"
+        f"pattern {pattern!r}: expected a part of some client that can travel (not what its method "
+        "keeps private; buffers of floats with exchange.buffers: average), found none; "
+        f"{_parts(pattern, clients)}"
         for pattern in patterns
         if pattern not in met
     ]
@@ -192,13 +223,17 @@ def resolve(
             first, expected = forms.setdefault(name, (client, tuple(shape)))
             if tuple(shape) != expected:
                 problems.append(
-                    f"{name}: expected one shape on all clients that federate it, found {expected} on {first!r} and "
-                    f"{tuple(shape)} on {client!r}; federate only parts of equal shape (for Global Layers: core), give "
-                    "the clients a common space with data.align: both, or share tensors by name (exchange.by_name)"
+                    f"{name}: expected one shape on all clients that federate it, found {expected} "
+                    f"on {first!r} and {tuple(shape)} on {client!r}; federate only parts of equal "
+                    "shape (for Global Layers: core), give the clients a common space with "
+                    "data.align: both, or share tensors by name (exchange.by_name)"
                 )
                 break  # one of a client's many shapes is enough
     if patterns and not problems and not any(own["chosen"] for own in offers.values()):
-        problems.append(f"patterns {list(patterns)}: expected that they choose something, found that they cancel out")
+        problems.append(
+            f"patterns {list(patterns)}: expected that they choose something, found that they "
+            "cancel out"
+        )
     if problems:
         what = "exchange.federated, or what exchange.rule adds to it,"
         raise ConfigError(f"{what} cannot be applied:\n  " + "\n  ".join(problems))
@@ -209,7 +244,11 @@ def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
     """Return what is federated, given what each client sends about itself (see :func:`offer`)."""
     names = {client: tuple(own["tensors"]) for client, own in offers.items()}
     parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
-    forms = {name: (dtype, tuple(shape)) for own in offers.values() for name, (dtype, shape) in own["tensors"].items()}
+    forms = {
+        name: (dtype, tuple(shape))
+        for own in offers.values()
+        for name, (dtype, shape) in own["tensors"].items()
+    }
     return Sharing(names, parameters, forms, all(own["whole"] for own in offers.values()))
 
 
@@ -217,7 +256,9 @@ def _parts(pattern: str, clients: Mapping[str, nn.Module]) -> str:
     names = {name for module in clients.values() for name in named_tensors(module)}
     modules = sorted({name[:end] for name in names for end in range(len(name)) if name[end] == "."})
     shown = ", ".join(name for name in modules if "." not in name)
-    return f"there are {shown}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
+    return (
+        f"there are {shown}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
+    )
 
 
 def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
@@ -235,8 +276,8 @@ def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
 
 
 def relative_distance(state: State, reference: State) -> Tensor | None:
-    """Return ‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them), on their device: NaN
-    if ω̄ is 0, None if they have no tensor in common.
+    """Return ‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them),
+    on their device: NaN if ω̄ is 0, None if they have no tensor in common.
 
     Example:
         >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
@@ -245,7 +286,8 @@ def relative_distance(state: State, reference: State) -> Tensor | None:
     names = [name for name in state if name in reference]
     if not names:
         return None
-    mine, theirs = [state[name] for name in names], [reference[name] for name in names]
+    mine = [state[name] for name in names]
+    theirs = [reference[name] for name in names]
     distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
     size = torch.stack(torch._foreach_norm(theirs)).norm()
     return torch.where(size > 0, distance / size, torch.nan)
@@ -268,7 +310,8 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Return the tensors in a module that name the slices along one of their axes.
 
     Raises:
-        ConfigError: two slices of a tensor have one name, or there are more names than slices, or fewer.
+        ConfigError: two slices of a tensor have one name, or there are more names than slices, or
+            fewer.
 
     Example:
         >>> linear = nn.Linear(2, 3)
@@ -286,15 +329,16 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
             if twice or len(labels) != size:
                 wrong = f"{twice[0]!r} twice" if twice else f"{len(labels)} names"
                 raise ConfigError(
-                    f"{name}: expected {size} different names of slices along axis {axis}, found {wrong}; mend "
-                    f"{type(part).__name__}.axes, or rename the column or class"
+                    f"{name}: expected {size} different names of slices along axis {axis}, found "
+                    f"{wrong}; mend {type(part).__name__}.axes, or rename the column or class"
                 )
             found[name] = (axis, tuple(labels))
     return found
 
 
 class Live(Mapping[str, Tensor]):
-    """Selects some of a module's tensors by name. Slices are views: what is written into them changes the module.
+    """Selects some of a module's tensors by name. Slices are views: what is written into them
+    changes the module.
 
     Args:
         tensors: whole tensors, by name.
@@ -313,7 +357,10 @@ class Live(Mapping[str, Tensor]):
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor] | None = None, names: Sequence[str] = (), axes: Axes | None = None
+        self,
+        tensors: Mapping[str, Tensor] | None = None,
+        names: Sequence[str] = (),
+        axes: Axes | None = None,
     ) -> None:
         self._tensors = tensors or {}
         places = {
@@ -322,7 +369,8 @@ class Live(Mapping[str, Tensor]):
             for place, label in enumerate(labels)
         }
         self._slices = {name: places[name] for name in names if name not in self._tensors}
-        self._names, self._known = tuple(names), frozenset(names)
+        self._names = tuple(names)
+        self._known = frozenset(names)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.pick(self._tensors, name)
@@ -337,8 +385,8 @@ class Live(Mapping[str, Tensor]):
         return name in self._known
 
     def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
-        """Return the tensor or slice with this name from other tensors of the same names and shapes,
-        such as gradients.
+        """Return the tensor or slice with this name from other tensors of the same names and
+        shapes, such as gradients.
         """
         if name not in self._slices:
             return tensors[name]
@@ -346,7 +394,9 @@ class Live(Mapping[str, Tensor]):
         return tensors[tensor].select(axis, place)
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the named tensors and slices of other tensors, as far as they exist there. Slices are views."""
+        """Return the named tensors and slices of other tensors, as far as they exist there. Slices
+        are views.
+        """
         return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
 
     def is_slice(self, name: str) -> bool:
@@ -362,14 +412,16 @@ class Live(Mapping[str, Tensor]):
         return self._tensors[name]
 
     def size_of(self, tensor: str) -> int:
-        """Return the number of names that a tensor has: its number of slices if it is cut into slices,
-        otherwise one.
+        """Return the number of names that a tensor has: its number of slices if it is cut into
+        slices, otherwise one.
         """
-        return next((self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1)
+        return next(
+            (self._tensors[t].shape[axis] for t, axis, _ in self._slices.values() if t == tensor), 1
+        )
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return named values as whole tensors. If a value is a slice, its tensor is a copy of the module's with the
-        slice put in.
+        """Return named values as whole tensors. If a value is a slice, its tensor is a copy of the
+        module's with the slice put in.
         """
         found: dict[str, Tensor] = {}
         for name, value in state.items():

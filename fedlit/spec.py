@@ -20,18 +20,21 @@ class ClientSpec:
     Attributes:
         name: the client's name.
         features: names of the input columns, in the order of the input tensor's columns.
-        classes: labels in the source's own values, in the order of the class indices. With two, the second is the
-            positive class. Empty where no label is predicted.
+        classes: labels in the source's own values, in the order of the class indices. With two, the
+            second is the positive class. Empty where no label is predicted.
         rows: number of rows per split.
         sites: the sites on which the client is scored.
         class_rows: the number of training rows of each class.
         absent: inputs that the client's table does not have: a common space fills them with 0.
-        common: maps each of the client's groups of clients that share columns to the inputs that these columns became,
-            in an order that is the same at all clients of the group; None if ``data.common`` does not ask for groups.
-        concept: the concept that its labels follow, if an experiment knows it; used only for evaluation.
+        common: maps each of the client's groups of clients that share columns to the inputs that
+            these columns became, in an order that is the same at all clients of the group; None if
+            ``data.common`` does not ask for groups.
+        concept: the concept that its labels follow, if an experiment knows it; used only for
+            evaluation.
         task: what is predicted; classification into ``classes`` if None is given.
         inputs: what is known of each input, in the order of ``features``; empty where nothing is.
-        facts_from: the least number of training rows that stand behind each value that the client sends of its table.
+        facts_from: the least number of training rows that stand behind each value that the client
+            sends of its table.
 
     Example:
         >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
@@ -57,8 +60,8 @@ class ClientSpec:
             object.__setattr__(self, "task", Classification(self.classes, self.class_rows))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the description as plain data. A checkpoint keeps it, so that a client can be built
-        without its table.
+        """Return the description as plain data. A checkpoint keeps it, so that a client can be
+        built without its table.
         """
         told = {key: [vars(each) for each in getattr(self, key)] for key in ("sites", "inputs")}
         return {**vars(self), **told, "task": task_state(self.task)}
@@ -79,20 +82,26 @@ class ClientSpec:
 
     @property
     def output_labels(self) -> tuple[str, ...]:
-        """What each output stands for: a class, both classes if a single output distinguishes them, or the target.
-        Outputs of several clients correspond if they have the same label.
+        """What each output stands for: a class, both classes if a single output distinguishes them,
+        or the target. Outputs of several clients correspond if they have the same label.
 
         Example:
             >>> ClientSpec("cleveland", ("age", "sex"), ("well", "ill"), {}, ()).output_labels
             ('well|ill',)
         """
         names = self.task.output_names
-        return ("|".join(map(str, self.classes)),) if len(names) < len(self.classes) else tuple(map(str, names))
+        return (
+            ("|".join(map(str, self.classes)),)
+            if len(names) < len(self.classes)
+            else tuple(map(str, names))
+        )
 
     @property
     def unique(self) -> tuple[str, ...]:
         """The inputs that the client's table has and that belong to no group's common columns."""
-        shared = {name for names in (self.common or {}).values() for name in names} | set(self.absent)
+        shared = {name for names in (self.common or {}).values() for name in names} | set(
+            self.absent
+        )
         return tuple(name for name in self.features if name not in shared)
 
     @property
@@ -102,8 +111,8 @@ class ClientSpec:
 
     @property
     def num_outputs(self) -> int:
-        """The width of the output, as the task defines it. A classifier has a logit for each class, or a single one
-        (for the positive class) if there are two classes.
+        """The width of the output, as the task defines it. A classifier has a logit for each class,
+        or a single one (for the positive class) if there are two classes.
         """
         return self.task.outputs
 
@@ -116,8 +125,8 @@ def _whole(value: Any) -> Any:
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:
-    """Return a client's value of a setting that is either one share in [0, 1] for all clients, or one for each client's
-    name or pattern. The first pattern that matches counts.
+    """Return a client's value of a setting that is either one share in [0, 1] for all clients, or
+    one for each client's name or pattern. The first pattern that matches counts.
 
     Raises:
         ConfigError: there is no value for this client, or it is no share.
@@ -129,7 +138,9 @@ def own_share(values: float | Mapping[str, float], client: str, key: str) -> flo
     if isinstance(values, Mapping):
         found = [value for pattern, value in values.items() if fnmatch.fnmatchcase(client, pattern)]
         if not found:
-            raise ConfigError(f"{key}: expected a value for client {client!r}, found {dict(values)}; add '*': 0.5")
+            raise ConfigError(
+                f"{key}: expected a value for client {client!r}, found {dict(values)}; add '*': 0.5"
+            )
         values = found[0]
     if not 0 <= values <= 1:
         raise ConfigError(f"{key}: expected a share in [0, 1], found {values}")

@@ -1,12 +1,14 @@
-"""The uncertainty of differences between methods: intervals that state their source, and paired tests.
+"""The uncertainty of differences between methods: intervals that state their source, and paired
+tests.
 
 There are two designs, which differ in their source of error:
 
-- *fixed* test rows: seeds differ in initial values and the order of rows alone. Their spread is training noise; what
-  other test rows would have given is estimated by a bootstrap over rows. The interval that verdicts use adds both
-  variances.
-- splits drawn anew by each seed: seeds share most of their rows and so are not independent. The variance of the mean is
-  corrected after Nadeau and Bengio (2003), "Inference for the Generalization Error", Machine Learning 52, Eq. 7.
+- *fixed* test rows: seeds differ in initial values and the order of rows alone. Their spread is
+  training noise; what other test rows would have given is estimated by a bootstrap over rows. The
+  interval that verdicts use adds both variances.
+- splits drawn anew by each seed: seeds share most of their rows and so are not independent. The
+  variance of the mean is corrected after Nadeau and Bengio (2003), "Inference for the
+  Generalization Error", Machine Learning 52, Eq. 7.
 """
 
 from __future__ import annotations
@@ -26,10 +28,18 @@ MIN_SEEDS = 3
 BLOCKED = "blocked"
 """In place of a verdict, where a finding about the tables has to be settled first."""
 MATTERS = 0.5
-"""The smallest difference that matters where nothing else is said: percentage points, or percent of a score that has
-another unit."""
-JOIN, ALONE, SAME, FEW = "join", "stay alone", "no difference", "not enough data"
-TITLES = {JOIN: "Join", ALONE: "Stay alone", SAME: "No difference that matters", FEW: "Not enough data"}
+"""The smallest difference that matters where nothing else is said: percentage points, or percent of
+a score that has another unit."""
+JOIN = "join"
+ALONE = "stay alone"
+SAME = "no difference"
+FEW = "not enough data"
+TITLES = {
+    JOIN: "Join",
+    ALONE: "Stay alone",
+    SAME: "No difference that matters",
+    FEW: "Not enough data",
+}
 """Verdict → its words."""
 Interval = tuple[float, float]
 _NONE: Interval = (math.nan, math.nan)
@@ -45,7 +55,8 @@ class Estimate:
         sd: the sample standard deviation over seeds; NaN for one seed.
         interval: the 95 % interval that verdicts use.
         seeds: the interval that comes from seeds alone: training noise, or re-splits.
-        rows: the interval that comes from the test rows alone: bootstrap percentiles. NaN if there is no bootstrap.
+        rows: the interval that comes from the test rows alone: bootstrap percentiles. NaN if there
+            is no bootstrap.
     """
 
     n: int
@@ -65,15 +76,17 @@ def _around(mean: float, error: float, degrees: float) -> Interval:
 
 
 def corrected_interval(values: ArrayLike, ratio: float = 0.0) -> Interval:
-    """Return the corrected resampled t interval of Nadeau and Bengio (2003): the variance of the mean of n random
-    re-splits is (1/n + test rows / training rows) · s², with n − 1 degrees of freedom.
+    """Return the corrected resampled t interval of Nadeau and Bengio (2003): the variance of the
+    mean of n random re-splits is (1/n + test rows / training rows) · s², with n − 1 degrees of
+    freedom.
 
     Args:
         values: (n,) one value for each re-split; differences of two methods for a paired interval.
         ratio: test rows / training rows; 0 gives Student's t interval for independent values.
 
     Returns:
-        NaN for fewer than two values, and if all are equal, because these do not show how far others would vary.
+        NaN for fewer than two values, and if all are equal, because these do not show how far
+        others would vary.
 
     Example:
         >>> low, high = corrected_interval([1.0, 2.0, 3.0])
@@ -83,7 +96,9 @@ def corrected_interval(values: ArrayLike, ratio: float = 0.0) -> Interval:
     own = np.asarray(values, float)
     if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
         return _NONE
-    return _around(float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1)
+    return _around(
+        float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1
+    )
 
 
 def rows_interval(resamples: ArrayLike) -> Interval:
@@ -96,17 +111,21 @@ def rows_interval(resamples: ArrayLike) -> Interval:
     return float(low), float(high)
 
 
-def estimate(values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None) -> Estimate:
+def estimate(
+    values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None
+) -> Estimate:
     """Return the mean over seeds, with its intervals.
 
     Args:
         values: (n,) one value for each seed: scores, or paired differences.
-        ratio: test rows / training rows if each seed draws new splits; None if the test rows are the same.
-        resamples: (B,) the same mean over seeds on resampled test rows, if the test rows are the same for all seeds.
+        ratio: test rows / training rows if each seed draws new splits; None if the test rows are
+            the same.
+        resamples: (B,) the same mean over seeds on resampled test rows, if the test rows are the
+            same for all seeds.
 
-    With fixed rows and resamples, the variances of both are added. The degrees of freedom are those of Welch and
-    Satterthwaite, with infinite degrees for the bootstrap. This approximation is too optimistic for a few seeds, so the
-    interval is never narrower than either part.
+    With fixed rows and resamples, the variances of both are added. The degrees of freedom are those
+    of Welch and Satterthwaite, with infinite degrees for the bootstrap. This approximation is too
+    optimistic for a few seeds, so the interval is never narrower than either part.
     """
     own = np.asarray(values, float)
     n = len(own)
@@ -136,7 +155,9 @@ def estimate(values: ArrayLike, *, ratio: float | None = None, resamples: ArrayL
 
 
 def wilcoxon(differences: ArrayLike) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test: NaN for fewer than 8 seeds, 1 if no pair differs."""
+    """Return the two-sided p-value of Wilcoxon's signed-rank test: NaN for fewer than 8 seeds, 1 if
+    no pair differs.
+    """
     from scipy import stats
 
     own = np.asarray(differences, float)
@@ -146,8 +167,8 @@ def wilcoxon(differences: ArrayLike) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for multiple tests by Holm's step-down method. NaN stays NaN and does not count as a
-    test.
+    """Return p-values adjusted for multiple tests by Holm's step-down method. NaN stays NaN and
+    does not count as a test.
 
     Example:
         >>> holm([0.04, 0.01, math.nan])
@@ -156,7 +177,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     own: NDArray[np.float64] = np.asarray(p_values, float)
     order = np.argsort(np.where(np.isfinite(own), own, np.nan))[: np.isfinite(own).sum()]
     adjusted = np.full(len(own), np.nan)
-    adjusted[order] = np.minimum(np.maximum.accumulate(own[order] * np.arange(len(order), 0, -1)), 1)
+    adjusted[order] = np.minimum(
+        np.maximum.accumulate(own[order] * np.arange(len(order), 0, -1)), 1
+    )
     found: list[float] = adjusted.tolist()
     return found
 
@@ -164,9 +187,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def verdict(lift: float, interval: Interval, matters: float) -> str:
     """Return the verdict on a lift: one of :data:`TITLES`.
 
-    ``join`` and ``stay alone`` require an interval that excludes zero and a lift that matters. ``no difference`` means
-    that no lift in the interval matters, or that the interval excludes zero for a lift too small to matter. Otherwise
-    there is not enough data to decide.
+    ``join`` and ``stay alone`` require an interval that excludes zero and a lift that matters. ``no
+    difference`` means that no lift in the interval matters, or that the interval excludes zero for
+    a lift too small to matter. Otherwise there is not enough data to decide.
 
     Args:
         lift: by how much one method is better than another.

@@ -1,4 +1,6 @@
-"""Stores values by name and number in one SQLite file. Changes are atomic, and damage is detected."""
+"""Stores values by name and number in one SQLite file. Changes are atomic, and damage is
+detected.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,17 @@ _FAILED = {
     "SQLITE_BUSY": errno.EIO,
     "SQLITE_TOOBIG": errno.EIO,
 }
-"""How the names of SQLite's errors begin that are the disk's fault, and the system's number for each."""
+"""How the names of SQLite's errors begin that are the disk's fault, and the system's number for
+each."""
 
 
 class Store:
-    """Keeps tensors and plain data. A change is on disk when :meth:`put` returns; if a process is killed before that,
-    the file stays as it was.
+    """Keeps tensors and plain data. A change is on disk when :meth:`put` returns; if a process is
+    killed before that, the file stays as it was.
 
-    SQLite checks the structure of the file when it is opened, and each value has a checksum (CRC-32). Values are torch
-    archives of at most 10⁹ bytes each, which are read without running any code from them.
+    SQLite checks the structure of the file when it is opened, and each value has a checksum
+    (CRC-32). Values are torch archives of at most 10⁹ bytes each, which are read without running
+    any code from them.
 
     Args:
         path: the file, which is created if it does not exist.
@@ -50,24 +54,33 @@ class Store:
     """
 
     def __init__(self, path: Path, mend: str) -> None:
-        self.path, self.mend = path, mend
+        self.path = path
+        self.mend = mend
         if not path.exists():
             with closing(sqlite3.connect(":memory:")) as empty:
-                empty.execute("CREATE TABLE kept (name, number, value, crc, PRIMARY KEY (name, number))")
+                empty.execute(
+                    "CREATE TABLE kept (name, number, value, crc, PRIMARY KEY (name, number))"
+                )
                 write_whole({path: lambda file: file.write(empty.serialize())})
         with self._open() as database:
             (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
-            database.execute("SELECT name, number, value, crc FROM kept LIMIT 0")  # nothing is forgotten silently
+            # nothing is forgotten silently
+            database.execute("SELECT name, number, value, crc FROM kept LIMIT 0")
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction. In a block, whatever fails is the file's fault: a flipped bit can make a text that is no
-        text, or a number where bytes were.
+        """Run one transaction. In a block, whatever fails is the file's fault: a flipped bit can
+        make a text that is no text, or a number where bytes were.
         """
         try:
-            with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=rw", uri=True)) as database, database:
+            with (
+                closing(
+                    sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=rw", uri=True)
+                ) as database,
+                database,
+            ):
                 database.execute("PRAGMA synchronous = EXTRA")
                 yield database
         except OSError:
@@ -78,7 +91,8 @@ class Store:
                 if name.startswith(failed):
                     raise OSError(number, str(error), str(self.path)) from error
             raise ConfigError(
-                f"{self.path}: expected a file that fedlit wrote, found a damaged one ({error}); {self.mend}"
+                f"{self.path}: expected a file that fedlit wrote, found a damaged one ({error}); "
+                f"{self.mend}"
             ) from error
 
     def get(self, name: str, number: int = 0) -> Any:
@@ -90,13 +104,15 @@ class Store:
                 _check(name, number, value, crc)
         return None if value is None else _loaded(value)
 
-    def put(self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()) -> None:
+    def put(
+        self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()
+    ) -> None:
         """Write some values and delete others, in one transaction.
 
         Args:
             values: maps each (name, number) to tensors and plain data.
-            drop: (name, first, end) for each range to delete: the numbers from ``first`` up to but not including
-                ``end``.
+            drop: (name, first, end) for each range to delete: the numbers from ``first`` up to but
+                not including ``end``.
         """
         import torch
 
@@ -106,13 +122,17 @@ class Store:
             content = file.getvalue()
             rows.append([*key, content, crc32(content)])
         with self._open() as database:
-            database.executemany("DELETE FROM kept WHERE name = ? AND number >= ? AND number < ?", drop)
+            database.executemany(
+                "DELETE FROM kept WHERE name = ? AND number >= ? AND number < ?", drop
+            )
             database.executemany("REPLACE INTO kept VALUES (?, ?, ?, ?)", rows)
 
     def values(self, name: str) -> dict[int, Any]:
         """Return all values under a name, by number, sorted."""
         with self._open() as database:
-            rows = database.execute("SELECT number, value, crc FROM kept WHERE name = ? ORDER BY 1", [name]).fetchall()
+            rows = database.execute(
+                "SELECT number, value, crc FROM kept WHERE name = ? ORDER BY 1", [name]
+            ).fetchall()
             for number, value, crc in rows:
                 _check(name, number, value, crc)
         return {number: _loaded(value) for number, value, _ in rows}
@@ -120,7 +140,12 @@ class Store:
     def numbers(self, name: str) -> list[int]:
         """Return the numbers under a name, sorted."""
         with self._open() as database:
-            return [own for (own,) in database.execute("SELECT number FROM kept WHERE name = ? ORDER BY 1", [name])]
+            return [
+                own
+                for (own,) in database.execute(
+                    "SELECT number FROM kept WHERE name = ? ORDER BY 1", [name]
+                )
+            ]
 
 
 def _check(name: str, number: int, value: bytes, crc: int | None) -> None:

@@ -27,16 +27,21 @@ _SHOWN = 5
 
 
 def check_method(make: Callable[[], Run], epochs: int = 3) -> None:
-    """Check that a method keeps the contracts of fedlit, whatever its client, rule and configuration are.
+    """Check that a method keeps the contracts of fedlit, whatever its client, rule and
+    configuration are.
 
-    It trains three runs of a few epochs in a temporary folder: one as it is, one with the clients in reverse order, and
-    one that is killed after its first epoch and again in the middle of the second, and resumed each time.
+    It trains three runs of a few epochs in a temporary folder: one as it is, one with the clients
+    in reverse order, and one that is killed after its first epoch and again in the middle of the
+    second, and resumed each time.
 
     1. The same seed gives the same bits, whatever the order of the clients is.
-    2. A run that was killed and resumed ends with the same bits. What a client remembers must be in its parameters,
+    2. A run that was killed and resumed ends with the same bits. What a client remembers must be in
+      its parameters,
        its buffers or its ``state``, and what a rule remembers in its ``state_dict``.
-    3. No private tensor is sent, and none is published as a copy. Answers to a rule's questions are not checked.
-    4. Right after an exchange (with ``exchange.rate: 1``), each client has exactly what the rule gave it, unless its
+    3. No private tensor is sent, and none is published as a copy. Answers to a rule's questions are
+      not checked.
+    4. Right after an exchange (with ``exchange.rate: 1``), each client has exactly what the rule
+      gave it, unless its
        class says that it ``adapts`` what it receives.
 
     Args:
@@ -44,7 +49,8 @@ def check_method(make: Callable[[], Run], epochs: int = 3) -> None:
         epochs: how many epochs each run has, at least 2; there must be an exchange within them.
 
     Raises:
-        AssertionError: the method breaks contracts; the message has a line for each, with clients and tensors.
+        AssertionError: the method breaks contracts; the message has a line for each, with clients
+            and tensors.
         ConfigError: the run has fewer than two epochs of two batches, or nothing was exchanged.
 
     Example:
@@ -56,9 +62,21 @@ def check_method(make: Callable[[], Run], epochs: int = 3) -> None:
         whole = _short(make(), Path(folder, "whole"), epochs)
         watch = Watch(whole)
         whole.fit(quiet=True)
-        expect(watch.exchanges > 0, "check_method", "a run that exchanges", "no exchange", "train more epochs")
+        expect(
+            watch.exchanges > 0,
+            "check_method",
+            "a run that exchanges",
+            "no exchange",
+            "train more epochs",
+        )
         batches = int(whole.trainer.num_training_batches) if whole.trainer is not None else 0
-        expect(batches >= 2, "check_method", "epochs of at least 2 batches", batches, "set data.batches: 4")
+        expect(
+            batches >= 2,
+            "check_method",
+            "epochs of at least 2 batches",
+            batches,
+            "set data.batches: 4",
+        )
 
         again = _short(make(), Path(folder, "again"), epochs)
         again.data.source = _Reversed(again.data.source)
@@ -78,9 +96,12 @@ def check_method(make: Callable[[], Run], epochs: int = 3) -> None:
     lost = different(weights(whole), weights(resumed))
     findings = {
         "expected the same bits with the clients in another order; draw random numbers with torch": unlike,
-        "expected the same bits when killed and resumed; keep what is remembered in buffers or in `state`": lost,
+        "expected the same bits when killed and resumed; keep what is remembered in buffers or in "
+        "`state`": lost,
         "expected that nothing private is sent": sorted(watch.leaked),
-        "expected what the rule gave right after an exchange; set `adapts = True` in the class": sorted(watch.changed),
+        "expected what the rule gave right after an exchange; set `adapts = True` in the class": sorted(
+            watch.changed
+        ),
     }
     broken = [f"{contract}: {_first(names)}" for contract, names in findings.items() if names]
     if broken:
@@ -122,7 +143,8 @@ class Watch(Transport):
     Attributes:
         exchanges: the number of exchanges so far.
         leaked: the private tensors that were sent, each as ``clients.north.head.weight``.
-        changed: the federated tensors that were not, right after an exchange, what the rule had given.
+        changed: the federated tensors that were not, right after an exchange, what the rule had
+            given.
     """
 
     def __init__(self, run: Run) -> None:
@@ -135,7 +157,13 @@ class Watch(Transport):
         _add(run, _AfterStep(self))
 
     def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self,
+        server: Server,
+        number: int,
+        updates: Mapping[str, Update],
+        answer: Answer,
+        *,
+        measure: bool,
     ) -> Outcome:
         """Run one round, and remember what it gave."""
         outcome = super().exchange(server, number, updates, answer, measure=measure)
@@ -148,7 +176,8 @@ class Watch(Transport):
         return outcome
 
     def on_exchange(self, updates: Mapping[str, Update], received: Mapping[str, State]) -> None:
-        """Called in each exchange, with what clients sent and what they will receive, for a test that looks at more.
+        """Called in each exchange, with what clients sent and what they will receive, for a test
+        that looks at more.
 
         Args:
             updates: the updates of the clients that take part, by name.
@@ -156,7 +185,9 @@ class Watch(Transport):
         """
 
     def after_step(self) -> None:
-        """Compare clients with what the last exchange gave them, if the step that has just ended had one."""
+        """Compare clients with what the last exchange gave them, if the step that has just ended
+        had one.
+        """
         clients = self._run.loop.federation
         for name, state in self._received.items() if self._run.exchange.rate == 1 else ():
             if not clients[name].adapts:
@@ -180,21 +211,25 @@ class _AfterStep(Callback):
 
 
 def _private_in(update: Update, client: FederatedClient) -> Iterator[str]:
-    """Return the private tensors of a client whose memory it sends, or of which it publishes a copy."""
+    """Return the private tensors of a client whose memory it sends, or of which it publishes a
+    copy.
+    """
     federated = {client._federated.tensor_of(name) for name in client._federated}
     sent = {tensor.data_ptr() for tensor in (*update.state.values(), *update.published.values())}
     for name, tensor in named_tensors(client).items():
         if name in federated or not tensor.numel():
             continue
-        copied = tensor.numel() > 1 and bool(tensor.any())  # zeros and single numbers are alike by chance
+        # zeros and single numbers are alike by chance
+        copied = tensor.numel() > 1 and bool(tensor.any())
         copies = [own for own in update.published.values() if copied and torch.equal(own, tensor)]
         if copies or tensor.data_ptr() in sent:
             yield f"clients.{client.spec.name}.{name}"
 
 
 class StopAfter(Callback):
-    """Stops a run after an aligned step, as a kill would, and saves a checkpoint there. After the last step of an
-    epoch, it stops before the next epoch instead: what the end of an epoch writes is there.
+    """Stops a run after an aligned step, as a kill would, and saves a checkpoint there. After the
+    last step of an epoch, it stops before the next epoch instead: what the end of an epoch writes
+    is there.
 
     Args:
         step: the aligned step, from 1.
@@ -220,7 +255,9 @@ class StopAfter(Callback):
 
 
 def weights(run: Run) -> dict[str, Tensor]:
-    """Return copies of all tensors of all clients, by client and name, with those that clients keep in ``state``."""
+    """Return copies of all tensors of all clients, by client and name, with those that clients keep
+    in ``state``.
+    """
     tensors = dict(run.loop.state_dict())
     for name, client in run.loop.federation.items():
         tensors |= _tensors_in(client.state, f"clients.{name}")
@@ -238,7 +275,8 @@ def _tensors_in(tree: Any, name: str) -> dict[str, Tensor]:
 
 
 def different(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:
-    """Return the names, sorted, of the tensors whose bits differ or that only one of two mappings has.
+    """Return the names, sorted, of the tensors whose bits differ or that only one of two mappings
+    has.
 
     Example:
         >>> different({"a": torch.zeros(1), "b": torch.ones(1)}, {"a": torch.zeros(1), "b": torch.zeros(1)})

@@ -11,13 +11,15 @@ from fedlit.errors import DataError, RunError
 
 Array = NDArray[np.float64]
 Terms = Callable[[Array], tuple[float, Array]]
-"""(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n, width)."""
+"""(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n,
+width)."""
 
 Stack = Sequence[Sequence[float]]
 """Of each output the intercept and the slope by which a prediction is corrected; empty for none."""
 
 _LEAST = 1e-12  # a weight whose logarithm is taken
-_EDGE = 1e-3  # probabilities and rates at or below it, and above 1 less it, have this one's logarithm
+# probabilities and rates at or below it, and above 1 less it, have this one's logarithm
+_EDGE = 1e-3
 
 
 def checked(name: str, predictions: np.ndarray) -> Array:
@@ -32,11 +34,14 @@ def checked(name: str, predictions: np.ndarray) -> Array:
     """
     own = np.asarray(predictions, float)
     if own.ndim != 2 or not own.size:
-        raise DataError(f"{name}: expected predictions (rows, width), found shape {own.shape}; give one row a row")
+        raise DataError(
+            f"{name}: expected predictions (rows, width), found shape {own.shape}; give one row a "
+            "row"
+        )
     if wrong := int((~np.isfinite(own)).any(axis=1).sum()):
         raise DataError(
-            f"{name}: expected finite predictions, found {wrong:,} of {len(own):,} rows that are not; leave it out, or "
-            "train it again"
+            f"{name}: expected finite predictions, found {wrong:,} of {len(own):,} rows that are "
+            "not; leave it out, or train it again"
         )
     return own
 
@@ -54,8 +59,8 @@ def stacked(parts: Mapping[str, np.ndarray]) -> Array:
     for name, own in made.items():
         if own.shape != made[first].shape:
             raise DataError(
-                f"part {name!r}: expected predictions of shape {made[first].shape}, as of {first!r}, found {own.shape};"
-                " predict the same rows and classes with each part"
+                f"part {name!r}: expected predictions of shape {made[first].shape}, as of "
+                f"{first!r}, found {own.shape}; predict the same rows and classes with each part"
             )
     return np.stack(list(made.values()))
 
@@ -65,8 +70,8 @@ def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Arra
 
     Args:
         parts: predictions (n, width) by part: probabilities or numbers.
-        weights: a weight for each part, not negative; weights are scaled to sum to 1. Parts without a weight are left
-            out.
+        weights: a weight for each part, not negative; weights are scaled to sum to 1. Parts without
+            a weight are left out.
 
     Returns:
         (n, width) float64.
@@ -80,12 +85,15 @@ def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Arra
     """
     names = sorted(weights)
     own = np.array([weights[name] for name in names], float)
-    mixture: Array = np.tensordot(own / own.sum(), stacked({name: parts[name] for name in names}), 1)
+    mixture: Array = np.tensordot(
+        own / own.sum(), stacked({name: parts[name] for name in names}), 1
+    )
     return mixture
 
 
 def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
-    """Return the weights w that minimise loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential least squares.
+    """Return the weights w that minimise loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential
+    least squares.
 
     Args:
         parts: (K, n, width).
@@ -107,12 +115,15 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
     count, rows = parts.shape[:2]
     if count == 1:
         return np.ones(1)
-    flat, scale = parts.reshape(count, -1), rows + pseudo * count
+    flat = parts.reshape(count, -1)
+    scale = rows + pseudo * count
 
     def value(weights: Array) -> tuple[float, Array]:
         loss, slopes = terms(np.tensordot(weights, parts, 1))
         inside = np.maximum(weights, _LEAST)
-        return (loss - pseudo * np.log(inside).sum()) / scale, (flat @ slopes.ravel() - pseudo / inside) / scale
+        return (loss - pseudo * np.log(inside).sum()) / scale, (
+            flat @ slopes.ravel() - pseudo / inside
+        ) / scale
 
     found = minimize(
         value,
@@ -125,14 +136,18 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
     )
     weights: Array = np.clip(found.x, 0, None)
     if not np.isfinite(weights).all() or not weights.sum() > 0:
-        raise RunError(f"mixture: expected weights of least loss, found none ({found.message}); take weights: equal")
+        raise RunError(
+            f"mixture: expected weights of least loss, found none ({found.message}); take weights: "
+            "equal"
+        )
     scaled: Array = weights / weights.sum()
     return scaled
 
 
 def linked(task: str, predictions: Array) -> Array:
-    """Return predictions (n, width) on the link scale, on which effects are added, (n, outputs): the log odds of the
-    positive one of two classes, or of each of several classes or labels; the logarithm of a rate; a number unchanged.
+    """Return predictions (n, width) on the link scale, on which effects are added, (n, outputs):
+    the log odds of the positive one of two classes, or of each of several classes or labels; the
+    logarithm of a rate; a number unchanged.
 
     Args:
         task: the name of the task.
@@ -148,8 +163,8 @@ def linked(task: str, predictions: Array) -> Array:
 
 
 def on_stack(task: str, predictions: Array, stack: Stack) -> Array:
-    """Return predictions corrected on the scale of :func:`linked`: intercept + slope · prediction. Probabilities of
-    several classes are scaled to sum to 1.
+    """Return predictions corrected on the scale of :func:`linked`: intercept + slope · prediction.
+    Probabilities of several classes are scaled to sum to 1.
 
     Args:
         task: the name of the task.

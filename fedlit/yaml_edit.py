@@ -39,11 +39,16 @@ def edited(text: str, wanted: Mapping[str, Any], where: str = "the file") -> str
         if path is None:
             return text
         text = _with_value(text, path, _at(content, path), _at(wanted, path))
-    raise ConfigError(f"{where}: expected YAML that can be edited line by line, found other; write the block by hand")
+    raise ConfigError(
+        f"{where}: expected YAML that can be edited line by line, found other; write the block by "
+        "hand"
+    )
 
 
 def _first_difference(content: Any, wanted: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return the path of the first value that differs; a mapping that is absent counts as one value."""
+    """Return the path of the first value that differs; a mapping that is absent counts as one
+    value.
+    """
     for key, value in wanted.items():
         found = content.get(key)
         if found == value and key in content:
@@ -68,7 +73,9 @@ def _deepest(text: str, path: tuple[str, ...]) -> tuple[yaml.MappingNode, tuple[
     """Return the deepest mapping on a path, and the rest of the path."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(node, yaml.MappingNode):
-        raise ConfigError("expected YAML whose content is a mapping, found other; write the block by hand")
+        raise ConfigError(
+            "expected YAML whose content is a mapping, found other; write the block by hand"
+        )
     for place, key in enumerate(path):
         value = _value(node, key)
         if not isinstance(value, yaml.MappingNode):
@@ -90,7 +97,12 @@ def _with_value(text: str, path: tuple[str, ...], before: Any, value: Any) -> st
     held = _value(node, key)
     if held is None:
         return _with_key(text, node, key, value)
-    grows = isinstance(before, list) and isinstance(value, list) and before and value[: len(before)] == before
+    grows = (
+        isinstance(before, list)
+        and isinstance(value, list)
+        and before
+        and value[: len(before)] == before
+    )
     if grows and isinstance(held, yaml.SequenceNode):
         return _with_items(text, held, value[len(before) :])
     start = held.start_mark.index
@@ -119,7 +131,9 @@ def _with_key(text: str, node: yaml.MappingNode, key: str, value: Any) -> str:
 
 
 def _below(text: str, node: yaml.CollectionNode, lines: Sequence[str]) -> str:
-    """Return a text with lines below the last line of a block, indented as its keys or items are."""
+    """Return a text with lines below the last line of a block, indented as its keys or items
+    are.
+    """
     indent = " " * node.start_mark.column
     end = text.find("\n", _end(node) - 1 if text[_end(node) - 1] == "\n" else _end(node))
     head = text if end < 0 else text[:end]
@@ -128,7 +142,9 @@ def _below(text: str, node: yaml.CollectionNode, lines: Sequence[str]) -> str:
 
 
 def _end(node: yaml.Node) -> int:
-    """Return where the last value inside a node ends. The end of a block itself lies behind the comments below it."""
+    """Return where the last value inside a node ends. The end of a block itself lies behind the
+    comments below it.
+    """
     while node.value and isinstance(node, yaml.CollectionNode):
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last

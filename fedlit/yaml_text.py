@@ -1,7 +1,8 @@
 """Reads and writes the YAML of configurations, so that what is written is read back as it was.
 
-Names are text. A key of a mapping is what stands there: ``101``, ``1e3``, ``no`` and ``null`` are names of clients, not
-numbers, false and nothing. So are the values of the keys that name something in the user's tables (:data:`TEXT`).
+Names are text. A key of a mapping is what stands there: ``101``, ``1e3``, ``no`` and ``null`` are
+names of clients, not numbers, false and nothing. So are the values of the keys that name something
+in the user's tables (:data:`TEXT`).
 """
 
 from __future__ import annotations
@@ -18,22 +19,26 @@ TEXT = frozenset({
     "chosen", "client", "client_column", "columns", "drop", "known", "leave_out", "name", "names", "path", "positive",
     "rename", "site", "split", "target", "types", "values",
 })  # fmt: skip
-"""The last parts of keys whose values are names, labels and words of the user: never numbers, never classes."""
+"""The last parts of keys whose values are names, labels and words of the user: never numbers, never
+classes."""
 _LISTS = frozenset({"clients", "common", "sites"})
-"""Keys whose lists are names. Their other values may be numbers: ``board.clients`` says how many."""
+"""Keys whose lists are names. Their other values may be numbers: ``board.clients`` says how
+many."""
 _OUTER = frozenset({"subgroups"})
 """Keys whose list is names, but below the names of a mapping there may be numbers."""
 _WORDS = frozenset({"missing"})
 """Keys whose values are words or numbers, but never true, false or nothing."""
 TABLES = frozenset({"board", "data", "score"})
-"""The groups in which these keys are; at the top of a file, ``name`` and ``site`` are text, too. Elsewhere, among
-arguments of classes or names of models, a key of the same name may mean anything.
+"""The groups in which these keys are; at the top of a file, ``name`` and ``site`` are text, too.
+Elsewhere, among arguments of classes or names of models, a key of the same name may mean anything.
 """
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS_OF_YAML = {
     f"{_TAG}int": (re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
     f"{_TAG}float": (
-        re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+        re.compile(
+            r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+        ),
         "-+.0123456789",
     ),
 }
@@ -78,7 +83,9 @@ def load(text: str, key: str = "") -> Any:
 
 
 def load_dumped(text: str) -> Any:
-    """Return the content of a text that :func:`dump` wrote, in which all text is quoted that needs it."""
+    """Return the content of a text that :func:`dump` wrote, in which all text is quoted that needs
+    it.
+    """
     return _constructed(text, ("as written",))
 
 
@@ -95,7 +102,8 @@ def _constructed(text: str, path: tuple[str, ...]) -> Any:
 
 
 def dump(content: Any, **options: Any) -> str:
-    r"""Return a content as YAML, in the order of its keys. ``options`` are those of :func:`yaml.dump`.
+    r"""Return a content as YAML, in the order of its keys. ``options`` are those of
+    :func:`yaml.dump`.
 
     Example:
         >>> dump({"files": {"1e3": "a.csv", "north": "b.csv"}})
@@ -106,8 +114,8 @@ def dump(content: Any, **options: Any) -> str:
 
 
 def as_read(content: Any, key: str = "") -> Any:
-    """Return a content of Python's as a file with it would be read, in which names are text. What no file can hold is
-    returned as it is.
+    """Return a content of Python's as a file with it would be read, in which names are text. What
+    no file can hold is returned as it is.
 
     Args:
         content: a mapping or a list.
@@ -134,7 +142,9 @@ def dump_line(content: Mapping[str, Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the second."""
+    """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the
+    second.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -144,7 +154,9 @@ class _Loader(yaml.SafeLoader):
                 break  # which the parser itself refuses
             if key in seen:
                 line = written.start_mark.line + 1
-                raise yaml.YAMLError(f"key {key!r} stands twice, the second time in line {line}; keep one of them")
+                raise yaml.YAMLError(
+                    f"key {key!r} stands twice, the second time in line {line}; keep one of them"
+                )
             seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return {plain(key): value for key, value in mapping.items()}
@@ -155,7 +167,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever a reader of YAML 1.1 or of YAML 1.2 would take for something other than text."""
+    """Quotes whatever a reader of YAML 1.1 or of YAML 1.2 would take for something other than
+    text.
+    """
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -189,8 +203,8 @@ def _resolved(text: str) -> str:
 
 
 def _rule(path: tuple[str, ...]) -> str:
-    """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as text in the ``list`` of the key
-    itself, as ``words``, or by what they look like.
+    """Return how the scalars of a key are read: as ``text``, as text in ``lists``, as text in the
+    ``list`` of the key itself, as ``words``, or by what they look like.
     """
     if len(path) != 1 and not TABLES & set(path):
         return ""
@@ -200,8 +214,12 @@ def _rule(path: tuple[str, ...]) -> str:
     return ""
 
 
-def _name(node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str, bool]], rule: str = "") -> None:
-    """Make keys text, and the values whose key says so. ``rule`` is that of the keys above a node."""
+def _name(
+    node: yaml.Node, path: tuple[str, ...], seen: set[tuple[int, str, bool]], rule: str = ""
+) -> None:
+    """Make keys text, and the values whose key says so. ``rule`` is that of the keys above a
+    node.
+    """
     rule = rule or _rule(path)
     place = (id(node), rule, bool(TABLES & set(path)))
     if place in seen:  # an anchor
@@ -234,5 +252,10 @@ def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
     kept = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
     if rule == "words":
         kept += _NUMBERS_OF_YAML
-    if rule and node.tag.startswith(_TAG) and node.tag not in kept and (nothing or not rule.startswith("list")):
+    if (
+        rule
+        and node.tag.startswith(_TAG)
+        and node.tag not in kept
+        and (nothing or not rule.startswith("list"))
+    ):
         node.tag = f"{_TAG}str"

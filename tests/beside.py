@@ -1,4 +1,5 @@
-"""Folders in which modules lie that nobody may import, and commands that are started inside of them."""
+"""Folders in which modules lie that nobody may import, and commands that are started inside of
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ STUDY = {
     "seeds": "1:1",
     "baselines": [],
     "bootstrap": 0,
-    "methods": {"local": {"config": "own.yaml", "set": {"trainer.max_epochs": 1, "board.pictures": 0}}},
+    "methods": {
+        "local": {"config": "own.yaml", "set": {"trainer.max_epochs": 1, "board.pictures": 0}}
+    },
 }
 COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
     "init": ("project", ["init", "tables", "--target", "target", "--out", "new.yaml"], 0),
@@ -32,9 +35,17 @@ COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
     "recommend": ("project", ["recommend", "--config", "own.yaml", "--folds", "1"], 2),
     "fit": ("project", ["fit", "own.yaml", *QUICK], 0),
     "describe": ("project", ["describe", "own.yaml"], 0),
-    "validate": ("run", ["validate", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
+    "validate": (
+        "run",
+        ["validate", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"],
+        0,
+    ),
     "test": ("run", ["test", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
-    "predict": ("run", ["predict", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"], 0),
+    "predict": (
+        "run",
+        ["predict", "--config", "config.yaml", "--ckpt_path", "checkpoints/last.ckpt"],
+        0,
+    ),
     "predict --run": (
         "run",
         ["predict", "--run", ".", "--client", "north", "--data", "new.csv", "--out", "out.csv"],
@@ -50,7 +61,11 @@ COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
     "data": ("project", ["data"], 0),
     "data fetch": ("project", ["data", "fetch", "nosuch"], 2),
     "data show": ("project", ["data", "show", "heart"], 0),
-    "coordinate init": ("project", ["coordinate", "init", "coordinator", "--sites", "wine,digits"], 0),
+    "coordinate init": (
+        "project",
+        ["coordinate", "init", "coordinator", "--sites", "wine,digits"],
+        0,
+    ),
     "coordinate add": ("coordinator", ["coordinate", "add", ".", "wine", "wine.pub"], 0),
     "coordinate watch": ("coordinator", ["coordinate", "watch", ".", "--once"], 0),
     "coordinate renew": ("coordinator", ["coordinate", "renew", "."], 0),
@@ -60,9 +75,14 @@ COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
 """Command → the folder that it is started in, its words, and its exit status."""
 WAITING = {
     "coordinate start": ("coordinator", ["coordinate", "start", "."], "Waits for"),
-    "site join": ("site", ["site", "join", "--config", "site.yaml", "--accept", "HASH"], "tries again"),
+    "site join": (
+        "site",
+        ["site", "join", "--config", "site.yaml", "--accept", "HASH"],
+        "tries again",
+    ),
 }
-"""The same for commands that wait for others: what they have printed when their child processes run."""
+"""The same for commands that wait for others: what they have printed when their child processes
+run."""
 
 
 def make_folders(folder: Path) -> None:
@@ -70,28 +90,45 @@ def make_folders(folder: Path) -> None:
     for name in ("project", "run"):
         (folder / name).mkdir()
     _make_project(folder / "project")
-    trained = ["fit", "--config", str(find_config("quickstart")), f"--trainer.default_root_dir={folder / 'trained'}"]
+    trained = [
+        "fit",
+        "--config",
+        str(find_config("quickstart")),
+        f"--trainer.default_root_dir={folder / 'trained'}",
+    ]
     assert main([*trained, *QUICK]) == 0
-    shutil.copytree(folder / "trained" / "quickstart" / "version_0", folder / "run", dirs_exist_ok=True)
+    shutil.copytree(
+        folder / "trained" / "quickstart" / "version_0", folder / "run", dirs_exist_ok=True
+    )
     Hospitals().new_rows("north", 5).to_csv(folder / "run" / "new.csv", index=False)
     coordinator = folder / "coordinator"
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))
         port = str(line.getsockname()[1])
-    assert main(["coordinate", "init", str(coordinator), "--sites", "wine,digits", "--port", port]) == 0
+    assert (
+        main(["coordinate", "init", str(coordinator), "--sites", "wine,digits", "--port", port])
+        == 0
+    )
     invitation = coordinator / "invitations" / "wine"
     shutil.copytree(invitation, folder / "invited")
     shutil.copytree(invitation, folder / "site")
     assert main(["site", "keys", str(folder / "site")]) == 0
     settings = folder / "site" / "site.yaml"
     content = yaml.safe_load(settings.read_text())
-    content["data"] = {"source": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["wine"]}}}
+    content["data"] = {
+        "source": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["wine"]}}
+    }
     settings.write_text(yaml.safe_dump(content))
     shutil.copy(folder / "site" / "wine.pub", coordinator)
     assert main(["coordinate", "add", str(coordinator), "wine", str(coordinator / "wine.pub")]) == 0
     shutil.copytree(coordinator / "invitations" / "digits", folder / "other")
     assert main(["site", "keys", str(folder / "other")]) == 0
-    assert main(["coordinate", "add", str(coordinator), "digits", str(folder / "other" / "digits.pub")]) == 0
+    assert (
+        main(
+            ["coordinate", "add", str(coordinator), "digits", str(folder / "other" / "digits.pub")]
+        )
+        == 0
+    )
 
 
 def _make_project(folder: Path) -> None:
@@ -130,7 +167,11 @@ def wrong_of(folder: Path, name: str, canary: Path) -> str:
     output, _ = process.communicate(timeout=300)
     if ran := _ran(canary):
         return ran
-    return "" if process.returncode == status else f"exit status {process.returncode}: {output[-2000:]}"
+    return (
+        ""
+        if process.returncode == status
+        else f"exit status {process.returncode}: {output[-2000:]}"
+    )
 
 
 def wrong_of_waiting(folder: Path, name: str, canary: Path, seconds: float = 120.0) -> str:

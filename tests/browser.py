@@ -1,4 +1,5 @@
-"""A browser without a window, driven by Chromium's own protocol: open a page, type, and look at what is there."""
+"""A browser without a window, driven by Chromium's own protocol: open a page, type, and look at
+what is there."""
 
 import json
 import shutil
@@ -11,7 +12,13 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--window-size=1280,900")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--remote-debugging-port=0",
+    "--window-size=1280,900",
+)
 LISTENING = "DevTools listening on "
 
 
@@ -27,7 +34,9 @@ class Browser:
         self.calls = 0
         self.session: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
 
     def call(self, method: str, **parameters: Any) -> Any:
         """Call a method of the protocol, and wait for its result."""
@@ -45,11 +54,15 @@ class Browser:
     def open(self, page: Path) -> None:
         """Open a page of this machine, as a click on the file does."""
         self.call("Page.navigate", url=page.as_uri())
-        self.wait(f"location.href === {json.dumps(page.as_uri())} && document.readyState === 'complete'")
+        self.wait(
+            f"location.href === {json.dumps(page.as_uri())} && document.readyState === 'complete'"
+        )
 
     def value(self, script: str) -> Any:
         """Evaluate an expression, which may be a promise."""
-        result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        result = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
@@ -77,7 +90,9 @@ def browser(folder: Path) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"needs a browser: looked for {', '.join(NAMES)}")
-    client = pytest.importorskip("websockets.sync.client", reason="the browser is driven over a WebSocket")
+    client = pytest.importorskip(
+        "websockets.sync.client", reason="the browser is driven over a WebSocket"
+    )
     command = [program, *FLAGS, f"--user-data-dir={folder / 'profile'}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:

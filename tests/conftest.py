@@ -1,4 +1,5 @@
-"""What tests share: made federations on the path; real files, or a skip that says which one is missing."""
+"""What tests share: made federations on the path; real files, or a skip that says which one is
+missing."""
 
 import gzip
 import logging
@@ -21,12 +22,15 @@ logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 
 @pytest.fixture(scope="session", autouse=True)
 def in_this_process() -> Iterator[None]:
-    """Studies run their jobs here, one at a time: a worker process would import torch for longer than they train. The
-    real ones: study/test_runner.py, by the command.
+    """Studies run their jobs here, one at a time: a worker process would import torch for longer
+    than they train. The real ones: study/test_runner.py, by the command.
     """
-    call, lock = worker.WorkerProcess.call, threading.Lock()
+    call = worker.WorkerProcess.call
+    lock = threading.Lock()
 
-    def here(self: worker.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path) -> str:
+    def here(
+        self: worker.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path
+    ) -> str:
         if function != "fedlit.study.runs:serve":
             return call(self, function, arguments, log)
         from fedlit.study.runs import serve
@@ -45,7 +49,8 @@ def in_this_process() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def as_it_was_said() -> Iterator[None]:
-    """A coordinator, or a site, that a test runs in this process stamps all that is said after it."""
+    """A coordinator, or a site, that a test runs in this process stamps all that is said after
+    it."""
     log = logging.getLogger("fedlit")
     before = list(shown._tellers), list(log.handlers), log.level
     yield
@@ -60,7 +65,9 @@ def real_file() -> Callable[[RemoteFile], Path]:
     def path_of(file: RemoteFile) -> Path:
         path = find(file)
         if path is None:
-            pytest.skip(f"{file.path} is not here; put it into data/ or name its folder in FEDLIT_DATA")
+            pytest.skip(
+                f"{file.path} is not here; put it into data/ or name its folder in FEDLIT_DATA"
+            )
         return path
 
     return path_of
@@ -86,7 +93,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def covertype(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of Covertype's own training and validation rows, and one in fifty of those to test."""
+    """The folder of Covertype's own training and validation rows, and one in fifty of those to
+    test."""
     file = Covertype.known_files[0]
     folder = tmp_path_factory.mktemp("small") / "covertype"
     folder.mkdir()

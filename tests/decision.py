@@ -10,8 +10,13 @@ from typing import NamedTuple
 from fedlit.show.canvas import THEME
 
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decision.svg"
-WIDTH, LINE, MARGIN, GAP = 360, 18, 8, 26
-QUESTION, ANSWER = 186, 120  # widths of the boxes of both columns
+WIDTH = 360
+LINE = 18
+MARGIN = 8
+GAP = 26
+# widths of the boxes of both columns
+QUESTION = 186
+ANSWER = 120
 STYLE = (
     ".q{fill:%(paper)s;stroke:%(soft)s}.a{fill:%(page)s;stroke:%(method)s;stroke-width:1.5}"
     "text{fill:%(ink)s}.n{fill:%(soft)s;font-size:12px}.l{stroke:%(soft)s;stroke-width:1.5;fill:none}"
@@ -28,7 +33,10 @@ class Step(NamedTuple):
 
 STEPS = (
     Step(("Do columns or classes", "differ between sites?"), ("global_layers", "fedper", "chfl")),
-    Step(("Do labels mean different", "things, or are there", "groups of sites?"), ("ifca", "cfl", "agglomerative")),
+    Step(
+        ("Do labels mean different", "things, or are there", "groups of sites?"),
+        ("ifca", "cfl", "agglomerative"),
+    ),
     Step(("Do only units or scales", "differ?"), ("ifedavg", "fedbn")),
     Step(("20 to 100 rows a site?",), ("mixed_model",)),
     Step(("A few hundred rows?",), ("pooled_logistic",)),
@@ -61,18 +69,28 @@ def picture() -> str:
     for line in ALWAYS:
         parts.append(f'<text x="{MARGIN}" y="{top - 4:g}">{line}</text>')
         top += LINE
-    light, dark = (STYLE % {name: shades[number] for name, shades in THEME.items()} for number in (0, 1))
+    light, dark = (
+        STYLE % {name: shades[number] for name, shades in THEME.items()} for number in (0, 1)
+    )
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top - 8:g}" width="480" role="img" '
-        f'aria-label="{ALT}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="14">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top - 8:g}" width="480" '
+        f'role="img" aria-label="{ALT}" font-family="DejaVu Sans, Verdana, sans-serif" '
+        'font-size="14">'
     )
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
-    return "\n".join([head, style, '<rect class="b" width="100%" height="100%" rx="8"/>', *parts, "</svg>", ""])
+    return "\n".join(
+        [head, style, '<rect class="b" width="100%" height="100%" rx="8"/>', *parts, "</svg>", ""]
+    )
 
 
-def _box(kind: str, left: float, top: float, width: float, height: float, lines: tuple[str, ...]) -> Iterator[str]:
+def _box(
+    kind: str, left: float, top: float, width: float, height: float, lines: tuple[str, ...]
+) -> Iterator[str]:
     """Yield a box with lines of text in its middle."""
-    yield f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{width}" height="{height:g}" rx="6"/>'
+    yield (
+        f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{width}" height="{height:g}" '
+        'rx="6"/>'
+    )
     first = top + height / 2 - LINE * (len(lines) - 1) / 2 + 5
     for place, line in enumerate(lines):
         yield f'<text x="{left + 9:g}" y="{first + LINE * place:g}">{line}</text>'

@@ -1,4 +1,5 @@
-"""What other processes do: commands without torch; scores of exported folders without all that fedlit needs."""
+"""What other processes do: commands without torch; scores of exported folders without all that
+fedlit needs."""
 
 import json
 import shlex
@@ -53,7 +54,9 @@ def scored_elsewhere(rows: Mapping[Path, pd.DataFrame]) -> dict[Path, list[pd.Da
         frame.to_parquet(f"{folder}.rows")
     values = {"BLOCKED": BLOCKED, "FOLDERS": [*map(str, rows)], "ROWS": ROWS}
     head = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-    done = subprocess.run([sys.executable, "-c", head + CODE], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", head + CODE], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return {folder: [pd.read_parquet(f"{folder}.{count}") for count in ROWS] for folder in rows}
 
@@ -72,15 +75,24 @@ json.dump(told, sys.stdout)
 """
 
 
-def light(commands: Sequence[Sequence[str]], folder: Path, *more: str) -> list[tuple[int, str, str]]:
+def light(
+    commands: Sequence[Sequence[str]], folder: Path, *more: str
+) -> list[tuple[int, str, str]]:
     """Exit status, output and messages of commands, none of which imports torch, or more."""
     asked = json.dumps([commands, more])
-    done = subprocess.run([sys.executable, "-c", LIGHT], cwd=folder, input=asked, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT], cwd=folder, input=asked, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return [(status, out, err) for status, out, err in json.loads(done.stdout)]
 
 
 def mistakes(section: str) -> list[tuple[list[str], list[str]]]:
     """Commands of a section of ``cli/mistakes.yaml``, each with what its message names."""
-    text = yaml.safe_load((Path(__file__).parent / "cli" / "mistakes.yaml").read_text(encoding="utf-8"))[section]
-    return [(shlex.split(words), names) for words, *names in (line.split(" | ") for line in text.strip().splitlines())]
+    text = yaml.safe_load(
+        (Path(__file__).parent / "cli" / "mistakes.yaml").read_text(encoding="utf-8")
+    )[section]
+    return [
+        (shlex.split(words), names)
+        for words, *names in (line.split(" | ") for line in text.strip().splitlines())
+    ]

@@ -22,7 +22,8 @@ def draw(half: str) -> Half:
 def write_idx(folder: Path, half: str, packed: bool = True) -> Half:
     images, labels = draw(half)
     sizes = {"images-idx3": images.shape, "labels-idx1": labels.shape}
-    values = {"images-idx3": images.transpose(0, 2, 1), "labels-idx1": labels}  # images are stored transposed
+    # images are stored transposed
+    values = {"images-idx3": images.transpose(0, 2, 1), "labels-idx1": labels}
     (folder / "emnist").mkdir(parents=True, exist_ok=True)
     for kind, shape in sizes.items():
         head = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()

@@ -1,4 +1,5 @@
-"""A client whose process ends in the middle of an epoch, in the way that ``FALLS`` says: ``HOW CLIENT STEP``."""
+"""A client whose process ends in the middle of an epoch, in the way that ``FALLS`` says: ``HOW
+CLIENT STEP``."""
 
 import os
 import signal

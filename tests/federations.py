@@ -1,4 +1,5 @@
-"""Small made federations for tests: clients whose columns, classes and sizes differ, trained in well under a second."""
+"""Small made federations for tests: clients whose columns, classes and sizes differ, trained in
+well under a second."""
 
 import inspect
 import math
@@ -38,7 +39,8 @@ SEVEN = tuple(f"site{number}" for number in range(7))
 # features, classes, rows
 SHAPES = {"ash": (5, 3, 90), "birch": (4, 2, 70), "cedar": (6, 4, 120), "dune": (5, 3, 80)}
 SHAPES |= {**dict.fromkeys(SEVEN, (5, 3, 90)), "site6": (4, 3, 70)}
-ALIKE = ("ash", "birch", "cedar", "fir")  # clients that may share a stack, if all have the first's shape
+# clients that may share a stack, if all have the first's shape
+ALIKE = ("ash", "birch", "cedar", "fir")
 
 BUNDLED = Path(__file__).with_name("bundled.yaml")
 """A configuration of clients that share neither columns nor classes, for commands and studies."""
@@ -69,7 +71,9 @@ class Made(Source):
     about = "made data"
 
     def __init__(self, clients: tuple[str, ...] = ("ash", "birch", "cedar")) -> None:
-        self.clients, self.test, self.alike = clients, 0.3, "fir" in clients
+        self.clients = clients
+        self.test = 0.3
+        self.alike = "fir" in clients
 
     def tables(self, seed: int) -> list[ClientTable]:
         tables = []
@@ -77,18 +81,24 @@ class Made(Source):
             features, classes, rows = SHAPES["ash" if self.alike else name]
             rng = np.random.default_rng(sum(map(ord, name)))
             x = rng.normal(size=(rows, features))
-            y = np.clip(np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1)
+            y = np.clip(
+                np.digitize(x[:, 0] + x[:, 1], np.linspace(-1, 1, classes - 1)), 0, classes - 1
+            )
             tables.append(table(name, x, y, seed, self.test))
         return tables
 
 
 class SmallNet(Network):
-    """A network with everything that is delicate: batch normalisation (buffers, an integer one too) and dropout."""
+    """A network with everything that is delicate: batch normalisation (buffers, an integer one too)
+    and dropout."""
 
     def __init__(self, num_features: int, num_outputs: int, dry: bool = False) -> None:
         super().__init__(
             nn.Sequential(
-                nn.Linear(num_features, 8, not dry), nn.BatchNorm1d(8), nn.ReLU(), *([] if dry else [nn.Dropout(0.3)])
+                nn.Linear(num_features, 8, not dry),
+                nn.BatchNorm1d(8),
+                nn.ReLU(),
+                *([] if dry else [nn.Dropout(0.3)]),
             ),
             nn.Sequential(nn.Linear(8, 8, not dry), nn.BatchNorm1d(8), nn.ReLU()),
             nn.Linear(8, num_outputs),
@@ -96,17 +106,20 @@ class SmallNet(Network):
 
 
 Dry = partial(SmallNet, dry=True)
-"""Without dropout, and without biases before a normalisation: these have no gradient but rounding, which Adam makes a
-step of, so that engines could not be compared.
+"""Without dropout, and without biases before a normalisation: these have no gradient but rounding,
+which Adam makes a step of, so that engines could not be compared.
 """
 
 
 class Named(Network):
-    """A network whose first layer has a name for each column, and whose last has one for each class."""
+    """A network whose first layer has a name for each column, and whose last has one for each
+    class."""
 
     def __init__(self, num_features: int, num_outputs: int) -> None:
         super().__init__(
-            nn.Sequential(nn.Linear(num_features, 8), nn.ReLU()), nn.Linear(8, 8), nn.Linear(8, num_outputs)
+            nn.Sequential(nn.Linear(num_features, 8), nn.ReLU()),
+            nn.Linear(8, 8),
+            nn.Linear(8, num_outputs),
         )
         first, last = self.encoder[0], self.head  # type: ignore[index]
         labels = tuple(map(str, range(num_outputs))) if num_outputs > 1 else ("0|1",)
@@ -150,8 +163,14 @@ def make_run(
     **options: Any,
 ) -> Run:
     """A run over made clients, or those of a source, that writes below ``folder``."""
-    settings: dict[str, Any] = {"optimizer": partial(torch.optim.AdamW, lr=0.01), "threads": 1, **(loop or {})}
-    module = FederatedLoop(settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings)
+    settings: dict[str, Any] = {
+        "optimizer": partial(torch.optim.AdamW, lr=0.01),
+        "threads": 1,
+        **(loop or {}),
+    }
+    module = FederatedLoop(
+        settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings
+    )
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
     rows = FederatedData(source or Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     if not isinstance(exchange, Exchange):
@@ -162,7 +181,9 @@ def make_run(
     checkpoints = options.pop("checkpoints", Checkpoints(best=0))
     # pictures take longer than these trainings
     options.setdefault("board", BoardSettings(pictures=0))
-    return Run(module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options)
+    return Run(
+        module, rows, exchange, root=folder, checkpoints=checkpoints, max_epochs=epochs, **options
+    )
 
 
 def trained(folder: Path, ckpt: Any = None, **options: Any) -> Run:
@@ -173,11 +194,12 @@ def trained(folder: Path, ckpt: Any = None, **options: Any) -> Run:
 
 
 class Faulty(FederatedClient):
-    """Sends other numbers than it learnt, if it is the guilty one: ten times its state with the other sign, thirty
-    times its update, or a number in all places.
+    """Sends other numbers than it learnt, if it is the guilty one: ten times its state with the
+    other sign, thirty times its update, or a number in all places.
     """
 
-    guilty, fault = "cedar", "state"
+    guilty = "cedar"
+    fault = "state"
     before: Any = MappingProxyType({})
 
     def on_send(self, steps: int) -> None:
@@ -199,18 +221,27 @@ class Faulty(FederatedClient):
 
 def parts() -> m.ByPart:
     """Rules with states of their own."""
-    return m.ByPart({"*": m.FedAvgM(0.5), "core": m.FedAdam(0.05), "head": m.Median(), "encoder.1.bias": "none"})
+    return m.ByPart(
+        {"*": m.FedAvgM(0.5), "core": m.FedAdam(0.05), "head": m.Median(), "encoder.1.bias": "none"}
+    )
 
 
-# not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes as large as any
+# not Adam: a shift right before batch normalisation has no gradient but rounding, which Adam makes
+# as large as any
 SLOW = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 SGD = partial(torch.optim.SGD, lr=0.05)
 
 
 def of(
-    client: Any = None, federated: str = "core", align: str = "", data: Any = None, loop: Any = None, **exchange: Any
+    client: Any = None,
+    federated: str = "core",
+    align: str = "",
+    data: Any = None,
+    loop: Any = None,
+    **exchange: Any,
 ) -> dict[str, Any]:
-    """Options of :func:`make_run`: a class of clients around SmallNet, or what makes them; words are patterns."""
+    """Options of :func:`make_run`: a class of clients around SmallNet, or what makes them; words
+    are patterns."""
     around = {"client": client} if isinstance(client, type) else {}
     if isinstance(client, partial):
         loop = {"client": client, **(loop or {})}
@@ -223,7 +254,8 @@ small = partial(partial, network=SmallNet)
 PACE = {"batches": None, "batch_size": 8}
 UNEVEN = {**PACE, "steps": {"ash": [1, 7], "b*": 3, "*": [0, 12]}}
 POOLED = {"scaling": "pooled"}
-MOMENTUM, PLAIN = {"optimizer": SLOW}, {"optimizer": SGD}
+MOMENTUM = {"optimizer": SLOW}
+PLAIN = {"optimizer": SGD}
 TUNED = Then(FineTune(epochs=2, patience=1, lr=0.005, average=0.3))
 EARLY = Stop(patience=1, min_delta=99, min_epochs=2)  # behind the second epoch, whatever is scored
 BOTH: dict[str, Any] = {"federated": "*", "align": "both"}
@@ -294,7 +326,9 @@ METHODS: dict[str, dict[str, Any]] = {
 # rules that give clients different states
 CLUSTERED: dict[str, dict[str, Any]] = {
     "fedgmcc": of(
-        rule=partial(m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers")
+        rule=partial(
+            m.FedGMCC, samples=8, steps=3, grid=4, inputs="range", outputs="raw", epsilon="barriers"
+        )
     ),
     "fedpac": of(
         small(m.FedPAC, classifier_first={"steps": 2}),
@@ -312,15 +346,21 @@ CLUSTERED: dict[str, dict[str, Any]] = {
         loop=MOMENTUM,
         **THREE,
     ),
-    "fedamp": of(small(m.FedProx, mu=0.5), rule=partial(m.FedAMP, sigma=3.0), participation=0.7, **THREE),
+    "fedamp": of(
+        small(m.FedProx, mu=0.5), rule=partial(m.FedAMP, sigma=3.0), participation=0.7, **THREE
+    ),
     "cfl": of(rule=partial(m.CFL, 9.0, 1e-6), every="step"),
     "ifca": of(rule=partial(m.IFCA, 3, "drawn"), buffers="average", **BOTH),
     "agglomerative": of(rule=partial(m.Agglomerative, 2, clusters=2)),
 }
 # whose rule works by questions and keeps no clusters
 ASKING: dict[str, dict[str, Any]] = {
-    "pooled logistic": of(federated="prior", data=POOLED, loop={"client": m.PooledLogistic}, rule=m.Newton),
-    "mixed model": of(federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=m.MixedEffects),
+    "pooled logistic": of(
+        federated="prior", data=POOLED, loop={"client": m.PooledLogistic}, rule=m.Newton
+    ),
+    "mixed model": of(
+        federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=m.MixedEffects
+    ),
 }
 # whom the guard leaves out
 FAULTY = {"one is far from the others": of(Faulty, **THREE)}
@@ -328,10 +368,12 @@ FEDERATED = [name for name, method in METHODS.items() if "federated" in method.g
 
 
 def dry(method: dict[str, Any], engine: str, threads: int) -> dict[str, Any]:
-    """The method around a network without dropout, where it is around one, for an engine of so many threads."""
+    """The method around a network without dropout, where it is around one, for an engine of so many
+    threads."""
     loop = method.get("loop", {})
     client: Any = loop.get("client", method.get("client", FederatedClient))
-    named = isinstance(client, partial) and client.keywords.get("network") is Named  # as dry as the other
+    # as dry as the other
+    named = isinstance(client, partial) and client.keywords.get("network") is Named
     if not named and "network" in inspect.signature(client).parameters:
         client = partial(client, network=Dry)
     return {**method, "loop": {**loop, "client": client, "engine": engine, "threads": threads}}
@@ -341,7 +383,10 @@ def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
     """Whether the clients of two runs predict the same."""
     for owner, _, rows in first.data.sites("test"):
         with torch.no_grad():
-            one, two = (run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0] for run in (first, second))
+            one, two = (
+                run.loop.federation[owner].eval().evaluate(Batch(rows.x, rows.y))[0]
+                for run in (first, second)
+            )
         if not torch.allclose(one, two, atol=tolerance):
             return False
     return True
@@ -349,7 +394,10 @@ def close(first: Run, second: Run, tolerance: float = 2e-4) -> bool:
 
 def alike(folder: Path, engine: str = "auto", network: Any = Dry, **options: Any) -> Run:
     """A run over six clients of one shape, and one that differs."""
-    loop = {"client": partial(options.pop("client", FederatedClient), network=network), "engine": engine}
+    loop = {
+        "client": partial(options.pop("client", FederatedClient), network=network),
+        "engine": engine,
+    }
     return make_run(folder, clients=SEVEN, loop={**loop, **options.pop("loop", {})}, **options)
 
 
@@ -357,7 +405,10 @@ class Spy(Callback):
     """Notes which clients were stacked together."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        self.stacks = [[client.spec.name for client in stack.clients] for _, stack in pl_module.engine._stacks.values()]
+        self.stacks = [
+            [client.spec.name for client in stack.clients]
+            for _, stack in pl_module.engine._stacks.values()
+        ]
 
 
 class Killed(Exception):
@@ -371,4 +422,8 @@ class Explodes(FederatedClient):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
-        return loss * math.nan if self.spec.name == "birch" and self.trainer.global_step == self.at else loss
+        return (
+            loss * math.nan
+            if self.spec.name == "birch" and self.trainer.global_step == self.at
+            else loss
+        )

@@ -13,7 +13,8 @@ FOUR = ("class", "count", "labels", "number")
 
 
 def rows_of(client: str, rows: int = 120) -> pd.DataFrame:
-    """Columns of numbers and the target of a client's task, which depends on them; some labels are not known."""
+    """Columns of numbers and the target of a client's task, which depends on them; some labels are
+    not known."""
     rng = np.random.default_rng(sum(map(ord, client)))
     x = rng.normal(size=(rows, 4))
     frame = pd.DataFrame(x, columns=[f"x{k}" for k in range(4)])
@@ -33,7 +34,12 @@ def rows_of(client: str, rows: int = 120) -> pd.DataFrame:
     return frame
 
 
-TARGETS: dict[str, Any] = {"class": "ill", "count": "visits", "labels": ["died", "back", "rare"], "number": "price"}
+TARGETS: dict[str, Any] = {
+    "class": "ill",
+    "count": "visits",
+    "labels": ["died", "back", "rare"],
+    "number": "price",
+}
 TASKS: dict[str, Any] = {"class": None, "count": "counts", "labels": None, "number": "regression"}
 
 
@@ -44,13 +50,19 @@ class Four(Source):
     about = "made data"
 
     def __init__(self, clients: tuple[str, ...] = FOUR, pooled: bool = False) -> None:
-        self.clients, self.pooled = clients, pooled
+        self.clients = clients
+        self.pooled = pooled
 
     def tables(self, seed: int) -> list[ClientTable]:
         tables = []
         for client in self.clients:
-            kind, frame = client.rstrip("1234"), rows_of(client)
-            task = {"name": "counts", "targets": "pooled"} if self.pooled and kind == "count" else TASKS[kind]
+            kind = client.rstrip("1234")
+            frame = rows_of(client)
+            task = (
+                {"name": "counts", "targets": "pooled"}
+                if self.pooled and kind == "count"
+                else TASKS[kind]
+            )
             features = frame[[f"x{k}" for k in range(4)]]
             splits = random_split(len(frame), seed, 0.3, 0.2)
             tables.append(ClientTable(client, features, frame[TARGETS[kind]], splits, task=task))

@@ -1,4 +1,5 @@
-"""Configurations and checkpoints that somebody wrote to harm who opens them. CANARY is a file that none may make."""
+"""Configurations and checkpoints that somebody wrote to harm who opens them. CANARY is a file that
+none may make."""
 
 import os
 import pickle
@@ -18,13 +19,16 @@ MODULE = "import pathlib\npathlib.Path('CANARY').touch()\nclass Net: ...\n"
 SYSTEM = {"class_path": "os.system", "init_args": {"command": "touch CANARY"}}
 _FILE = Path(__file__).with_suffix(".yaml")
 REFUSED: dict[str, tuple[str, Any]] = {
-    name: next(iter(own.items())) for name, own in yaml.safe_load(_FILE.read_text(encoding="utf-8")).items()
+    name: next(iter(own.items()))
+    for name, own in yaml.safe_load(_FILE.read_text(encoding="utf-8")).items()
 }
 """Key and value that a command refuses."""
 
 _LAUGHS = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
 TEXTS: dict[str, Callable[[str], bytes]] = {
-    "a tag of Python": lambda text: (text + "\nname: !!python/object/apply:os.system [touch CANARY]\n").encode(),
+    "a tag of Python": lambda text: (
+        text + "\nname: !!python/object/apply:os.system [touch CANARY]\n"
+    ).encode(),
     "anchors that grow": lambda text: f"a0: &a0 [1, 1]\n{_LAUGHS}\n{text}".encode(),
     "an anchor that holds itself": lambda text: f"name: &a [*a]\n{text}".encode(),
     "nested without end": lambda text: f"name: {'[' * 20_000}".encode(),
@@ -36,7 +40,9 @@ TEXTS: dict[str, Callable[[str], bytes]] = {
 """Whole files, of the text of a good one."""
 
 
-def put(content: dict[str, Any], key: str, value: Any, folder: Path, canary: Path) -> dict[str, Any]:
+def put(
+    content: dict[str, Any], key: str, value: Any, folder: Path, canary: Path
+) -> dict[str, Any]:
     """A configuration with one value changed."""
     made = deepcopy(content)
     *path, last = key.split(".")
@@ -44,7 +50,9 @@ def put(content: dict[str, Any], key: str, value: Any, folder: Path, canary: Pat
     for part in path:
         place = place.setdefault(part, {})
     filled = (
-        yaml.safe_dump({"value": value}, width=10_000).replace("CANARY", str(canary)).replace("FOLDER", str(folder))
+        yaml.safe_dump({"value": value}, width=10_000)
+        .replace("CANARY", str(canary))
+        .replace("FOLDER", str(folder))
     )
     place[last] = yaml.safe_load(filled)["value"]
     return made
@@ -56,13 +64,23 @@ def plant(folder: Path, canary: Path) -> None:
     (folder / "more.yaml").write_text(yaml.safe_dump(SYSTEM).replace("CANARY", str(canary)))
 
 
-OPTIONAL = ("bottleneck", "jax", "numexpr", "polars", "pynvml", "ray", "sitecustomize", "tensorflow", "usercustomize")
+OPTIONAL = (
+    "bottleneck",
+    "jax",
+    "numexpr",
+    "polars",
+    "pynvml",
+    "ray",
+    "sitecustomize",
+    "tensorflow",
+    "usercustomize",
+)
 """Modules that other packages import if they are there."""
 
 
 def plant_modules(folder: Path, canary: Path) -> None:
-    """Modules with the names of all that Python, fedlit and the packages that are installed here import, and a package
-    ``fedlit``. Each writes its name into the canary.
+    """Modules with the names of all that Python, fedlit and the packages that are installed here
+    import, and a package ``fedlit``. Each writes its name into the canary.
     """
     content = f"open({str(canary)!r}, 'a').write(__name__ + '\\n')\nraise SystemExit(99)\n"
     optional = {
@@ -84,7 +102,8 @@ def plant_modules(folder: Path, canary: Path) -> None:
 
 
 OF_CLIENTS = ("clients that are no clients",)
-"""Checkpoints that only commands for one client refuse (benchmarks/drill/hostile.py); the others score without it."""
+"""Checkpoints that only commands for one client refuse (benchmarks/drill/hostile.py); the others
+score without it."""
 
 
 class _Runs:
@@ -101,13 +120,18 @@ def checkpoints(good: Path, folder: Path, canary: Path) -> dict[str, Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     whole = torch.load(good, weights_only=True)
-    tensors, run, runs = whole["state_dict"], whole["fedlit"], _Runs(canary)
+    tensors = whole["state_dict"]
+    run = whole["fedlit"]
+    runs = _Runs(canary)
     first = next(name for name in tensors if name.startswith("clients.wine."))
     contents: dict[str, Any] = {
         "a pickle in torch's file": {**whole, "more": runs},
         "a pickle in place of the tensors": runs,
         "a tensor of another shape": {**whole, "state_dict": {**tensors, first: torch.zeros(3, 2)}},
-        "a tensor of 128 TiB, of one number": {**whole, "state_dict": {**tensors, first: torch.zeros(1).expand(2**45)}},
+        "a tensor of 128 TiB, of one number": {
+            **whole,
+            "state_dict": {**tensors, first: torch.zeros(1).expand(2**45)},
+        },
         "text in place of a tensor": {**whole, "state_dict": {**tensors, first: "x"}},
         "no tensors": {**whole, "state_dict": {}},
         "a list": [1, 2, 3],

@@ -17,13 +17,28 @@ SOURCE = Path(fedlit.__file__).parent
 SIZE = 200_000
 MOST = 80  # texts for one pattern
 _METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
-_RE2 = ("match_substring_regex", "replace_substring_regex", "extract_regex", "count_substring_regex")
-_PANDAS = ("contains", "match", "fullmatch", "extract", "extractall", "replace", "split", "findall", "count")
+_RE2 = (
+    "match_substring_regex",
+    "replace_substring_regex",
+    "extract_regex",
+    "count_substring_regex",
+)
+_PANDAS = (
+    "contains",
+    "match",
+    "fullmatch",
+    "extract",
+    "extractall",
+    "replace",
+    "split",
+    "findall",
+    "count",
+)
 
 
 class Use(NamedTuple):
-    """One place at which a pattern reads text. ``pattern`` is None where the source builds it while it runs;
-    ``written`` is how the source writes it.
+    """One place at which a pattern reads text. ``pattern`` is None where the source builds it while
+    it runs; ``written`` is how the source writes it.
     """
 
     place: str
@@ -34,7 +49,8 @@ class Use(NamedTuple):
 
 
 def _value(node: ast.AST, names: dict[str, Any]) -> Any:
-    """Return what an expression of texts and flags is worth, or None if it depends on what is read."""
+    """Return what an expression of texts and flags is worth, or None if it depends on what is
+    read."""
     try:
         return eval(compile(ast.Expression(node), "", "eval"), {"re": re}, dict(names))  # type: ignore[arg-type]
     except Exception:
@@ -44,12 +60,15 @@ def _value(node: ast.AST, names: dict[str, Any]) -> Any:
 @cache
 def _trees() -> dict[str, ast.Module]:
     files = sorted(SOURCE.rglob("*.py"))
-    return {str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+    return {
+        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8")) for path in files
+    }
 
 
 @cache
 def _methods() -> dict[str, set[str]]:
-    """Map each name to the methods that are taken from it anywhere, such as ``_SITE`` to fullmatch."""
+    """Map each name to the methods that are taken from it anywhere, such as ``_SITE`` to
+    fullmatch."""
     found: dict[str, set[str]] = {}
     for tree in _trees().values():
         for node in ast.walk(tree):
@@ -75,10 +94,14 @@ def uses() -> Iterator[Use]:
                 bound |= {id(inner): name for inner in ast.walk(node.value)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                yield from _uses_of(node, node.func, f"{file}:{node.lineno}", names, bound.get(id(node), ""))
+                yield from _uses_of(
+                    node, node.func, f"{file}:{node.lineno}", names, bound.get(id(node), "")
+                )
 
 
-def _uses_of(call: ast.Call, function: ast.Attribute, place: str, names: dict[str, Any], bound: str) -> Iterator[Use]:
+def _uses_of(
+    call: ast.Call, function: ast.Attribute, place: str, names: dict[str, Any], bound: str
+) -> Iterator[Use]:
     owner = function.value
     if isinstance(owner, ast.Name) and owner.id == "re" and function.attr in ("compile", *_METHODS):
         given = {own.arg: _value(own.value, names) for own in call.keywords}
@@ -86,7 +109,8 @@ def _uses_of(call: ast.Call, function: ast.Attribute, place: str, names: dict[st
         place_of_flags = {"compile": 1, "sub": 4, "subn": 4, "split": 3}.get(function.attr, 2)
         if len(call.args) > place_of_flags:
             flags = _value(call.args[place_of_flags], names)
-        pattern, written = _value(call.args[0], names), ast.unparse(call.args[0])
+        pattern = _value(call.args[0], names)
+        written = ast.unparse(call.args[0])
         methods = {function.attr}
         if function.attr == "compile":
             methods = _methods().get(bound, set()) if bound else {"match"}  # which PyYAML calls
@@ -103,7 +127,8 @@ def _uses_of(call: ast.Call, function: ast.Attribute, place: str, names: dict[st
 
 
 def _sample(tree: Any, times: int) -> str:
-    """Return a text that this part of a pattern matches, where each repetition is taken so many times."""
+    """Return a text that this part of a pattern matches, where each repetition is taken so many
+    times."""
     return "".join(_of_node(kind, value, times) for kind, value in tree)
 
 
@@ -130,7 +155,11 @@ def _of_node(kind: Any, value: Any, times: int) -> str:
 
 
 _CLASSES = {kinds.CATEGORY_DIGIT: "0", kinds.CATEGORY_SPACE: " ", kinds.CATEGORY_WORD: "a"}
-_NEGATED = {kinds.CATEGORY_NOT_DIGIT: "a", kinds.CATEGORY_NOT_SPACE: "a", kinds.CATEGORY_NOT_WORD: "-"}
+_NEGATED = {
+    kinds.CATEGORY_NOT_DIGIT: "a",
+    kinds.CATEGORY_NOT_SPACE: "a",
+    kinds.CATEGORY_NOT_WORD: "-",
+}
 
 
 def _of_class(items: Any) -> str:
@@ -140,7 +169,11 @@ def _of_class(items: Any) -> str:
         for letter in "a0 -<\u00e4":
             wrong = letter.isalnum() and kinds.CATEGORY_WORD in categories
             digit = letter.isdigit() and kinds.CATEGORY_DIGIT in categories
-            if letter not in banned and not digit and (not wrong or kinds.CATEGORY_NOT_WORD in categories):
+            if (
+                letter not in banned
+                and not digit
+                and (not wrong or kinds.CATEGORY_NOT_WORD in categories)
+            ):
                 return letter
         return "a"
     kind, value = items[0]
@@ -159,7 +192,12 @@ def _parts(tree: Any, before: str) -> Iterator[tuple[str, str]]:
         inner: list[Any] = []
         if kind is kinds.BRANCH:
             inner = value[1]
-        elif kind in (kinds.SUBPATTERN, kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT):
+        elif kind in (
+            kinds.SUBPATTERN,
+            kinds.MAX_REPEAT,
+            kinds.MIN_REPEAT,
+            kinds.POSSESSIVE_REPEAT,
+        ):
             inner = [value[-1]]
         elif kind in (kinds.ASSERT, kinds.ASSERT_NOT):
             inner = [value[1]]
@@ -171,9 +209,15 @@ def _parts(tree: Any, before: str) -> Iterator[tuple[str, str]]:
 
 
 def adverse(pattern: str | bytes, flags: int) -> list[tuple[str, str, str]]:
-    """Return what to write before, again and again, and after: parts of a pattern, their beginnings, and all of it."""
+    """Return what to write before, again and again, and after: parts of a pattern, their
+    beginnings, and all of it."""
     tree = parser.parse(pattern, flags)
-    pieces = [*_parts(tree, ""), ("", _sample(tree, 0)), ("", _sample(tree, 1)), ("", _sample(tree, 2))]
+    pieces = [
+        *_parts(tree, ""),
+        ("", _sample(tree, 0)),
+        ("", _sample(tree, 1)),
+        ("", _sample(tree, 2)),
+    ]
     found: dict[tuple[str, str, str], None] = {}
     for before, piece in pieces:
         if not piece:

@@ -1,4 +1,5 @@
-"""Sites in threads of this process and a line to them that can lose, repeat and delay, one site computing at a time."""
+"""Sites in threads of this process and a line to them that can lose, repeat and delay, one site
+computing at a time."""
 
 import queue
 import threading
@@ -18,7 +19,8 @@ from fedlit.institutions.site import Site, join
 
 @contextmanager
 def given_up(turn: threading.Lock) -> Iterator[None]:
-    """While one waits for others; one of several threads computes at a time: torch's generators belong to all."""
+    """While one waits for others; one of several threads computes at a time: torch's generators
+    belong to all."""
     turn.release()
     try:
         yield
@@ -31,9 +33,12 @@ class Killed(BaseException):
 
 
 class MemoryLine:
-    """Both ends of a line. ``meddle(way, site, content)`` returns what arrives, a list; by default what was sent."""
+    """Both ends of a line. ``meddle(way, site, content)`` returns what arrives, a list; by default
+    what was sent."""
 
-    def __init__(self, sites: list[str], meddle: Callable[[str, str, bytes], list[bytes]] | None = None) -> None:
+    def __init__(
+        self, sites: list[str], meddle: Callable[[str, str, bytes], list[bytes]] | None = None
+    ) -> None:
         self.questions = {site: queue.SimpleQueue[bytes | None]() for site in sites}
         self.answered: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.here = set(sites)
@@ -72,8 +77,11 @@ class SiteEnd:
     """A site's end of a :class:`MemoryLine`."""
 
     def __init__(self, line: MemoryLine, site: str) -> None:
-        self.line, self.site, self.heard = line, site, False
-        if site in line.last and line.questions[site].empty():  # a question that nobody answered is asked again
+        self.line = line
+        self.site = site
+        self.heard = False
+        # a question that nobody answered is asked again
+        if site in line.last and line.questions[site].empty():
             line.questions[site].put(line.last[site])
 
     def hear(self, seconds: float | None = None) -> bytes:
@@ -103,8 +111,11 @@ class SiteEnd:
 def in_threads(
     line: MemoryLine, works: Mapping[str, Callable[[], Any]], serve: Callable[[], Any]
 ) -> tuple[Any, dict[str, Any], dict[str, BaseException]]:
-    """Sites in threads, the coordinator in this one: what it returned, what sites returned, and what went wrong."""
-    results, errors, left = dict[str, Any](), dict[str, BaseException](), set(works)
+    """Sites in threads, the coordinator in this one: what it returned, what sites returned, and
+    what went wrong."""
+    results = dict[str, Any]()
+    errors = dict[str, BaseException]()
+    left = set(works)
 
     def live(name: str) -> None:
         with line.turn:
@@ -116,7 +127,9 @@ def in_threads(
             line.here.discard(name)
             line.over = name in errors and not left
 
-    threads = [threading.Thread(target=live, args=(name,), name=name, daemon=True) for name in works]
+    threads = [
+        threading.Thread(target=live, args=(name,), name=name, daemon=True) for name in works
+    ]
     result = None
     with line.turn:  # the working directory and torch's generators belong to all threads
         for thread in threads:
@@ -141,7 +154,8 @@ def federate(
     coordinators: int = 1,
     **options: Any,
 ) -> tuple[dict[str, Any], dict[str, Site], dict[str, BaseException]]:
-    """Run a federation of sites; what the coordinator returned, the sites, and what went wrong at which."""
+    """Run a federation of sites; what the coordinator returned, the sites, and what went wrong at
+    which."""
     line = line or MemoryLine(list(sources))
 
     def live(name: str, left: int = attempts) -> Site:

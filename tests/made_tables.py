@@ -25,14 +25,19 @@ def table(
     positive: Any = None,
     seed: int = 0,
 ) -> ClientTable:
-    """Twenty rows by default, 60 % training, 20 % validation, 20 % test, in an order drawn from the seed."""
+    """Twenty rows by default, 60 % training, 20 % validation, 20 % test, in an order drawn from the
+    seed."""
     features = pd.DataFrame(columns)
     n = len(features)
     features.index = pd.RangeIndex(100, 100 + n)
-    labels = pd.Series(list(target) if target is not None else [0, 1] * (n // 2), index=features.index, name="y")
+    labels = pd.Series(
+        list(target) if target is not None else [0, 1] * (n // 2), index=features.index, name="y"
+    )
     order = np.random.default_rng(seed).permutation(n)
     parts = np.split(order, [int(0.6 * n), int(0.8 * n)])
-    return ClientTable(name, features, labels, dict(zip(SPLITS, parts, strict=True)), tuple(categorical), positive)
+    return ClientTable(
+        name, features, labels, dict(zip(SPLITS, parts, strict=True)), tuple(categorical), positive
+    )
 
 
 def clinic(*columns: str) -> ClientTable:
@@ -49,10 +54,14 @@ def clinic(*columns: str) -> ClientTable:
     target = pd.Series(np.where(features["age"] > 50, "ill", "well"), name="outcome")
     features = features[list(columns)] if columns else features
     splits = dict(zip(SPLITS, np.split(np.arange(40), [30, 34]), strict=True))
-    return ClientTable("north", features, target, splits, tuple(str(name) for name in features if name != "age"))
+    return ClientTable(
+        "north", features, target, splits, tuple(str(name) for name in features if name != "age")
+    )
 
 
-def encode(tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any) -> list[EncodedClient]:
+def encode(
+    tables: Sequence[ClientTable], *, pool: bool = False, **terms: Any
+) -> list[EncodedClient]:
     """All clients in one process."""
     tables = sorted(check_tables(tables), key=lambda table: table.name)
     agreement, *_ = negotiate(tables, Terms(**terms, pool=pool))
@@ -71,20 +80,28 @@ def mixed(name: str, seed: int = 0, **more: Any) -> ClientTable:
     gaps[generator.choice(N, 4, replace=False)] = np.nan
     town = generator.choice(["Bonn", "Köln", "Aachen"], N).astype(object)
     town[generator.choice(N, 3, replace=False)] = None
-    columns = {"age": numbers(seed), "dose": gaps, "town": town, "ward": generator.choice([1, 2, 7], N), **more}
+    columns = {
+        "age": numbers(seed),
+        "dose": gaps,
+        "town": town,
+        "ward": generator.choice([1, 2, 7], N),
+        **more,
+    }
     return table(name, columns, categorical=("town", "ward"), seed=seed)
 
 
 def matrix(client: EncodedClient, site: str | None = None) -> np.ndarray:
     """All rows of a site in the source's order."""
     splits = client.sites[site or client.spec.name].values()
-    x, row = torch.cat([rows.x for rows in splits]).numpy(), np.concatenate([rows.row for rows in splits])
+    x = torch.cat([rows.x for rows in splits]).numpy()
+    row = np.concatenate([rows.row for rows in splits])
     return x[np.argsort(row)]
 
 
 def labels(client: EncodedClient) -> np.ndarray:
     splits = client.sites[client.spec.name].values()
-    y, row = torch.cat([rows.y for rows in splits]).numpy(), np.concatenate([rows.row for rows in splits])
+    y = torch.cat([rows.y for rows in splits]).numpy()
+    row = np.concatenate([rows.row for rows in splits])
     return y[np.argsort(row)]
 
 
@@ -92,7 +109,9 @@ def assert_same(one: EncodedClient, other: EncodedClient) -> None:
     """Bit-equal."""
     assert one.spec == other.spec
     pairs = [(one.train, other.train)]
-    pairs += [(one.sites[site][split], other.sites[site][split]) for site in one.sites for split in SPLITS]
+    pairs += [
+        (one.sites[site][split], other.sites[site][split]) for site in one.sites for split in SPLITS
+    ]
     for mine, theirs in pairs:
         assert torch.equal(mine.x, theirs.x)
         assert torch.equal(mine.y, theirs.y)
@@ -100,16 +119,30 @@ def assert_same(one: EncodedClient, other: EncodedClient) -> None:
 
 
 def small_tables() -> list[ClientTable]:
-    """Three clients; x is shared by two, c by two with other categories, classes overlap in part."""
+    """Three clients; x is shared by two, c by two with other categories, classes overlap in
+    part."""
     return [
-        table("b", {"x": 9 + numbers(4), "c": ["q", "r"] * (N // 2)}, [1, 2] * (N // 2), categorical=["c"], seed=1),
-        table("a", {"c": ["s", "p"] * (N // 2), "z": numbers(5)}, [3, 1] * (N // 2), categorical=["c"], seed=2),
+        table(
+            "b",
+            {"x": 9 + numbers(4), "c": ["q", "r"] * (N // 2)},
+            [1, 2] * (N // 2),
+            categorical=["c"],
+            seed=1,
+        ),
+        table(
+            "a",
+            {"c": ["s", "p"] * (N // 2), "z": numbers(5)},
+            [3, 1] * (N // 2),
+            categorical=["c"],
+            seed=2,
+        ),
         table("d", {"x": -2 * numbers(6)}, [1, 3] * (N // 2), seed=3),
     ]
 
 
 class Given(Source):
-    name, about = "given", "tables that a test has made"
+    name = "given"
+    about = "tables that a test has made"
 
     def __init__(self, tables: Sequence[ClientTable]) -> None:
         self.given = list(tables)
@@ -125,4 +158,6 @@ def reads_of(own: ClientTable) -> list[str]:
 
 def fasta(names: Sequence[str], reads: Sequence[str], labels: Sequence[str]) -> str:
     """A file of labelled reads."""
-    return "".join(f">{name} labels={y}\n{x}\n" for name, x, y in zip(names, reads, labels, strict=True))
+    return "".join(
+        f">{name} labels={y}\n{x}\n" for name, x, y in zip(names, reads, labels, strict=True)
+    )

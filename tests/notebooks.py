@@ -1,4 +1,5 @@
-"""The page that shows the notebook with its stored outputs: ``python tests/notebooks.py`` writes it."""
+"""The page that shows the notebook with its stored outputs: ``python tests/notebooks.py`` writes
+it."""
 
 import base64
 import json
@@ -11,7 +12,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOK = DOCS / "notebook.ipynb"
 PAGE = NOTEBOOK.with_suffix(".md")
 NOT_RUN = "<!-- not run: the notebook is, cell by cell -->"
-DOWNLOAD = f"*This page shows a [notebook]({NOTEBOOK.name}) with its outputs. Save the file to run it in Jupyter.*"
+DOWNLOAD = (
+    f"*This page shows a [notebook]({NOTEBOOK.name}) with its outputs. Save the file to run "
+    "it in Jupyter.*"
+)
 STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 
@@ -34,7 +38,8 @@ def made() -> dict[Path, bytes]:
 
 
 def _output(output: Mapping[str, Any], files: dict[Path, bytes]) -> str:
-    """Return an output as Markdown, by the richest form that it has; its picture is added to the files."""
+    """Return an output as Markdown, by the richest form that it has; its picture is added to the
+    files."""
     data = {kind: "".join(lines) for kind, lines in output.get("data", {}).items()}
     if "image/png" in data:
         picture = DOCS / "pictures" / f"notebook_{len(files)}.png"
@@ -42,7 +47,9 @@ def _output(output: Mapping[str, Any], files: dict[Path, bytes]) -> str:
         return f"![Output of the cell above](pictures/{picture.name})"
     if "text/html" in data:
         # Markdown ends a block of HTML at an empty line
-        return "\n".join(line for line in STYLE.sub("", data["text/html"]).splitlines() if line.strip())
+        return "\n".join(
+            line for line in STYLE.sub("", data["text/html"]).splitlines() if line.strip()
+        )
     text = data.get("text/plain", "".join(output.get("text", "")))
     return f"```text\n{text.rstrip()}\n```"
 

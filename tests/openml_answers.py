@@ -1,7 +1,9 @@
-"""Answers of OpenML that scikit-learn recorded for its own tests and ships, put where ``fetch_openml`` caches answers.
+"""Answers of OpenML that scikit-learn recorded for its own tests and ships, put where
+``fetch_openml`` caches answers.
 
-So the real ``fetch_openml`` reads them as if it had fetched them before: nothing is replaced, and no network is needed.
-Some tables are cut to their first rows; each recorded checksum is that of the recorded file.
+So the real ``fetch_openml`` reads them as if it had fetched them before: nothing is replaced, and
+no network is needed. Some tables are cut to their first rows; each recorded checksum is that of the
+recorded file.
 """
 
 import gzip
@@ -30,21 +32,34 @@ def recorded(folder: Path, data_id: int) -> Path:
     """Lay out what was recorded of a data set as a cache of ``fetch_openml``.
 
     Args:
-        folder: the cache, ``root`` of :class:`fedlit.OpenML`; it is made, and may hold other data sets already.
-        data_id: OpenML's id, for example 61 (iris), 561 (cpu), 40945 (Titanic), 40966 (MiceProtein).
+        folder: the cache, ``root`` of :class:`fedlit.OpenML`; it is made, and may hold other data
+            sets already.
+        data_id: OpenML's id, for example 61 (iris), 561 (cpu), 40945 (Titanic), 40966
+            (MiceProtein).
 
     Returns:
         ``folder``.
     """
-    answers = Path(str(resources.files("sklearn"))) / "datasets" / "tests" / "data" / "openml" / f"id_{data_id}"
+    answers = (
+        Path(str(resources.files("sklearn")))
+        / "datasets"
+        / "tests"
+        / "data"
+        / "openml"
+        / f"id_{data_id}"
+    )
     if not answers.is_dir():
-        pytest.skip(f"this scikit-learn comes without the recorded answers of OpenML for data set {data_id}")
+        pytest.skip(
+            f"this scikit-learn comes without the recorded answers of OpenML for data set {data_id}"
+        )
     (table,) = answers.glob("data-v1-dl-*.arff.gz")
     urls = {table: _read(answers / f"api-v1-jd-{data_id}.json.gz")["data_set_description"]["url"]}
     for answer in answers.glob("api-v1-*"):
         for name, asked in ANSWERS.items():
             # An answer that nothing was found has the status 412, and only good answers are cached.
-            if (match := re.fullmatch(rf"api-v1-{name}\.json\.gz", answer.name)) and "error" not in _read(answer):
+            if (
+                match := re.fullmatch(rf"api-v1-{name}\.json\.gz", answer.name)
+            ) and "error" not in _read(answer):
                 urls[answer] = f"{API}/{match.expand(asked)}"
     for answer, url in urls.items():
         path = path_of(folder, url)

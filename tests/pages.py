@@ -1,7 +1,7 @@
 """The pages of the documentation: their blocks of code, and how these run.
 
-Of a page's blocks ``bash`` and ``python`` run, in its order, in a folder of its own, each in a process of
-its own; ``text`` is shown only. What the reader of a page cannot see says the rest:
+Of a page's blocks ``bash`` and ``python`` run, in its order, in a folder of its own, each in a
+process of its own; ``text`` is shown only. What the reader of a page cannot see says the rest:
 
 - ``<!-- not run: REASON -->`` on the line before a block: it is shown only.
 
@@ -18,16 +18,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^( *)```(.*)\n((?:.*\n)*?) *```$", re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
-RUN, SHOWN = ("bash", "python"), ("text",)
+RUN = ("bash", "python")
+SHOWN = ("text",)
 SHORTER = {
     # it is for a checkout: there it would install; here its last line is run
     "make fit": "fedlit fit --config quickstart.yaml --trainer.max_epochs 2",
-    # more seeds, epochs, trials and baselines are more of the same; a second process would import while it trains
-    "fedlit compare hospitals.yaml --jobs 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' mine.yaml && "
-    "fedlit compare hospitals.yaml --jobs 1 --seeds 1:1 --baselines logistic_regression",
+    # more seeds, epochs, trials and baselines are more of the same; a second process would import
+    # while it trains
+    "fedlit compare hospitals.yaml --jobs 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' "
+    "mine.yaml && fedlit compare hospitals.yaml --jobs 1 --seeds 1:1 --baselines "
+    "logistic_regression",
     "--trials 20": "--trials 2",
 }
 """What stands in a block → what is run."""
@@ -62,9 +68,13 @@ def blocks_of(page: str, text: str) -> list[Block]:
     for match in BLOCK.finditer(text):
         reason, indent, language, code = match.groups()
         line = text.count("\n", 0, match.start(3)) + 1
-        block = Block(f"{page}:{line}", language, textwrap.dedent(code) if indent else code, reason or "")
+        block = Block(
+            f"{page}:{line}", language, textwrap.dedent(code) if indent else code, reason or ""
+        )
         known = block.reason or block.file or language in (*RUN, *SHOWN)
-        assert known, f"{block.place}: nobody knows how to run {language or 'no language'!r}: see {__name__}"
+        assert known, (
+            f"{block.place}: nobody knows how to run {language or 'no language'!r}: see {__name__}"
+        )
         found.append(block)
     return found
 
@@ -83,7 +93,8 @@ def write(block: Block, folder: Path) -> None:
 
 
 def run(block: Block, folder: Path) -> None:
-    """Run a block in a process of its own; commands of ``fedlit`` and Python in one that has imported everything."""
+    """Run a block in a process of its own; commands of ``fedlit`` and Python in one that has
+    imported everything."""
     if block.file:
         return write(block, folder)
     if block.reason or block.language in SHOWN:
@@ -94,18 +105,24 @@ def run(block: Block, folder: Path) -> None:
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line]
     if block.language == "python":
         commands = [["python", block.text]]
-    elif re.search(r"[|&;<>$]", text) or not all(line.startswith(("fedlit ", "#")) for line in lines):
+    elif re.search(r"[|&;<>$]", text) or not all(
+        line.startswith(("fedlit ", "#")) for line in lines
+    ):
         commands = [["bash", "-euo", "pipefail", "-c", text]]
     else:
         commands = [shlex.split(line, comments=True) for line in lines]
     out = folder.with_suffix(".out")
     for words in filter(None, commands):
-        process = multiprocessing.get_context("forkserver").Process(target=_become, args=(words, folder, out))
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_become, args=(words, folder, out)
+        )
         process.start()
         process.join(1200)
         process.kill()  # what hangs, however slow the machine
         process.join()
-        assert process.exitcode == 0, f"{block.place}\n{block.text}\n{out.read_text(encoding='utf-8')}"
+        assert process.exitcode == 0, (
+            f"{block.place}\n{block.text}\n{out.read_text(encoding='utf-8')}"
+        )
     return None
 
 

@@ -1,4 +1,5 @@
-"""The pictures of the studies, drawn from the tables of their pages: ``python tests/pictures.py`` writes them."""
+"""The pictures of the studies, drawn from the tables of their pages: ``python tests/pictures.py``
+writes them."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +37,9 @@ def table_after(page: str, words: str) -> pd.DataFrame:
             break
         rows.append([cell.strip().replace("**", "") for cell in line.strip().strip("|").split("|")])
     header, _, *body = rows
-    return pd.DataFrame([row[1:] for row in body], index=[row[0] for row in body], columns=header[1:])
+    return pd.DataFrame(
+        [row[1:] for row in body], index=[row[0] for row in body], columns=header[1:]
+    )
 
 
 def numbers(cell: str) -> list[float]:
@@ -73,11 +76,17 @@ def style(axes: Axes, title: str, x: str = "", y: str = "", grid: str = "y") -> 
 
 def attacks() -> None:
     """Balanced accuracy of honest clients by attack and rule."""
-    clients = {"alike": "homogeneous clients (Covertype)", "unlike": "heterogeneous clients (heart sites)"}
+    clients = {
+        "alike": "homogeneous clients (Covertype)",
+        "unlike": "heterogeneous clients (heart sites)",
+    }
     with drawn("attacks", 7.6) as figure:
         panels = figure.subplots(2, 2, sharex=True, sharey=True)
         for row, (kind, title) in zip(panels, clients.items(), strict=True):
-            tables = {share: table_after("studies/attacks.md", f"<!-- table: {kind} {share} -->") for share in (20, 40)}
+            tables = {
+                share: table_after("studies/attacks.md", f"<!-- table: {kind} {share} -->")
+                for share in (20, 40)
+            }
             values = {share: table.map(float).to_numpy() * 100 for share, table in tables.items()}
             norm = Normalize(min(map(np.min, values.values())), max(map(np.max, values.values())))
             for axes, (share, table) in zip(row, tables.items(), strict=True):
@@ -100,12 +109,16 @@ def clusters() -> None:
         "covertype": "Covertype: labels have\ntwo meanings",
     }
     with drawn("clusters", 4.6) as figure:
-        for axes, (data, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
+        for axes, (data, title) in zip(
+            figure.subplots(1, 2, sharey=True), titles.items(), strict=True
+        ):
             columns = [name for name in table if name.startswith(data)]
             values = table.iloc[1:][columns].map(lambda cell: numbers(cell)[0]).to_numpy()
             texts = np.vectorize("{:.0f}".format)(values)
             names = [f"{name.split(', ')[1]}\n({distances[name]})" for name in columns]
-            picture = draw_heatmap(axes, values, list(table.index[1:]), names, SCALE, Normalize(35, 97), texts)
+            picture = draw_heatmap(
+                axes, values, list(table.index[1:]), names, SCALE, Normalize(35, 97), texts
+            )
             axes.tick_params(axis="x", rotation=0)
             axes.set_xlabel("earth mover's distance", fontsize=TEXT)
             axes.set_title(title, fontsize=TEXT + 1, loc="left")
@@ -127,11 +140,34 @@ def crossing() -> None:
             rows = [float(own.replace(",", "")) for own in table.index]
             clients = [name for name in table if not re.match("mean|alone|mixture", name)]
             for name, colour, marker in zip(clients, SERIES, "ov^D", strict=False):
-                axes.plot(rows, column(table, name)[:, 0], color=colour, marker=marker, ms=4, lw=1, label=name)
+                axes.plot(
+                    rows,
+                    column(table, name)[:, 0],
+                    color=colour,
+                    marker=marker,
+                    ms=4,
+                    lw=1,
+                    label=name,
+                )
             hindsight = column(table, "mean, in hindsight")[:, 0]
-            axes.plot(rows, hindsight, color=SOFT, ls=":", lw=1.4, label="mean, over the best in hindsight")
+            axes.plot(
+                rows,
+                hindsight,
+                color=SOFT,
+                ls=":",
+                lw=1.4,
+                label="mean, over the best in hindsight",
+            )
             mean, low, high = column(table, "mean").T
-            axes.errorbar(rows, mean, [mean - low, high - mean], color=INK, lw=2, capsize=3, label="mean, 95 %")
+            axes.errorbar(
+                rows,
+                mean,
+                [mean - low, high - mean],
+                color=INK,
+                lw=2,
+                capsize=3,
+                label="mean, 95 %",
+            )
             axes.axhline(0, color=SOFT, lw=1)
             style(axes, title, "rows of each client", f"lift over the best local baseline, {unit}")
             axes.set_xscale("log")
@@ -142,10 +178,17 @@ def crossing() -> None:
 
 def sites() -> None:
     """Lift of the mixture at each table of many small sites."""
-    results = table_after("studies/sites.md", "The mixture that sites choose together, as a share of the loss.")
+    results = table_after(
+        "studies/sites.md", "The mixture that sites choose together, as a share of the loss."
+    )
     count = table_after("studies/sites.md", "What a site can do alone:")["sites"]
     bars = {
-        "lift over alone, chosen together": ("the local baseline that sites choose together", METHOD, "o", 0.12),
+        "lift over alone, chosen together": (
+            "the local baseline that sites choose together",
+            METHOD,
+            "o",
+            0.12,
+        ),
         "lift over it": ("the best local baseline in hindsight", SERIES[1], "s", -0.12),
     }
     lift = column(results, "lift over alone, chosen together")[:, 0]
@@ -156,12 +199,23 @@ def sites() -> None:
         for name, (label, colour, marker, offset) in bars.items():
             value, low, high = column(results, name).T
             errors = [value - low, high - value]
-            axes.errorbar(value, places + offset, xerr=errors, color=colour, fmt=marker, ms=4, lw=1.4, label=label)
+            axes.errorbar(
+                value,
+                places + offset,
+                xerr=errors,
+                color=colour,
+                fmt=marker,
+                ms=4,
+                lw=1.4,
+                label=label,
+            )
         axes.axvline(0, color=SOFT, lw=1)
         axes.set_yticks(places, [f"{name} ({count[name]} sites)" for name in results.index])
         style(axes, "", "lift of the mixture, % of the table's loss, with 95 % intervals", grid="x")
         axes.tick_params(axis="y", length=0)
-        axes.legend(title="over", fontsize=TEXT, title_fontsize=TEXT, frameon=False, loc="lower right")
+        axes.legend(
+            title="over", fontsize=TEXT, title_fontsize=TEXT, frameon=False, loc="lower right"
+        )
 
 
 def methods() -> None:
@@ -183,29 +237,57 @@ def methods() -> None:
             right = name == "Local"
             shift = (4 if right else -4, 0)
             side = "left" if right else "right"
-            axes.annotate(title, (value[place], -0.4), shift, textcoords="offset points", fontsize=TEXT, ha=side)
+            axes.annotate(
+                title,
+                (value[place], -0.4),
+                shift,
+                textcoords="offset points",
+                fontsize=TEXT,
+                ha=side,
+            )
 
 
 def chfl() -> None:
     """Accuracy of each method by which columns are common, and that of the paper."""
     here = table_after("studies/chfl.md", "by which columns are common:")
-    everything = table_after("studies/chfl.md", "Test accuracy, mean over clients ± standard deviation over runs:")
-    paper = {name.partition(":")[0].partition(", chosen")[0]: cell for name, cell in everything["the paper"].items()}
+    everything = table_after(
+        "studies/chfl.md", "Test accuracy, mean over clients ± standard deviation over runs:"
+    )
+    paper = {
+        name.partition(":")[0].partition(", chosen")[0]: cell
+        for name, cell in everything["the paper"].items()
+    }
     places = np.arange(len(here))
     with drawn("chfl", 3.6) as figure:
         axes = figure.subplots()
         for name, colour, marker in zip(here, SERIES, "ov^", strict=False):
-            axes.plot(places, column(here, name)[:, 0], color=colour, marker=marker, ms=6, ls="", label=name)
-        known = [(place, *numbers(paper[name])) for place, name in enumerate(here.index) if paper.get(name)]
+            axes.plot(
+                places,
+                column(here, name)[:, 0],
+                color=colour,
+                marker=marker,
+                ms=6,
+                ls="",
+                label=name,
+            )
+        known = [
+            (place, *numbers(paper[name]))
+            for place, name in enumerate(here.index)
+            if paper.get(name)
+        ]
         place, mean, deviation = np.array(known).T
         label = "the paper: mean ± sd"
-        axes.errorbar(place - 0.2, mean, deviation, color=SOFT, fmt="D", ms=4, capsize=3, label=label)
+        axes.errorbar(
+            place - 0.2, mean, deviation, color=SOFT, fmt="D", ms=4, capsize=3, label=label
+        )
         axes.set_xticks(places, list(here.index))
         style(axes, "", y="test accuracy, mean over clients")
         axes.legend(fontsize=TEXT, frameon=False, ncols=2)
 
 
-DRAWN: dict[str, Callable[[], Any]] = {own.__name__: own for own in (attacks, chfl, clusters, crossing, methods, sites)}
+DRAWN: dict[str, Callable[[], Any]] = {
+    own.__name__: own for own in (attacks, chfl, clusters, crossing, methods, sites)
+}
 """Picture → what draws it."""
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ TESTS = Path(__file__).parent
 
 
 def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
-    """All that must be the same, however many ranks there are: in it nothing but what a checkpoint can hold."""
+    """All that must be the same, however many ranks there are: in it nothing but what a checkpoint
+    can hold."""
     results = run.loop.results["validation"]
     return {
         "weights": weights(run),
@@ -35,7 +36,8 @@ def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
 
 
 def train(folder: Path, name: str, ckpt: Path | None = None, **more: Any) -> dict[str, Any]:
-    """A federation trained in ``folder``, or further from a checkpoint; several ranks each have the end of theirs."""
+    """A federation trained in ``folder``, or further from a checkpoint; several ranks each have the
+    end of theirs."""
     run = make_run(folder, **{**options_of(name, "plain"), "epochs": 3, **more})
     plan = json.dumps(run.describe().to_dict())
     run.fit(ckpt, quiet=True)
@@ -80,26 +82,44 @@ def unwritten(folder: Path) -> None:
     trained(folder, loop={"engine": "plain"}, callbacks=[InTheWay()], epochs=2, checkpoints=two)
 
 
-def on_ranks(number: int, *words: str | Path, module: str = "ranks", **known: str) -> subprocess.CompletedProcess[str]:
-    """Start this module, or another one, on so many ranks, each of which knows more of its environment."""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number)]
+def on_ranks(
+    number: int, *words: str | Path, module: str = "ranks", **known: str
+) -> subprocess.CompletedProcess[str]:
+    """Start this module, or another one, on so many ranks, each of which knows more of its
+    environment."""
+    start = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(number),
+    ]
     known = {**os.environ, "OMP_NUM_THREADS": "1", **known}
-    known["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), *filter(None, [known.get("PYTHONPATH")])])
+    known["PYTHONPATH"] = os.pathsep.join(
+        [str(TESTS), str(TESTS.parent), *filter(None, [known.get("PYTHONPATH")])]
+    )
     return subprocess.run(
-        [*start, "-m", module, *map(str, words)], env=known, capture_output=True, text=True, timeout=550, check=False
+        [*start, "-m", module, *map(str, words)],
+        env=known,
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
     )
 
 
 def main() -> None:
-    """``FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or ``resume=NAME=CHECKPOINT``; or
-    ``FOLDER copies`` or ``FOLDER unwritten``.
+    """``FOLDER JOB…``, where a job is ``train=NAME``, ``stop=NAME=STEP`` or
+    ``resume=NAME=CHECKPOINT``; or ``FOLDER copies`` or ``FOLDER unwritten``.
     """
     torch.set_num_threads(1)
     if alone := {"copies": copies, "unwritten": unwritten}.get(sys.argv[2]):
         return alone(Path(sys.argv[1]))
     ranks = join()
     assert ranks is not None
-    folder, ends = Path(sys.argv[1]), dict[str, Any]()
+    folder = Path(sys.argv[1])
+    ends = dict[str, Any]()
     for number, job in enumerate(sys.argv[2:]):
         what, name, *rest = job.split("=")
         own = folder / f"{ranks.size}-ranks-{number}"

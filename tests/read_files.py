@@ -1,4 +1,5 @@
-"""Small FASTA files in the layout that genomes_fedgmcc.yaml reads: labels of each position in a read's header."""
+"""Small FASTA files in the layout that genomes_fedgmcc.yaml reads: labels of each position in a
+read's header."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Federations whose clients are sites that know nothing of each other: the transport, the server and the journal of
-institutions, over a line in memory, around the runs of :mod:`federations`.
+"""Federations whose clients are sites that know nothing of each other: the transport, the server
+and the journal of institutions, over a line in memory, around the runs of :mod:`federations`.
 """
 
 from collections.abc import Iterator
@@ -37,18 +37,23 @@ ID = "0123456789abcdef" * 2
 
 
 def agreeing(rule: Rule) -> Any:
-    """Return the consent of somebody who agrees to all that leaves, and to questions as far as the rule declares."""
+    """Return the consent of somebody who agrees to all that leaves, and to questions as far as the
+    rule declares."""
     checks = dict.fromkeys(("check", "check_update"), lambda *_, **__: None)
-    consent = Consent(Terms("", {}, {}, {}, questions=rule.facts.questions or {"*": QuestionTerms()}))
+    consent = Consent(
+        Terms("", {}, {}, {}, questions=rule.facts.questions or {"*": QuestionTerms()})
+    )
     terms: Any = consent.terms
-    if any(kind.about for kind in terms.questions.values()):  # how many depends on tensors, which are not known yet
+    # how many depends on tensors, which are not known yet
+    if any(kind.about for kind in terms.questions.values()):
         terms = SimpleNamespace(federation={}, most_questions=None)
     return SimpleNamespace(**checks, check_question=consent.check_question, terms=terms)
 
 
 @dataclass
 class Sites:
-    """What came of a federation: runs and shields by site, what was said, and what the coordinator remembers."""
+    """What came of a federation: runs and shields by site, what was said, and what the coordinator
+    remembers."""
 
     runs: dict[str, Run]
     shields: dict[str, Shield]
@@ -61,7 +66,11 @@ class Sites:
 
     def heard(self, site: str) -> Iterator[dict[str, Any]]:
         """All messages that a site has sent."""
-        return (unpack(content) for way, name, content in self.line.messages if way == "from" and name == site)
+        return (
+            unpack(content)
+            for way, name, content in self.line.messages
+            if way == "from" and name == site
+        )
 
 
 def over_sites(
@@ -76,7 +85,8 @@ def over_sites(
     """Each client a site, in a thread.
 
     Args:
-        folder: below which each site has its own, and the coordinator its journal, with which it goes on.
+        folder: below which each site has its own, and the coordinator its journal, with which it
+            goes on.
         ckpt: the file in a site's folder that it resumes from.
         killed: whether each site is to be killed.
         privacy: what protects sites.
@@ -89,8 +99,11 @@ def over_sites(
     clients = options.pop("clients", ("ash", "birch", "cedar"))
     callbacks = options.pop("callbacks", lambda folder: [])
     whole = make_run(folder / "hub", clients=clients, **options)
-    training, exchange = whole.loop.federation.training, whole.exchange
-    rule, line, shields = exchange.rule, MemoryLine(list(clients)), dict[str, Shield]()
+    training = whole.loop.federation.training
+    exchange = whole.exchange
+    rule = exchange.rule
+    line = MemoryLine(list(clients))
+    shields = dict[str, Shield]()
     keys = _keys(folder, clients) if privacy is not None else {}
 
     def site(name: str) -> Run:
@@ -100,14 +113,21 @@ def over_sites(
         traffic = Traffic(own / "traffic.jsonl")
         end = SiteEnd(line, name)
         transport = SiteTransport(name, end, rule, agreeing(rule), traffic, ledger, seed=whole.seed)
-        run = make_run(own, clients=(name,), transport=transport, callbacks=callbacks(own), **options)
+        run = make_run(
+            own, clients=(name,), transport=transport, callbacks=callbacks(own), **options
+        )
         run.describe()
         if published := run.exchange.published[name]:
             forms = {key: form_of(value) for key, value in published.items()}
             transport.share("manifest", {name: {"published": forms}})
         if privacy is not None:
             peers = {peer: key for peer, key in keys.items() if signed and peer != name}
-            named = {"file": own / "site.yaml", "site": name, "coordinator": "localhost:1", "key": own / "site.key"}
+            named = {
+                "file": own / "site.yaml",
+                "site": name,
+                "coordinator": "localhost:1",
+                "key": own / "site.key",
+            }
             settings = SiteSettings(**named, data={"source": ""}, peers=peers)  # type: ignore[arg-type]
             federation = Federation(privacy=privacy, id=ID, sites=tuple(sorted(clients)))
             transport.shield = shields[name] = shielded(federation, settings, run, transport)
@@ -118,7 +138,9 @@ def over_sites(
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     journal = Journal(folder / "state", sorted(clients), start)
     make = partial(build_client, training.client)
-    server = Server(rule, whole.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard)
+    server = Server(
+        rule, whole.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard
+    )
     hub = SitesServer(server, line, journal, {}, Patience(600, len(clients)), privacy=privacy)
     _, runs, errors = in_threads(line, {name: partial(site, name) for name in clients}, hub.run)
     coordinator = errors.pop("coordinator", None)
@@ -136,11 +158,21 @@ def _keys(folder: Path, clients: tuple[str, ...]) -> dict[str, str]:
         (folder / name).mkdir(parents=True, exist_ok=True)
         if not (folder / name / "site.key").exists():
             make_site_keys(folder / name, name)
-    return {name: fingerprint_of((folder / name / f"{name}.pub").read_text().strip()) for name in clients}
+    return {
+        name: fingerprint_of((folder / name / f"{name}.pub").read_text().strip())
+        for name in clients
+    }
 
 
 def history(run: Run, client: str | None = None) -> list[dict[str, str]]:
-    """What was logged, to the last bit, but for clocks; of a client alone, or of all and the federation."""
+    """What was logged, to the last bit, but for clocks; of a client alone, or of all and the
+    federation."""
     start = f"{client}/" if client else ""
-    wanted = [[key for key in own if key.startswith(start) and "seconds" not in key] for own in run.loop.history]
-    return [{key: repr(own[key]) for key in keys} for own, keys in zip(run.loop.history, wanted, strict=True)]
+    wanted = [
+        [key for key in own if key.startswith(start) and "seconds" not in key]
+        for own in run.loop.history
+    ]
+    return [
+        {key: repr(own[key]) for key in keys}
+        for own, keys in zip(run.loop.history, wanted, strict=True)
+    ]

@@ -1,4 +1,5 @@
-"""Files that are whole: no byte of a checkpoint changes unseen, and what was cut short leaves what was there."""
+"""Files that are whole: no byte of a checkpoint changes unseen, and what was cut short leaves what
+was there."""
 
 import os
 import subprocess
@@ -12,7 +13,11 @@ from disks import files_of_at_most
 from fedlit.errors import ConfigError
 from fedlit.files import check_archive, clear_partials, write_archive, write_text
 
-CONTENT = {"state_dict": {"a": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int64)}, "epoch": 3, "name": "müller"}
+CONTENT = {
+    "state_dict": {"a": torch.arange(6.0), "b": torch.ones(3, dtype=torch.int64)},
+    "epoch": 3,
+    "name": "müller",
+}
 
 
 def refused_or_the_same(path: Path) -> bool:
@@ -26,12 +31,15 @@ def refused_or_the_same(path: Path) -> bool:
         return True
     tensors = found["state_dict"]
     same = all(torch.equal(tensors[key], value) for key, value in CONTENT["state_dict"].items())  # type: ignore[attr-defined]
-    return same and tensors.keys() == {"a", "b"} and found["epoch"] == 3 and found["name"] == "müller"
+    return (
+        same and tensors.keys() == {"a", "b"} and found["epoch"] == 3 and found["name"] == "müller"
+    )
 
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.full)])
 def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> None:
-    """One bit of each byte in turn, and each end: refused, or of no consequence (the gaps between records)."""
+    """One bit of each byte in turn, and each end: refused, or of no consequence (the gaps between
+    records)."""
     path = tmp_path / "last.ckpt"
     write_archive(CONTENT, path)
     content = path.read_bytes()
@@ -39,7 +47,10 @@ def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> No
     damaged = [bytearray(content) for _ in range(0, len(content), step)]
     for number, own in enumerate(damaged):
         own[number * step] ^= 1 << number % 8
-    for written in [*map(bytes, damaged), *(content[:end] for end in range(0, len(content), 7 * step))]:
+    for written in [
+        *map(bytes, damaged),
+        *(content[:end] for end in range(0, len(content), 7 * step)),
+    ]:
         path.unlink()
         path.write_bytes(written)
         assert refused_or_the_same(path)
@@ -49,7 +60,8 @@ def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> No
 
 
 def test_what_could_not_be_written_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
-    path, before = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
+    path = tmp_path / "last.ckpt"
+    before = tmp_path / "previous.ckpt"
     for epoch in (1, 2):
         write_archive(CONTENT | {"epoch": epoch}, path, before)
     for size in (10, 1000, len(path.read_bytes()) - 1):
@@ -91,8 +103,11 @@ for tries in range(8):
 
 
 def test_a_killed_process_leaves_whole_checkpoints(tmp_path: Path) -> None:
-    """One that was cut short is no checkpoint: it has another name, until the next start clears it."""
-    done = subprocess.run([sys.executable, "-c", WRITES, str(tmp_path)], capture_output=True, text=True, check=False)
+    """One that was cut short is no checkpoint: it has another name, until the next start clears
+    it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITES, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     clear_partials(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"last.ckpt", "previous.ckpt"}

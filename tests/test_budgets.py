@@ -1,4 +1,5 @@
-"""Each room of the library keeps to a number of code lines: without blanks, comments and docstrings."""
+"""Each room of the library keeps to a number of code lines: without blanks, comments and
+docstrings."""
 
 import ast
 import io
@@ -15,7 +16,14 @@ BUDGETS = {
 """Room → lines. Who raises one says why in the commit; who cuts lowers it."""
 
 DOCUMENTED = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
-IDLE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+IDLE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 
 
 def code_lines(text: str) -> int:
@@ -24,9 +32,9 @@ def code_lines(text: str) -> int:
         if token.type not in IDLE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module) and ast.get_docstring(
-            node
-        ):
+        if isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+        ) and ast.get_docstring(node):
             lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(lines)
 
@@ -40,7 +48,10 @@ def counts() -> Counter[str]:
 
 
 def test_counted_as_stated() -> None:
-    text = '"""A."""\n\nimport os  # b\n\ndef f(\n    a,\n):\n    """C.\n\n    D."""\n    # e\n    return """x\ny"""\n'
+    text = (
+        '"""A."""\n\nimport os  # b\n\ndef f(\n    a,\n):\n    """C.\n\n    D."""\n    # e\n    '
+        'return """x\ny"""\n'
+    )
     assert code_lines(text) == 6
 
 

@@ -12,13 +12,19 @@ from fedlit.disclosure import group_means, outer_means
 @pytest.mark.parametrize("number", [1, 4, 5, 9, 10, 11, 14, 15, 144, 2000])
 def test_each_group_is_of_enough_rows_and_no_row_is_left_out(rows: int, number: int) -> None:
     values = np.random.default_rng(number).normal(50, 15, number)
-    found, rest = group_means(values, rows, 257).tolist(), sorted(values.tolist())
+    found = group_means(values, rows, 257).tolist()
+    rest = sorted(values.tolist())
     assert len(found) == min(257, number // rows)
     if len(found) >= 3:
         assert math.isclose(found[0], math.fsum(rest[:rows]) / rows)
         assert math.isclose(found[-1], math.fsum(rest[-rows:]) / rows)
-    for mean in found:  # each is the mean of the next rows: of which, follows from the numbers alone
-        size = next(size for size in range(rows, len(rest) + 1) if math.isclose(math.fsum(rest[:size]) / size, mean))
+    # each is the mean of the next rows: of which, follows from the numbers alone
+    for mean in found:
+        size = next(
+            size
+            for size in range(rows, len(rest) + 1)
+            if math.isclose(math.fsum(rest[:size]) / size, mean)
+        )
         rest = rest[size:]
     assert not rest or not found
 
@@ -32,7 +38,11 @@ def test_a_range_is_of_the_outermost_rows_in_any_order(dtype: type) -> None:
         low, high = outer_means(values, rows)
         assert math.isclose(low, math.fsum(ordered[:rows]) / rows, rel_tol=1e-12)
         assert math.isclose(high, math.fsum(ordered[-rows:]) / rows, rel_tol=1e-12)
-        assert outer_means(values[::-1], rows) == outer_means(np.array(sorted(values)), rows) == (low, high)
+        assert (
+            outer_means(values[::-1], rows)
+            == outer_means(np.array(sorted(values)), rows)
+            == (low, high)
+        )
     assert outer_means(values, 302) == (math.inf, -math.inf)
 
 

@@ -1,4 +1,5 @@
-"""The drills of ``benchmarks/drills.py`` that take a minute or a few; all of them before a release."""
+"""The drills of ``benchmarks/drills.py`` that take a minute or a few; all of them before a
+release."""
 
 import os
 import subprocess
@@ -12,11 +13,15 @@ DRILLS = Path(__file__).parents[1] / "benchmarks" / "drills.py"
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "words", [("kills", "--kills", "9"), ("hostile",), ("invitation",), ("clock",)], ids=lambda words: words[0]
+    "words",
+    [("kills", "--kills", "9"), ("hostile",), ("invitation",), ("clock",)],
+    ids=lambda words: words[0],
 )
 def test_nothing_fails(words: tuple[str, ...], tmp_path: Path) -> None:
     command = [sys.executable, str(DRILLS), "--only", *words, "--folder", str(tmp_path)]
     known = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(
+        command, env=known, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert "0 of " in done.stdout and "FAILED" not in done.stdout

@@ -35,13 +35,18 @@ def rows(seed: int, count: int) -> pd.DataFrame:
     return frame
 
 
-NORTH, SOUTH, NEW = rows(1, 150), rows(2, 120).drop(columns="dose"), rows(3, 60)
+NORTH = rows(1, 150)
+SOUTH = rows(2, 120).drop(columns="dose")
+NEW = rows(3, 60)
 
 
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> fedlit.Federation:
     made = fedlit.Federation(
-        "outcome", method="fedavg", settings={"trainer.max_epochs": 4}, folder=tmp_path_factory.mktemp("fed")
+        "outcome",
+        method="fedavg",
+        settings={"trainer.max_epochs": 4},
+        folder=tmp_path_factory.mktemp("fed"),
     )
     before = NORTH.copy()
     fitted = made.fit({"north": NORTH, "south": SOUTH})
@@ -56,13 +61,17 @@ def test_it_predicts_what_the_command_predicts(fed: fedlit.Federation, tmp_path:
     asked = ["--client", "north", "--data", str(tmp_path / "new.csv"), "--out", str(out)]
     assert main(["predict", "--run", str(fed.run_), "--ckpt_path", "best", *asked]) == 0
     told = fed["north"].predict(NEW.drop(columns="outcome"))
-    np.testing.assert_allclose(told["probability_ill"], pd.read_csv(out)["probability_ill"], atol=1e-6)
+    np.testing.assert_allclose(
+        told["probability_ill"], pd.read_csv(out)["probability_ill"], atol=1e-6
+    )
     proba = fed["north"].predict_proba(NEW)
     assert fed["north"].scorer.classes_.tolist() == ["well", "ill"]
     np.testing.assert_array_equal(proba, told[["probability_well", "probability_ill"]])
 
 
-def test_scores_are_scikit_learns_and_an_export_predicts_the_same(fed: fedlit.Federation, tmp_path: Path) -> None:
+def test_scores_are_scikit_learns_and_an_export_predicts_the_same(
+    fed: fedlit.Federation, tmp_path: Path
+) -> None:
     from fedlit.score.folder import load
 
     member = fed["south"]
@@ -79,30 +88,44 @@ def test_scores_are_scikit_learns_and_an_export_predicts_the_same(fed: fedlit.Fe
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["itself", "frozen"])
 def test_scikit_learns_displays_take_a_client(fed: fedlit.Federation, frozen: bool) -> None:
-    """The positive class, ``ill``, is the first in the alphabet, so that an order left as it is would show."""
+    """The positive class, ``ill``, is the first in the alphabet, so that an order left as it is
+    would show."""
     own = fed["north"].estimator
     estimator = FrozenEstimator(own) if frozen else own
-    features, y = NEW[own.feature_names_in_], NEW["outcome"]
+    features = NEW[own.feature_names_in_]
+    y = NEW["outcome"]
     ill = fed["north"].predict(NEW)["probability_ill"]
     assert own.classes_.tolist() == ["ill", "well"] and is_classifier(estimator)
     curve = RocCurveDisplay.from_estimator(estimator, features, y, pos_label="ill")
     assert curve.roc_auc == pytest.approx(roc_auc_score(y == "ill", ill))
-    reliability = CalibrationDisplay.from_estimator(estimator, features, y, n_bins=5, pos_label="ill")
-    np.testing.assert_allclose(reliability.prob_true, calibration_curve(y == "ill", ill, n_bins=5)[0])
-    dependence = PartialDependenceDisplay.from_estimator(estimator, features, ["age"], grid_resolution=5)
+    reliability = CalibrationDisplay.from_estimator(
+        estimator, features, y, n_bins=5, pos_label="ill"
+    )
+    np.testing.assert_allclose(
+        reliability.prob_true, calibration_curve(y == "ill", ill, n_bins=5)[0]
+    )
+    dependence = PartialDependenceDisplay.from_estimator(
+        estimator, features, ["age"], grid_resolution=5
+    )
     steps = np.diff(dependence.pd_results[0]["average"][0])
     assert (steps < 0).all()  # of well: the older, the less
-    found = permutation_importance(estimator, features, y, scoring="roc_auc", n_repeats=3, random_state=0)
+    found = permutation_importance(
+        estimator, features, y, scoring="roc_auc", n_repeats=3, random_state=0
+    )
     assert found.importances_mean.argmax() == own.feature_names_in_.tolist().index("age")
     assert found.importances_mean.max() > 0.1
     plt.close("all")
 
 
 def test_an_estimator_answers_as_its_client_does(fed: fedlit.Federation) -> None:
-    member, rows = fed["north"], NEW.drop(columns="outcome")
-    estimator, predicted = member.estimator, member.predict(NEW)
+    member = fed["north"]
+    rows = NEW.drop(columns="outcome")
+    estimator = member.estimator
+    predicted = member.predict(NEW)
     np.testing.assert_array_equal(estimator.predict(rows), predicted["predicted"])
-    np.testing.assert_array_equal(estimator.predict_proba(rows), predicted[["probability_ill", "probability_well"]])
+    np.testing.assert_array_equal(
+        estimator.predict_proba(rows), predicted[["probability_ill", "probability_well"]]
+    )
     score = estimator.score(rows, NEW["outcome"])
     assert type(score) is float and score == accuracy_score(NEW["outcome"], predicted["predicted"])
     array = rows[estimator.feature_names_in_].to_numpy()
@@ -113,7 +136,9 @@ def test_an_estimator_answers_as_its_client_does(fed: fedlit.Federation) -> None
 
 def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
     again = pickle.loads(pickle.dumps(fed))
-    np.testing.assert_array_equal(again["north"].predict_proba(NEW), fed["north"].predict_proba(NEW))
+    np.testing.assert_array_equal(
+        again["north"].predict_proba(NEW), fed["north"].predict_proba(NEW)
+    )
     fresh = clone(fed)
     assert fresh.get_params() == fed.get_params() and not hasattr(fresh, "clients_")
     with pytest.raises(NotFittedError):
@@ -125,7 +150,11 @@ def test_it_has_scikit_learns_manners(fed: fedlit.Federation) -> None:
 
 
 def test_a_fitted_federation_is_a_mapping_of_its_clients(fed: fedlit.Federation) -> None:
-    assert isinstance(fed, Mapping) and list(fed) == list(fed.keys()) == ["north", "south"] and len(fed) == 2
+    assert (
+        isinstance(fed, Mapping)
+        and list(fed) == list(fed.keys()) == ["north", "south"]
+        and len(fed) == 2
+    )
     assert "north" in fed and "west" not in fed and 0 not in fed and fed.get("west") is None
     tables = {"south": NEW, "north": NEW}
     predicted = fed.predict(tables)
@@ -139,16 +168,27 @@ def test_a_fitted_federation_is_a_mapping_of_its_clients(fed: fedlit.Federation)
         fed.predict(NEW)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'west'"):
         fed.predict({"west": NEW})
-    public = [name for name, value in inspect.getmembers(fedlit.Federation, callable) if not name.startswith("_")]
+    public = [
+        name
+        for name, value in inspect.getmembers(fedlit.Federation, callable)
+        if not name.startswith("_")
+    ]
     assert len(public) == 10, public
 
 
 @pytest.mark.parametrize(
-    "options", [{"method": "fedpr"}, {"settings": {"trainer.max_epoch": 2}}, {"settings": {"data.pool": "perhaps"}}]
+    "options",
+    [
+        {"method": "fedpr"},
+        {"settings": {"trainer.max_epoch": 2}},
+        {"settings": {"data.pool": "perhaps"}},
+    ],
 )
 def test_python_hears_of_no_flags(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
-        fedlit.Federation("outcome", folder=tmp_path, **{"method": "fedavg", **options}).fit({"north": NORTH})
+        fedlit.Federation("outcome", folder=tmp_path, **{"method": "fedavg", **options}).fit(
+            {"north": NORTH}
+        )
     assert "--" not in str(refused.value).replace("(fedlit fit --help all lists all keys)", "")
 
 
@@ -167,7 +207,9 @@ def test_python_hears_of_no_flags(options: dict[str, Any], tmp_path: Path) -> No
 )
 def test_what_is_refused(tables: Any, options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        fedlit.Federation(**{"label": "outcome", "method": "fedavg", "folder": tmp_path, **options}).fit(tables)
+        fedlit.Federation(
+            **{"label": "outcome", "method": "fedavg", "folder": tmp_path, **options}
+        ).fit(tables)
 
 
 def test_a_missing_column_and_a_client_that_is_not_there_are_named(fed: fedlit.Federation) -> None:
@@ -197,7 +239,8 @@ def test_it_recommends(tmp_path: Path) -> None:
 
 
 class Stream:
-    """What Polars, DuckDB and Arrow have in common: columns are handed over as a stream of Arrow's."""
+    """What Polars, DuckDB and Arrow have in common: columns are handed over as a stream of
+    Arrow's."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -206,7 +249,9 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-def test_frames_of_other_libraries_are_those_of_pandas(fed: fedlit.Federation, tmp_path: Path) -> None:
+def test_frames_of_other_libraries_are_those_of_pandas(
+    fed: fedlit.Federation, tmp_path: Path
+) -> None:
     expected = fed["north"].predict(NEW)
     for rows in (Stream(NEW), pa.Table.from_pandas(NEW, preserve_index=False)):
         pd.testing.assert_frame_equal(fed["north"].predict(rows), expected)  # type: ignore[arg-type]
@@ -220,4 +265,9 @@ def test_frames_of_other_libraries_are_those_of_pandas(fed: fedlit.Federation, t
 def test_cells_of_several_types_are_read_as_text(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [1, "x", 2.0, None], "y": [1, 2, 3, 4]}, dtype=object)
     _write("north", frame, tmp_path / "north.parquet")
-    assert pd.read_parquet(tmp_path / "north.parquet")["x"].fillna("none").tolist() == ["1", "x", "2", "none"]
+    assert pd.read_parquet(tmp_path / "north.parquet")["x"].fillna("none").tolist() == [
+        "1",
+        "x",
+        "2",
+        "none",
+    ]

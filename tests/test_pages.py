@@ -1,5 +1,5 @@
-"""The documentation: every block that can run runs as it stands there (``pages.py`` says how), and the notebook; the
-site is built as ``make docs`` builds it, where ``--strict`` finds dead links.
+"""The documentation: every block that can run runs as it stands there (``pages.py`` says how), and
+the notebook; the site is built as ``make docs`` builds it, where ``--strict`` finds dead links.
 """
 
 import multiprocessing
@@ -25,13 +25,16 @@ from fedlit.run.catalogue import cards
 
 BLOCKS = {page: blocks_of(page, read(page)) for page in PAGES}
 RUNNABLE = [
-    page for page, blocks in BLOCKS.items() if any(not block.reason and block.language != "text" for block in blocks)
+    page
+    for page, blocks in BLOCKS.items()
+    if any(not block.reason and block.language != "text" for block in blocks)
 ]
 
 FIRST = ("README.md", "docs/tutorial.md")
 """What a newcomer runs; the other pages take some minutes, and are ``full``."""
 
-_RUN, _STUDY = "lightning_logs/{}/version_0/{}", "lightning_logs/studies/{}"
+_RUN = "lightning_logs/{}/version_0/{}"
+_STUDY = "lightning_logs/studies/{}"
 LEFT = {
     "README.md": {_RUN.format("mine", "config.yaml"): "north.csv"},
     "docs/tutorial.md": {
@@ -59,18 +62,29 @@ LEFT = {
 
 @pytest.fixture(scope="module")
 def warm() -> Iterator[None]:
-    """Commands need not import first. Arrow's allocator would start a thread when it is imported, which no fork has."""
+    """Commands need not import first. Arrow's allocator would start a thread when it is imported,
+    which no fork has."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}.items():
+        for name, value in {
+            "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        }.items():
             patch.setenv(name, value)
-        imported = ["fedlit.__main__", "fedlit.cli.runs", "fedlit.cli.study", "fedlit.nn", "fedlit.study.search"]
+        imported = [
+            "fedlit.__main__",
+            "fedlit.cli.runs",
+            "fedlit.cli.study",
+            "fedlit.nn",
+            "fedlit.study.search",
+        ]
         multiprocessing.get_context("forkserver").set_forkserver_preload(imported)
         yield
 
 
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[] if page in FIRST else [pytest.mark.full]) for page in RUNNABLE]
+    "page",
+    [pytest.param(page, marks=[] if page in FIRST else [pytest.mark.full]) for page in RUNNABLE],
 )
 def test_every_block_runs(page: str, tmp_path: Path) -> None:
     folder = tmp_path / "page"
@@ -82,11 +96,13 @@ def test_every_block_runs(page: str, tmp_path: Path) -> None:
 
 
 def test_the_files_that_the_design_names_are_there() -> None:
-    missing, named = [], 0
+    missing = []
+    named = 0
     for row in (ROOT / "docs" / "design.md").read_text("utf-8").splitlines():
         folder = ""
         for name in re.findall(r"`([\w/]+\.(?:py|json))`", row) if row.startswith("| ") else ():
-            folder, named = (name.rpartition("/")[0] if "/" in name else folder), named + 1
+            folder = name.rpartition("/")[0] if "/" in name else folder
+            named = named + 1
             places = (ROOT / name, ROOT / "fedlit" / name, ROOT / "fedlit" / folder / name)
             missing += [] if any(place.is_file() for place in places) else [name]
     assert named > 80 and missing == []
@@ -97,15 +113,21 @@ FILE = ROOT / "docs" / "notebook.ipynb"
 
 @pytest.fixture
 def notebook() -> Any:
-    return pytest.importorskip("nbformat", reason="notebooks need the extra `dev`").read(FILE, as_version=4)
+    return pytest.importorskip("nbformat", reason="notebooks need the extra `dev`").read(
+        FILE, as_version=4
+    )
 
 
-def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(notebook: Any) -> None:
+def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(
+    notebook: Any,
+) -> None:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert cells and all(cell.outputs for cell in cells)
     kinds = {kind for cell in cells for output in cell.outputs for kind in output.get("data", ())}
     assert {"text/html", "image/png"} <= kinds
-    assert not any(folder in FILE.read_text(encoding="utf-8") for folder in ("/home/", "/tmp/", "/root/"))
+    assert not any(
+        folder in FILE.read_text(encoding="utf-8") for folder in ("/home/", "/tmp/", "/root/")
+    )
 
 
 def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
@@ -114,7 +136,9 @@ def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
 
 
 def test_the_picture_that_decides_is_as_it_is_made_and_names_methods() -> None:
-    assert decision.PICTURE.read_text(encoding="utf-8") == decision.picture(), "run python tests/decision.py"
+    assert decision.PICTURE.read_text(encoding="utf-8") == decision.picture(), (
+        "run python tests/decision.py"
+    )
     assert {name for step in decision.STEPS for name in step.methods} <= set(cards())
 
 
@@ -138,7 +162,9 @@ def test_the_notebook_runs(notebook: Any, tmp_path: Path) -> None:
     client = pytest.importorskip("nbclient", reason="notebooks need the extra `dev`")
     for cell in notebook.cells:
         cell.source = cell.source.replace('seeds="1:5"', 'seeds="1:1"')
-    client.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert "probability_yes" in str(notebook.cells[-1].outputs)
 
 
@@ -168,7 +194,8 @@ def test_nothing_is_loaded_from_outside(site: Path) -> None:
 
 
 SEARCH = (
-    "[...document.querySelectorAll('*')].map(host => host.shadowRoot).find(inside => inside?.querySelector('input'))"
+    "[...document.querySelectorAll('*')].map(host => host.shadowRoot).find(inside => "
+    "inside?.querySelector('input'))"
 )
 
 
@@ -182,7 +209,8 @@ def test_search_from_a_folder_keeps_what_is_typed(site: Path, tmp_path: Path) ->
         for letter in "fedprox":
             tab.value(f"globalThis.before = {SEARCH}.querySelector('ol').innerHTML")
             tab.type(letter)
-            tab.wait(f"{SEARCH}.querySelector('ol').innerHTML !== before")  # each answer marks what was typed
+            # each answer marks what was typed
+            tab.wait(f"{SEARCH}.querySelector('ol').innerHTML !== before")
         assert tab.value(f"{SEARCH}.querySelector('input').value") == "fedprox"
         assert "fedprox" in tab.value(f"{SEARCH}.querySelector('ol').textContent").lower()
 
@@ -193,7 +221,10 @@ def test_names_in_tables_are_not_broken(site: Path, tmp_path: Path) -> None:
         tab.open(site / "methods.html")
         assert tab.value("document.querySelectorAll('td a code').length") > 40
         assert (
-            tab.value("[...document.querySelectorAll('td code')].filter(c => c.getClientRects().length > 1).length")
+            tab.value(
+                "[...document.querySelectorAll('td code')].filter(c => c.getClientRects().length > "
+                "1).length"
+            )
             == 0
         )
 
@@ -204,10 +235,18 @@ LONG = ("changelog.html", "keys.html", "papers.html", "404.html")
 
 @pytest.mark.full
 def test_no_page_is_longer_than_sixteen_screens(site: Path, tmp_path: Path) -> None:
-    pages = [page for page in site.rglob("*.html") if page.name not in LONG and page.parent.name != "api"]
+    pages = [
+        page for page in site.rglob("*.html") if page.name not in LONG and page.parent.name != "api"
+    ]
     heights = {}
     with browser(tmp_path) as tab:
-        tab.call("Emulation.setDeviceMetricsOverride", width=1280, height=900, deviceScaleFactor=1, mobile=False)
+        tab.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=1280,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         for page in pages:
             tab.open(page)
             heights[page.relative_to(site)] = tab.value("document.documentElement.scrollHeight")
@@ -226,4 +265,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     named = re.findall(r'"([\w/-]+\.md)"', read("zensical.toml"))
-    assert sorted(f"docs/{file}" for file in named) == [page for page in PAGES if page != "README.md"]
+    assert sorted(f"docs/{file}" for file in named) == [
+        page for page in PAGES if page != "README.md"
+    ]

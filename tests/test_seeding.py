@@ -1,4 +1,5 @@
-"""Randomness is a function of seed and name, and leaves the global generators alone; on all clients: contract 9."""
+"""Randomness is a function of seed and name, and leaves the global generators alone; on all
+clients: contract 9."""
 
 import random
 
@@ -19,14 +20,17 @@ def initialised(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
 
 
 def test_derived_seeds_are_the_same_in_every_process() -> None:
-    """Literal figures: Python's own hash would change with each process, and a resumed run with it."""
+    """Literal figures: Python's own hash would change with each process, and a resumed run with
+    it."""
     assert derive_seed(0) == 4761921975702974394
     assert derive_seed(8, "rows", "neota", 0) == 4064058035765516956
 
 
 def test_isolated_generators_nest_and_leave_all_others_alone_also_after_an_error() -> None:
     torch.manual_seed(5)
-    before, numpy_before, python_before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    before = torch.get_rng_state()
+    numpy_before = np.random.get_state()[1].copy()
+    python_before = random.getstate()
     with pytest.raises(RuntimeError, match="inside"), isolated_rng(7):
         first = torch.rand(2)
         with isolated_rng(2):
@@ -35,22 +39,30 @@ def test_isolated_generators_nest_and_leave_all_others_alone_also_after_an_error
         raise RuntimeError("inside")
     assert torch.equal(torch.get_rng_state(), before) and random.getstate() == python_before
     assert (np.random.get_state()[1] == numpy_before).all()
-    assert torch.equal(torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(7)))
+    assert torch.equal(
+        torch.cat([first, second]), torch.rand(4, generator=torch.Generator().manual_seed(7))
+    )
 
 
 def test_values_differ_by_seed_and_name_in_place_and_statistics_are_reset() -> None:
     network = GlobalLayers(5, 3, **SMALL).train()
     network(3 + torch.randn(20, 5))
-    kept, before = list(network.parameters()), torch.get_rng_state()
+    kept = list(network.parameters())
+    before = torch.get_rng_state()
     drawn = {name: value.clone() for name, value in initialised(network, 8).items()}
     assert torch.equal(torch.get_rng_state(), before)
     first, second = (drawn[f"encoder.blocks.{block}.attention.qkv.weight"] for block in (0, 1))
     assert first.shape == second.shape and not torch.equal(first, second)
     fresh = GlobalLayers(5, 3, **SMALL)
-    assert all(torch.equal(buffer, network.get_buffer(name)) for name, buffer in fresh.named_buffers())
+    assert all(
+        torch.equal(buffer, network.get_buffer(name)) for name, buffer in fresh.named_buffers()
+    )
     other = initialised(network, 1)
-    assert not any(torch.equal(value, other[name]) for name, value in drawn.items() if value.dim() == 2)
-    assert all(one is now for one, now in zip(kept, network.parameters(), strict=True))  # optimizers have them
+    assert not any(
+        torch.equal(value, other[name]) for name, value in drawn.items() if value.dim() == 2
+    )
+    # optimizers have them
+    assert all(one is now for one, now in zip(kept, network.parameters(), strict=True))
 
 
 def test_initial_values_follow_torch_but_for_biases() -> None:
@@ -66,5 +78,7 @@ def test_initial_values_follow_torch_but_for_biases() -> None:
 
 
 def test_torchs_attention_starts_as_its_seed_and_name_say() -> None:
-    first, second = (initialised(nn.MultiheadAttention(4, 2), seed=8)["in_proj_weight"] for _ in range(2))
+    first, second = (
+        initialised(nn.MultiheadAttention(4, 2), seed=8)["in_proj_weight"] for _ in range(2)
+    )
     assert torch.equal(first, second)

@@ -64,9 +64,13 @@ class Writes(FederatedClient):
         (Writes, {"adapts"}, "clients.ash.core"),
     ],
 )
-def test_a_broken_contract_is_named(client: type, broken: set[str], tensor: str, tmp_path: Path) -> None:
+def test_a_broken_contract_is_named(
+    client: type, broken: set[str], tensor: str, tmp_path: Path
+) -> None:
     with pytest.raises(AssertionError) as found:
-        check_method(lambda: make_run(tmp_path, client=client, exchange={"federated": ["core"]}), epochs=2)
+        check_method(
+            lambda: make_run(tmp_path, client=client, exchange={"federated": ["core"]}), epochs=2
+        )
     message = str(found.value)
     assert {word for word in ("order", "resumed", "private", "adapts") if word in message} >= broken
     assert tensor in message
@@ -74,4 +78,6 @@ def test_a_broken_contract_is_named(client: type, broken: set[str], tensor: str,
 
 def test_a_class_that_says_that_it_adapts_keeps_the_contracts(tmp_path: Path) -> None:
     adapting = type("Adapts", (Writes,), {"adapts": True})
-    check_method(lambda: make_run(tmp_path, client=adapting, exchange={"federated": ["core"]}), epochs=2)
+    check_method(
+        lambda: make_run(tmp_path, client=adapting, exchange={"federated": ["core"]}), epochs=2
+    )

@@ -1,5 +1,5 @@
-"""A coordinator that tries to get round masked sums: it makes a site unfit to see a sum without it, or it asks for less
-protection than a site has accepted before.
+"""A coordinator that tries to get round masked sums: it makes a site unfit to see a sum without it,
+or it asks for less protection than a site has accepted before.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ POISON = 3e38
 
 
 def exclude(folder: Path, tries: int) -> Rows:
-    """Send one of four sites a poisoned model behind the first round, and the others the old one again; then ask those
-    who are fit for their sum. Sites and their code are stock. It passes where there is no second sum.
+    """Send one of four sites a poisoned model behind the first round, and the others the old one
+    again; then ask those who are fit for their sum. Sites and their code are stock. It passes where
+    there is no second sum.
     """
     import_all()
     rows = []
@@ -56,13 +57,17 @@ def _excluded(folder: Path, rate: float) -> str:
             privacy=Privacy(masked=Masked(norm=10.0)),
             clients=SITES,
             epochs=2,
-            loop={"optimizer": partial(torch.optim.SGD, lr=rate), "client": partial(FederatedClient, network=Dry)},
+            loop={
+                "optimizer": partial(torch.optim.SGD, lr=rate),
+                "client": partial(FederatedClient, network=Dry),
+            },
             exchange={"federated": ["core"], "buffers": "private"},
             data={"batches": 1},
         )
     if seen["sums"].keys() != {0, 1}:
         return ""
-    start_, true = seen["start"], seen["true"]
+    start_ = seen["start"]
+    true = seen["true"]
     names = [name for name in seen["sums"][0] if start_[name].is_floating_point()]
 
     def flat(state: Mapping[str, Any]) -> Any:
@@ -102,19 +107,24 @@ def _lying() -> Iterator[dict[str, Any]]:
         told_: dict[str, Any] = reply(self, site, outcome, records)
         if self.journal.number == 0:
             told_["received"] = {
-                name: torch.full_like(value, POISON) if site == VICTIM else seen["start"][name].clone()
+                name: torch.full_like(value, POISON)
+                if site == VICTIM
+                else seen["start"][name].clone()
                 for name, value in told_["received"].items()
             }
         return told_
 
     def ask(self: Any, number: int, present: Mapping[str, Any]) -> tuple[Outcome, list[str]]:
         flags = {site: (not own.get("unfit"), own["flags"]) for site, own in present.items()}
-        masked, server = self.privacy.masked, self.server
+        masked = self.privacy.masked
+        server = self.server
         gathering = Gathering(masked, server.rule, server.sharing, number, flags, self._put_masked)
         gathering.sites = [site for site, (fit, _) in flags.items() if fit]
         ((_, update),) = gathering.gather().items()
         count = len(gathering.sites)
-        seen["sums"][number] = {name: value.double() * count for name, value in update.state.items()}
+        seen["sums"][number] = {
+            name: value.double() * count for name, value in update.state.items()
+        }
         if number == 1:
             raise RunError("the coordinator has what it wants")
         return Outcome({site: dict(update.state) for site in self.sites}), list(present)
@@ -138,7 +148,10 @@ def _lying() -> Iterator[dict[str, Any]]:
 
 
 IDENTITY = {"id": "0123456789abcdef" * 2, "sites": ["breast_cancer", "digits", "iris", "wine"]}
-STRONG = {"masked": {"norm": 10.0, "least": 4}, "client_level": {"clip": 1.0, "noise": 2.0, "answers": 9}}
+STRONG = {
+    "masked": {"norm": 10.0, "least": 4},
+    "client_level": {"clip": 1.0, "noise": 2.0, "answers": 9},
+}
 WEAKER: dict[str, dict[str, Any]] = {
     "without privacy": {"federation": IDENTITY},
     "without privacy and identity": {},
@@ -148,22 +161,28 @@ WEAKER: dict[str, dict[str, Any]] = {
         "federation": IDENTITY,
         "privacy": {**STRONG, "client_level": {**STRONG["client_level"], "noise": 0.1}},
     },
-    "longer norm": {"federation": IDENTITY, "privacy": {**STRONG, "masked": {"norm": 1e6, "least": 4}}},
+    "longer norm": {
+        "federation": IDENTITY,
+        "privacy": {**STRONG, "masked": {"norm": 1e6, "least": 4}},
+    },
     "smaller least": {"federation": IDENTITY, "privacy": {**STRONG, "masked": {"norm": 10.0}}},
 }
 """What the coordinator sends instead of the accepted federation → the groups of its file."""
 
 
 def weaker(folder: Path, tries: int) -> Rows:
-    """Accept a federation with masks and noise, then get another ``federation.yaml`` and start with the hash of its
-    terms, as an unattended site does. It passes where the site stops, and nothing more was accepted.
+    """Accept a federation with masks and noise, then get another ``federation.yaml`` and start with
+    the hash of its terms, as an unattended site does. It passes where the site stops, and nothing
+    more was accepted.
     """
     import_all()
     site = folder / "wine"
     _written(site, {"federation": IDENTITY, "privacy": STRONG})
     first = _joined(site, folder / "strong.log")
     if first:
-        return [("weaker protection", len(WEAKER), 0, f"the strong terms were not accepted: {first}")]
+        return [
+            ("weaker protection", len(WEAKER), 0, f"the strong terms were not accepted: {first}")
+        ]
     wrong = []
     for case, groups in WEAKER.items():
         _written(site, groups)
@@ -201,8 +220,10 @@ def _joined(site: Path, log: Path) -> str:
         raise SystemExit(told(log))
     (hash_,) = re.findall(r"Hash of all this: ([0-9a-f]{64})", told(log, 100_000))
     process = start(lambda: main(["site", "join", "--config", config, "--accept", hash_]), log)
-    accepted, until = site / "accepted.json", time.monotonic() + PATIENCE
-    code, known = None, False
+    accepted = site / "accepted.json"
+    until = time.monotonic() + PATIENCE
+    code = None
+    known = False
     while code is None and not known and time.monotonic() < until:
         code = ended(process, 0.5)
         entries = json.loads(accepted.read_text(encoding="utf-8")) if accepted.exists() else []

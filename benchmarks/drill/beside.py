@@ -1,4 +1,6 @@
-"""Folders that somebody else filled: modules beside each command, and invitations that reach for a site's machine."""
+"""Folders that somebody else filled: modules beside each command, and invitations that reach for a
+site's machine.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ MACHINE: dict[str, Any] = {
     "trainer.callbacks": [{"class_path": "fedlit.train.callbacks.Tables"}],
     "trainer.default_root_dir": "/tmp",
     "trainer.devices": 64,
-    "trainer.logger": {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "/tmp"}},
+    "trainer.logger": {
+        "class_path": "lightning.pytorch.loggers.CSVLogger",
+        "init_args": {"save_dir": "/tmp"},
+    },
     "trainer.max_time": "00:00:00:01",
     "trainer.num_nodes": 9999,
     "trainer.profiler": "simple",
@@ -32,7 +37,9 @@ MACHINE: dict[str, Any] = {
 
 
 def beside(folder: Path, tries: int) -> Rows:
-    """Start each command inside a folder with modules that have the names of all that it imports."""
+    """Start each command inside a folder with modules that have the names of all that it
+    imports.
+    """
     import beside as folders  # of the tests
 
     folders.make_folders(folder)
@@ -40,11 +47,16 @@ def beside(folder: Path, tries: int) -> Rows:
     folders.plant(folder, canary)
     commands = {name: folders.wrong_of(folder, name, canary) for name in folders.COMMANDS}
     waiting = {name: folders.wrong_of_waiting(folder, name, canary) for name in folders.WAITING}
-    return [_row("commands beside planted modules", commands), _row("institutions beside planted modules", waiting)]
+    return [
+        _row("commands beside planted modules", commands),
+        _row("institutions beside planted modules", waiting),
+    ]
 
 
 def invitation(folder: Path, tries: int) -> Rows:
-    """Send a site settings of the coordinator's choice, and a configuration that uses the site's machine."""
+    """Send a site settings of the coordinator's choice, and a configuration that uses the site's
+    machine.
+    """
     import beside as folders
     import yaml
 
@@ -60,8 +72,14 @@ def invitation(folder: Path, tries: int) -> Rows:
         if canary.exists():
             canary.unlink()
             return f"{' '.join(words)}: code of the invitation ran"
-        message = "fedlit: error:" in output and "expected" in output and "FEDLIT_DEBUG" not in output
-        return "" if process.returncode == 2 and message else f"exit status {process.returncode}: {output[-300:]}"
+        message = (
+            "fedlit: error:" in output and "expected" in output and "FEDLIT_DEBUG" not in output
+        )
+        return (
+            ""
+            if process.returncode == 2 and message
+            else f"exit status {process.returncode}: {output[-300:]}"
+        )
 
     def trusting(place: Path) -> None:
         (place / "site.yaml").write_text(settings + "\ntrust: [subprocess]\n", encoding="utf-8")
@@ -69,8 +87,12 @@ def invitation(folder: Path, tries: int) -> Rows:
 
     checks = ["site", "check", "--config", "site.yaml"]
     sent = {
-        "site check": _in_copy(invited, folder / "check", trusting, lambda place: refused(place, checks)),
-        "site keys": _in_copy(invited, folder / "keys", trusting, lambda place: refused(place, ["site", "keys", "."])),
+        "site check": _in_copy(
+            invited, folder / "check", trusting, lambda place: refused(place, checks)
+        ),
+        "site keys": _in_copy(
+            invited, folder / "keys", trusting, lambda place: refused(place, ["site", "keys", "."])
+        ),
         "site check with a key": _in_copy(
             folder / "site", folder / "key", trusting, lambda place: refused(place, checks)
         ),
@@ -82,12 +104,20 @@ def invitation(folder: Path, tries: int) -> Rows:
             _change(place, content, key, value, canary)
 
         machine[key] = _in_copy(
-            folder / "site", folder / f"machine-{number}", using, lambda place: refused(place, checks)
+            folder / "site",
+            folder / f"machine-{number}",
+            using,
+            lambda place: refused(place, checks),
         )
-    return [_row("settings in an invitation", sent), _row("keys that use a site's machine", machine)]
+    return [
+        _row("settings in an invitation", sent),
+        _row("keys that use a site's machine", machine),
+    ]
 
 
-def _in_copy(source: Path, place: Path, change: Callable[[Path], None], look: Callable[[Path], str]) -> str:
+def _in_copy(
+    source: Path, place: Path, change: Callable[[Path], None], look: Callable[[Path], str]
+) -> str:
     shutil.copytree(source, place)
     change(place)
     return look(place)
@@ -105,4 +135,9 @@ def _change(place: Path, content: Mapping[str, Any], key: str, value: Any, canar
 
 def _row(what: str, found: Mapping[str, str]) -> tuple[str, int, int, str]:
     wrong = [f"{name} ({why})" for name, why in found.items() if why]
-    return what, len(found), len(found) - len(wrong), "; ".join(wrong) or "nothing of it ran, one message each"
+    return (
+        what,
+        len(found),
+        len(found) - len(wrong),
+        "; ".join(wrong) or "nothing of it ran, one message each",
+    )

@@ -1,4 +1,6 @@
-"""A coordinator whose answers are gzip bombs: what the process of a site that uses the network does with them."""
+"""A coordinator whose answers are gzip bombs: what the process of a site that uses the network does
+with them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from pathlib import Path
 from drill.forks import ended, free_port, start, told
 
 Rows = list[tuple[str, int, int, str]]
-INFLATED, MOST = 2**30, 2**28
+INFLATED = 2**30
+MOST = 2**28
 PATIENCE = 120
 
 
@@ -24,7 +27,8 @@ def bomb(folder: Path, tries: int) -> Rows:
     port = free_port()
     init(folder / "coordinator", ["north", "south"], "localhost", port)
     certificates = read_coordinator(folder / "coordinator").certificates
-    passed, notes = 0, []
+    passed = 0
+    notes = []
     for number in range(tries):
         log = folder / f"{number}.log"
         code = ended(start(lambda: _connect(certificates, folder, port), log), PATIENCE)
@@ -43,7 +47,9 @@ def _connect(certificates: Path, folder: Path, port: int) -> int:
         key.parent.mkdir(exist_ok=True)
         make_site_keys(key.parent, "north")
     serve(certificates, port, packed(INFLATED), threading.Event())
-    speaker = Speaker(f"localhost:{port}", (certificates / "ca.crt").read_bytes(), key.read_bytes(), 2**20)
+    speaker = Speaker(
+        f"localhost:{port}", (certificates / "ca.crt").read_bytes(), key.read_bytes(), 2**20
+    )
     before = _peak()
     try:
         speaker.connect()
@@ -64,7 +70,9 @@ def packed(size: int) -> bytes:
     return b"".join([writer.compress(piece) for _ in range(size // len(piece))]) + writer.flush()
 
 
-def serve(certificates: Path, port: int, body: bytes, asked: threading.Event) -> http.server.ThreadingHTTPServer:
+def serve(
+    certificates: Path, port: int, body: bytes, asked: threading.Event
+) -> http.server.ThreadingHTTPServer:
     """Answer each request with a compressed body, whatever the request accepts.
 
     Args:

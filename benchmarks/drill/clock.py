@@ -1,6 +1,8 @@
-"""Clocks that jump: a machine's time of day is set, forwards or back, while it trains. Bits and ends are as without.
+"""Clocks that jump: a machine's time of day is set, forwards or back, while it trains. Bits and
+ends are as without.
 
-``time.time`` and what is made of it is shifted inside the processes. ``time.monotonic`` never jumps on a real machine.
+``time.time`` and what is made of it is shifted inside the processes. ``time.monotonic`` never jumps
+on a real machine.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from drill.federation import Job, differing, end_of, import_all
 from drill.forks import alive, ended, kill, start, told
 
 Rows = list[tuple[str, int, int, str]]
-HOUR, YEAR = 3600.0, 365.25 * 86400
+HOUR = 3600.0
+YEAR = 365.25 * 86400
 JUMPS: dict[str, Callable[[int], float]] = {
     "an hour ahead": lambda call: HOUR if call > 20 else 0.0,
     "an hour back": lambda call: -HOUR if call > 20 else 0.0,
@@ -33,7 +36,9 @@ JOBS = (
 
 def shift(jump: Callable[[int], float]) -> None:
     """Have the time of day of this process jump."""
-    real, real_ns, calls = time.time, time.time_ns, [0]
+    real = time.time
+    real_ns = time.time_ns
+    calls = [0]
 
     def seconds() -> float:
         calls[0] += 1
@@ -60,7 +65,8 @@ def clock(folder: Path, tries: int) -> Rows:
         place.mkdir(parents=True)
         begun = time.monotonic()
         _run(job.alone(place), place, None)
-        seconds, wrong = time.monotonic() - begun, []
+        seconds = time.monotonic() - begun
+        wrong = []
         chosen = list(JUMPS.items())[:tries]
         for name, jump in chosen:
             own = folder / f"{number}-{name.replace(' ', '-')}"
@@ -73,7 +79,9 @@ def clock(folder: Path, tries: int) -> Rows:
     return rows
 
 
-def _run(works: list, place: Path, jump: Callable[[int], float] | None, patience: float = 300) -> str:  # type: ignore[type-arg]
+def _run(
+    works: list, place: Path, jump: Callable[[int], float] | None, patience: float = 300
+) -> str:  # type: ignore[type-arg]
     def shifted(work: Callable[[], None]) -> Callable[[], None]:
         def both() -> None:
             if jump is not None:

@@ -1,4 +1,6 @@
-"""The fedlit command in processes that are forked from this one, which has imported it already (:mod:`drill.forks`)."""
+"""The fedlit command in processes that are forked from this one, which has imported it already
+(:mod:`drill.forks`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Running:
     log: Path
 
     def wait(self, seconds: float = LONGEST) -> tuple[int, str]:
-        """Exit status (of a signal, its negative), and all that was printed; it is killed behind that time."""
+        """Exit status (of a signal, its negative), and all that was printed; it is killed behind
+        that time.
+        """
         status = ended(self.pid, seconds)
         if status is None:
             kill(self.pid)
@@ -49,7 +53,8 @@ class Commands:
         import fedlit.cli.runs
         import fedlit.run.load  # noqa: F401
 
-        self.folder, self.count = folder, 0
+        self.folder = folder
+        self.count = 0
 
     def start(self, *args: str, most: int = 0) -> Running:
         """Start a command.
@@ -81,4 +86,6 @@ def _become(args: tuple[str, ...], folder: Path, most: int) -> int:
 
 def in_one_message(said: str) -> bool:
     """Whether nobody saw a traceback or another library's words."""
-    return "Traceback" not in said and "FEDLIT_DEBUG" not in said and "Exception ignored" not in said
+    return (
+        "Traceback" not in said and "FEDLIT_DEBUG" not in said and "Exception ignored" not in said
+    )

@@ -1,5 +1,5 @@
-"""Small federations of the contract tests, in one process, over ranks, and as sites with a coordinator: begun, gone on
-with, and compared bit by bit.
+"""Small federations of the contract tests, in one process, over ranks, and as sites with a
+coordinator: begun, gone on with, and compared bit by bit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Job:
     @property
     def name(self) -> str:
         """As a row has it."""
-        return f"{self.transport}: {self.method or 'global layers'}" + f", {self.engine}" * (self.transport == "one")
+        return f"{self.transport}: {self.method or 'global layers'}" + f", {self.engine}" * (
+            self.transport == "one"
+        )
 
     def works(self, folder: Path) -> list[tuple[Callable[[], None], dict[str, str]]]:
         """What each of its processes does, and in which environment; again, to go on."""
@@ -47,7 +49,9 @@ class Job:
             return [(lambda: _train(self, folder, 0), {})]
         meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks = [{**meet, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-        return [((lambda rank=rank: _train(self, folder, rank)), own) for rank, own in enumerate(ranks)]
+        return [
+            ((lambda rank=rank: _train(self, folder, rank)), own) for rank, own in enumerate(ranks)
+        ]
 
     def alone(self, folder: Path) -> list[tuple[Callable[[], None], dict[str, str]]]:
         """What the same federation does in one process, to compare with."""
@@ -57,7 +61,9 @@ class Job:
 
 
 def jobs() -> dict[str, list[Job]]:
-    """Transport → federations: all methods under each engine, all that stop early in one process, over ranks, sites."""
+    """Transport → federations: all methods under each engine, all that stop early in one process,
+    over ranks, sites.
+    """
     from contracts import ALL
 
     asks_all = {"centralized"}  # one client: nothing to deal to ranks
@@ -147,8 +153,8 @@ def differing(first: dict[str, Any], second: dict[str, Any], *, stacked: bool = 
     Args:
         first: what one ended with.
         second: the other.
-        stacked: whether clients were scored as one. Where nothing is left to train, each is scored by itself, and the
-            last digit of a score may differ.
+        stacked: whether clients were scored as one. Where nothing is left to train, each is scored
+            by itself, and the last digit of a score may differ.
     """
     from federations import different
 

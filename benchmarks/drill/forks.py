@@ -1,5 +1,5 @@
-"""Processes that have imported everything already: each is forked from one that did nothing but import. A hundred
-kills would otherwise be a hundred times ten seconds of imports.
+"""Processes that have imported everything already: each is forked from one that did nothing but
+import. A hundred kills would otherwise be a hundred times ten seconds of imports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The guard names nobody honest in what ships. Whom it finds is tested in ``tests/exchange/test_guard.py``."""
+"""The guard names nobody honest in what ships. Whom it finds is tested in
+``tests/exchange/test_guard.py``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ HONEST = {
 
 def guard(folder: Path, tries: int) -> Rows:
     """See the module."""
-    named, looked_at = [], 0
+    named = []
+    looked_at = 0
     for config, epochs in HONEST.items():
         try:
             run = fedlit.load(
@@ -34,4 +37,11 @@ def guard(folder: Path, tries: int) -> Rows:
         looked_at += run.exchange.rounds
         named += [f"{config}: {client} {what}" for client, what in run.exchange.found.items()]
     passed = len(HONEST) - len({line.partition(":")[0] for line in named})
-    return [("guard: nobody is named", len(HONEST), passed, "; ".join(named) or f"{looked_at} exchanges")]
+    return [
+        (
+            "guard: nobody is named",
+            len(HONEST),
+            passed,
+            "; ".join(named) or f"{looked_at} exchanges",
+        )
+    ]

@@ -1,4 +1,6 @@
-"""Runs and checkpoints that somebody wrote to harm who opens them: nothing of theirs runs, a message says so."""
+"""Runs and checkpoints that somebody wrote to harm who opens them: nothing of theirs runs, a
+message says so.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from drill.forks import ended, kill, start, told
 sys.path.insert(0, str(TESTS))
 
 Rows = list[tuple[str, int, int, str]]
-PATIENCE, MEMORY = 120, 12 * 2**30
+PATIENCE = 120
+MEMORY = 12 * 2**30
 
 
 def hostile(folder: Path, tries: int) -> Rows:
@@ -51,7 +54,11 @@ def hostile(folder: Path, tries: int) -> Rows:
             said = told(log, 100_000)
             wrong = _wrong(code, said) or wanted(code or 0, said)
             wrong = wrong or ("the canary was made" if canary.exists() else "")
-            outside = [str(one) for one in _files(place) - before if copied not in one.parents and one != log]
+            outside = [
+                str(one)
+                for one in _files(place) - before
+                if copied not in one.parents and one != log
+            ]
             wrong = wrong or (f"wrote {outside[0]}" if outside else "")
             if wrong:
                 kill(process)
@@ -68,9 +75,26 @@ def hostile(folder: Path, tries: int) -> Rows:
     test = ["test", "--config", "RUN/config.yaml", "--ckpt_path", "RUN/checkpoints/last.ckpt"]
     rows_file = folder / "rows.csv"
     _some_rows(rows_file)
-    predict = ["predict", "--run", "RUN", "--client", "north", "--data", str(rows_file), "--out", "scored.csv"]
+    predict = [
+        "predict",
+        "--run",
+        "RUN",
+        "--client",
+        "north",
+        "--data",
+        str(rows_file),
+        "--out",
+        "scored.csv",
+    ]
     export = ["export", "--run", "RUN", "--client", "north"]
-    go_on = ["fit", "--config", "quickstart", "--ckpt_path", "RUN/checkpoints/last.ckpt", "--trainer.max_epochs=2"]
+    go_on = [
+        "fit",
+        "--config",
+        "quickstart",
+        "--ckpt_path",
+        "RUN/checkpoints/last.ckpt",
+        "--trainer.max_epochs=2",
+    ]
 
     def changed(key: str, value: object) -> Callable[[Path], None]:
         import yaml

@@ -1,4 +1,6 @@
-"""Random kills: every federation ends with the bits of one that was left alone, and nothing of it lives on."""
+"""Random kills: every federation ends with the bits of one that was left alone, and nothing of it
+lives on.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,25 @@ from drill.forks import alive, ended, kill, start, told
 Rows = list[tuple[str, int, int, str]]
 PATIENCE = 300
 SHARES = {"one": 0.35, "early": 0.25, "ranks": 0.2, "sites": 0.15}
-"""Of all kills; the rest are of real coordinators, sites and their Flower processes, where there are enough."""
+"""Of all kills; the rest are of real coordinators, sites and their Flower processes, where there
+are enough."""
 
 
 def kills(folder: Path, tries: int) -> Rows:
     """See the module; ``tries`` is the number of kills."""
     import_all()
-    drawn, known, rows = random.Random(0), jobs(), list[tuple[str, int, int, str]]()
+    drawn = random.Random(0)
+    known = jobs()
+    rows = list[tuple[str, int, int, str]]()
     real = tries // 20
-    counts = {name: round((tries - real) * share / sum(SHARES.values())) for name, share in SHARES.items()}
+    counts = {
+        name: round((tries - real) * share / sum(SHARES.values())) for name, share in SHARES.items()
+    }
     counts["one"] += tries - real - sum(counts.values())
     for transport, wanted in counts.items():
         done = passed = federations = 0
-        wrong, wholes = list[str](), dict[Job, tuple[dict[str, object], float]]()
+        wrong = list[str]()
+        wholes = dict[Job, tuple[dict[str, object], float]]()
         order = known[transport]
         drawn.shuffle(order)
         while done < wanted:
@@ -37,13 +45,18 @@ def kills(folder: Path, tries: int) -> Rows:
             federations += 1
             if job not in wholes:
                 wholes[job] = _whole(job, place / "whole")
-            killed, found = _killed(job, place / "killed", min(wanted - done, drawn.randint(2, 6)), drawn, *wholes[job])
-            done, passed = done + killed, passed + (0 if found else killed)
+            killed, found = _killed(
+                job, place / "killed", min(wanted - done, drawn.randint(2, 6)), drawn, *wholes[job]
+            )
+            done = done + killed
+            passed = passed + (0 if found else killed)
             if found:
                 wrong.append(f"{job.name}: {found}")
             else:
                 shutil.rmtree(place, ignore_errors=True)
-        note = f"{federations} federations; " + ("; ".join(wrong[:3]) or "all with the same bits, no orphans")
+        note = f"{federations} federations; " + (
+            "; ".join(wrong[:3]) or "all with the same bits, no orphans"
+        )
         rows.append((f"kills, {transport}", done, passed, note))
         print(f"kills, {transport}: {passed} of {done}, {note}", file=sys.stderr, flush=True)
     return [*rows, _institutions(folder / "institutions", real)] if real else rows
@@ -55,8 +68,12 @@ def _whole(job: Job, place: Path) -> tuple[dict[str, object], float]:
     for work, environment in job.alone(place):
         code = ended(start(work, place / "log", **environment), PATIENCE)
         if code != 0:
-            raise SystemExit(f"{job.name}: expected it to be trained, found exit status {code}: {told(place / 'log')}")
-    begun, again = time.monotonic(), place / "again"
+            raise SystemExit(
+                f"{job.name}: expected it to be trained, found exit status {code}: "
+                f"{told(place / 'log')}"
+            )
+    begun = time.monotonic()
+    again = place / "again"
     again.mkdir()
     running = [start(work, again / "log", **environment) for work, environment in job.works(again)]
     codes = [ended(process, PATIENCE) for process in running]
@@ -68,13 +85,21 @@ def _whole(job: Job, place: Path) -> tuple[dict[str, object], float]:
 
 
 def _killed(
-    job: Job, place: Path, times: int, drawn: random.Random, whole: dict[str, object], seconds: float
+    job: Job,
+    place: Path,
+    times: int,
+    drawn: random.Random,
+    whole: dict[str, object],
+    seconds: float,
 ) -> tuple[int, str]:
     """How often it was killed, and what was wrong."""
     place.mkdir(parents=True)
     done = 0
     while True:
-        groups = [start(work, place / f"log-{number}", **own) for number, (work, own) in enumerate(job.works(place))]
+        groups = [
+            start(work, place / f"log-{number}", **own)
+            for number, (work, own) in enumerate(job.works(place))
+        ]
         victim = drawn.randrange(len(groups))
         code = ended(groups[victim], drawn.uniform(0, seconds) if done < times else PATIENCE)
         if code is None and done == times:
@@ -86,7 +111,11 @@ def _killed(
         codes = [ended(group, 90) for group in groups]
         if None in codes or any(map(alive, groups)):
             _end(groups)
-            return done, f"process {codes.index(None) if None in codes else '?'} lives on 90 s behind the kill"
+            return (
+                done,
+                f"process {codes.index(None) if None in codes else '?'} lives on 90 s behind the "
+                "kill",
+            )
         if code is None:
             continue
         if any(codes) or code:
@@ -102,10 +131,28 @@ def _end(groups: list[int]) -> None:
 
 def _institutions(folder: Path, times: int) -> tuple[str, int, int, str]:
     """Coordinator, sites, and Flower's processes in between, all of them real."""
-    command = [sys.executable, str(Path(__file__).parents[1] / "institutions.py"), "kills", "--times", str(times)]
-    done = subprocess.run([*command, "--folder", str(folder)], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        str(Path(__file__).parents[1] / "institutions.py"),
+        "kills",
+        "--times",
+        str(times),
+    ]
+    done = subprocess.run(
+        [*command, "--folder", str(folder)], capture_output=True, text=True, check=False
+    )
     if "$FEDLIT_DATA" in done.stdout + done.stderr:
-        return "kills, institutions", 0, 0, "not run: the heart tables are not there; set FEDLIT_DATA"
+        return (
+            "kills, institutions",
+            0,
+            0,
+            "not run: the heart tables are not there; set FEDLIT_DATA",
+        )
     lines = re.findall(r"^federation \d+: .*$", done.stdout, re.MULTILINE)
     note = lines[-1] if lines else (done.stdout + done.stderr)[-300:]
-    return "kills, institutions", times, times if done.returncode == 0 else 0, f"{len(lines)} federations; {note}"
+    return (
+        "kills, institutions",
+        times,
+        times if done.returncode == 0 else 0,
+        f"{len(lines)} federations; {note}",
+    )

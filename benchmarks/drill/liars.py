@@ -1,8 +1,9 @@
-"""One side of a federation lies to the other: one message of a real federation is changed, a thousand times.
+"""One side of a federation lies to the other: one message of a real federation is changed, a
+thousand times.
 
 Sites and coordinator are the stock ones (:class:`~fedlit.institutions.transport.SiteTransport`,
-:class:`~fedlit.institutions.sites_server.SitesServer`), over a line in memory. Four sites say again what real sites
-said once; their clients answer questions themselves.
+:class:`~fedlit.institutions.sites_server.SitesServer`), over a line in memory. Four sites say again
+what real sites said once; their clients answer questions themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ sys.path[:0] = [str(TESTS)]
 Rows = list[tuple[str, int, int, str]]
 SITES = ("east", "north", "south", "west")
 LIAR = "south"
-PATIENCE, LATE, ROUNDS = 0.2, 120.0, 2
+PATIENCE = 0.2
+LATE = 120.0
+ROUNDS = 2
 GOOD = ("refused", "believed")
 BAD = ("raw error", "federation ended", "honest site refused", "stalled")
 ALIGNED = {"align": "both", "scaling": "pooled", "bins": "agreed", "facts_from": 1}
@@ -39,7 +42,10 @@ FEDERATIONS: dict[str, dict[str, Any]] = {
     "forest": {
         "data": {"align": "both", "scaling": "pooled", "facts_from": 1},
         "model": FORESTS,
-        "exchange": {"federated": [], "rule": {"class_path": "fedlit.GrowForest", "init_args": {"trees": 2}}},
+        "exchange": {
+            "federated": [],
+            "rule": {"class_path": "fedlit.GrowForest", "init_args": {"trees": 2}},
+        },
     },
 }
 """Name → how its configuration differs from that of the tests."""
@@ -68,12 +74,17 @@ def table(folder: Path, site: str) -> dict[str, Any]:
     import pandas as pd
 
     rng = np.random.default_rng(len(site) + ord(site[0]))
-    frame = pd.DataFrame({"age": rng.normal(60, 9, 80).round(1), "pressure": rng.normal(130, 20, 80).round()})
+    frame = pd.DataFrame(
+        {"age": rng.normal(60, 9, 80).round(1), "pressure": rng.normal(130, 20, 80).round()}
+    )
     frame["town"] = rng.choice(["Aachen", "Bonn", "Celle"], 80)
     frame["ill"] = np.where(frame["age"] + rng.normal(0, 5, 80) > 60, "yes", "no")
     path = folder / f"{site}.csv"
     frame.to_csv(path, index=False)
-    return {"class_path": "fedlit.Tables", "init_args": {"files": {site: str(path)}, "target": "ill"}}
+    return {
+        "class_path": "fedlit.Tables",
+        "init_args": {"files": {site: str(path)}, "target": "ill"},
+    }
 
 
 def recorded(folder: Path, changes: Mapping[str, Any]) -> Script:
@@ -144,7 +155,9 @@ def said_again(script: Script, site: str, line: Any, folder: Path) -> None:
 
 
 def coordinator(script: Script, line: Any, state: Path, minimum: float) -> Any:
-    """Return a coordinator that has not begun (see :func:`fedlit.institutions.coordinator.coordinate`)."""
+    """Return a coordinator that has not begun (see
+    :func:`fedlit.institutions.coordinator.coordinate`).
+    """
     from fedlit.client.build import build_client
     from fedlit.exchange.rule import Rule
     from fedlit.exchange.server import BEGIN, Server, least
@@ -153,8 +166,16 @@ def coordinator(script: Script, line: Any, state: Path, minimum: float) -> Any:
     from fedlit.institutions.sites_server import Patience, SitesServer
 
     run = script.run
-    rule, guard, client = deepcopy(run.exchange.rule), deepcopy(run.exchange.guard), run.loop.federation.training.client
-    server = Server(rule, run.seed, run.exchange.minimum, lambda spec, seed: build_client(client, spec, seed), guard)
+    rule = deepcopy(run.exchange.rule)
+    guard = deepcopy(run.exchange.guard)
+    client = run.loop.federation.training.client
+    server = Server(
+        rule,
+        run.seed,
+        run.exchange.minimum,
+        lambda spec, seed: build_client(client, spec, seed),
+        guard,
+    )
     journal = Journal(state, sorted(SITES), BEGIN if type(rule).begin is not Rule.begin else 0)
     patience = Patience(PATIENCE, least(minimum, len(SITES)), 0.2)
     meet = partial(agreed, terms=run.data.terms(known=False))
@@ -176,7 +197,9 @@ class Told:
     seconds: float
 
 
-def lied(script: Script, folder: Path, way: str, drawn: random.Random, minimum: float = 0.75) -> Told:
+def lied(
+    script: Script, folder: Path, way: str, drawn: random.Random, minimum: float = 0.75
+) -> Told:
     """Let four sites say all again, while one message is changed.
 
     Args:
@@ -192,8 +215,11 @@ def lied(script: Script, folder: Path, way: str, drawn: random.Random, minimum: 
     from fedlit.errors import RunError
     from fedlit.exchange.wire import unpack
 
-    begun, place = time.monotonic(), drawn.randrange(len(script.requests[LIAR]))
-    count, before, told = Counter[str](), dict[str, bytes](), list[str]()
+    begun = time.monotonic()
+    place = drawn.randrange(len(script.requests[LIAR]))
+    count = Counter[str]()
+    before = dict[str, bytes]()
+    told = list[str]()
     ways = {"from": "key", "to": "to"}
 
     def meddle(direction: str, site: str, content: bytes) -> list[bytes]:
@@ -225,7 +251,10 @@ def lied(script: Script, folder: Path, way: str, drawn: random.Random, minimum: 
     line.requests = requests  # type: ignore[method-assign]
     works = {site: partial(said_again, script, site, line, folder / site) for site in SITES}
     _, _, errors = in_threads(line, works, coordinator(script, line, folder / "state", minimum).run)
-    if errors.keys() == {LIAR, "coordinator"} and str(errors["coordinator"]) == "all sites have ended":
+    if (
+        errors.keys() == {LIAR, "coordinator"}
+        and str(errors["coordinator"]) == "all sites have ended"
+    ):
         del errors["coordinator"]  # the line says so where the last site to end was refused
     return Told("".join(told), errors, time.monotonic() - begun)
 
@@ -257,7 +286,9 @@ def lies_of(folder: Path, tries: int, way: str, federations: Sequence[str]) -> t
     Returns:
         How many of them harmed nobody, and counts of what came of them.
     """
-    counts, wrong, scripts = Counter[str](), list[str](), dict[str, Script]()
+    counts = Counter[str]()
+    wrong = list[str]()
+    scripts = dict[str, Script]()
     for number in range(tries):
         name = federations[number % len(federations)]
         if number < len(federations):

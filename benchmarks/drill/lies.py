@@ -1,5 +1,5 @@
-"""What a hostile side of a federation says: a message of a real one in which something is changed. The same number
-always gives the same lie.
+"""What a hostile side of a federation says: a message of a real one in which something is changed.
+The same number always gives the same lie.
 """
 
 from __future__ import annotations
@@ -47,12 +47,20 @@ def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
         return change(value)
     first, *rest = path
     if isinstance(value, dict):
-        return {key: replaced(part, tuple(rest), change) if key == first else part for key, part in value.items()}
-    return [replaced(part, tuple(rest), change) if place == first else part for place, part in enumerate(value)]
+        return {
+            key: replaced(part, tuple(rest), change) if key == first else part
+            for key, part in value.items()
+        }
+    return [
+        replaced(part, tuple(rest), change) if place == first else part
+        for place, part in enumerate(value)
+    ]
 
 
 def changed_tensor(tensor: Tensor, drawn: random.Random) -> Tensor:
-    """Return a tensor of another dtype, shape or size of its values, or with values that are no numbers."""
+    """Return a tensor of another dtype, shape or size of its values, or with values that are no
+    numbers.
+    """
     changes: list[Callable[[Tensor], Tensor]] = [
         lambda value: value.to(torch.float64),
         lambda value: value.to(torch.int64),

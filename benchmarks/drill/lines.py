@@ -1,5 +1,5 @@
-"""Lines to a coordinator that no site would open: slow and half-open ones, replayed ones, and sites or coordinators
-that are not who they say. All of it stays on this machine.
+"""Lines to a coordinator that no site would open: slow and half-open ones, replayed ones, and sites
+or coordinators that are not who they say. All of it stays on this machine.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ KINDS = (
 
 
 def half_open(folder: Path, tries: int) -> Rows:
-    """Keep 100 lines open at the coordinator's port, a quarter each: silent, with half a handshake of TLS, with a
-    header and with a body of some bytes a second. It passes where the sites still end with the same bits.
+    """Keep 100 lines open at the coordinator's port, a quarter each: silent, with half a handshake
+    of TLS, with a header and with a body of some bytes a second. It passes where the sites still
+    end with the same bits.
     """
     alone, expected = undisturbed(folder, ROUNDS)
-    passed, notes = 0, list[str]()
+    passed = 0
+    notes = list[str]()
     for number in range(tries):
         federation = twin(alone, folder / f"{number}")
         begun = time.monotonic()
@@ -57,15 +59,23 @@ def half_open(folder: Path, tries: int) -> Rows:
             wrong.append(f"expected {LINES} lines at once, found {count['most']}")
         passed += not wrong
         seconds = time.monotonic() - begun
-        notes.append("; ".join(wrong) or f"{count['opened']} opened in {seconds:.0f} s, {LINES} at once, same bits")
+        notes.append(
+            "; ".join(wrong)
+            or f"{count['opened']} opened in {seconds:.0f} s, {LINES} at once, same bits"
+        )
     return [(f"{LINES} slow and half-open lines", tries, passed, notes[-1])]
 
 
 @contextmanager
 def _held(federation: Federation) -> Iterator[Counter[str]]:
-    """Hold the lines in a thread of this process; how many were opened, and how many there were at once."""
-    count, over = Counter[str](), threading.Event()
-    thread = threading.Thread(target=asyncio.run, args=(_hold_all(federation, count, over),), daemon=True)
+    """Hold the lines in a thread of this process; how many were opened, and how many there were at
+    once.
+    """
+    count = Counter[str]()
+    over = threading.Event()
+    thread = threading.Thread(
+        target=asyncio.run, args=(_hold_all(federation, count, over),), daemon=True
+    )
     thread.start()
     try:
         yield count
@@ -104,17 +114,20 @@ async def _hold_all(federation: Federation, count: Counter[str], over: threading
 
 
 def _port(federation: Federation) -> int:
-    settings = yaml.safe_load((federation.folder / "coordinator" / "coordinator.yaml").read_text(encoding="utf-8"))
+    settings = yaml.safe_load(
+        (federation.folder / "coordinator" / "coordinator.yaml").read_text(encoding="utf-8")
+    )
     return int(settings["port"])
 
 
-# ---------------------------------------------------------------------- who is who, and what was heard before
+# ------------------------------------------------------------ who is who, and what was heard before
 
 
 def strangers(folder: Path, tries: int) -> Rows:
-    """Join with a certificate, a coordinator or a key that is not the right one, while the coordinator waits; then let
-    the right sites begin, one of them through a process in the middle that records, and replay to the coordinator what
-    that heard. It passes where each of the others is refused in one message, and the sites end with the same bits.
+    """Join with a certificate, a coordinator or a key that is not the right one, while the
+    coordinator waits; then let the right sites begin, one of them through a process in the middle
+    that records, and replay to the coordinator what that heard. It passes where each of the others
+    is refused in one message, and the sites end with the same bits.
     """
     alone, expected = undisturbed(folder, ROUNDS)
     federation = twin(alone, folder / "federation")
@@ -129,13 +142,27 @@ def strangers(folder: Path, tries: int) -> Rows:
     finally:
         federation.end()
     others = [f"{case}: {why}" for case, why in found.items() if why]
-    rows = [("wrong certificates and keys", len(CASES), len(CASES) - len(others), "; ".join(others) or "refused")]
-    note = "; ".join(wrong) or f"{min(MOST, len(lines))} connections replayed: each was closed, same bits"
+    rows = [
+        (
+            "wrong certificates and keys",
+            len(CASES),
+            len(CASES) - len(others),
+            "; ".join(others) or "refused",
+        )
+    ]
+    note = (
+        "; ".join(wrong)
+        or f"{min(MOST, len(lines))} connections replayed: each was closed, same bits"
+    )
     return [*rows, ("replay of a site's connections", 1, int(not wrong), note)]
 
 
-def _refused(federation: Federation, case: str, change: Callable[[Path, Federation], None], heard: bool) -> str:
-    """Join as a site that differs in one thing; what is wrong with how it ended, empty if nothing."""
+def _refused(
+    federation: Federation, case: str, change: Callable[[Path, Federation], None], heard: bool
+) -> str:
+    """Join as a site that differs in one thing; what is wrong with how it ended, empty if
+    nothing.
+    """
     name = f"{SITE}-{case.replace(' ', '-').replace(',', '')}"
     place = federation.folder / name
     shutil.copytree(federation.folder / SITE, place)
@@ -173,14 +200,17 @@ def _another_authority_agreed(place: Path, federation: Federation) -> None:
     """The site has compared no fingerprint, so it is left to TLS."""
     _another_authority(place, federation)
     settings = yaml.safe_load((place / "site.yaml").read_text(encoding="utf-8"))
-    (place / "site.yaml").write_text(yaml.safe_dump({**settings, "fingerprint": ""}), encoding="utf-8")
+    (place / "site.yaml").write_text(
+        yaml.safe_dump({**settings, "fingerprint": ""}), encoding="utf-8"
+    )
 
 
 def _another_coordinator(place: Path, federation: Federation) -> None:
     """A process in the middle, with a certificate of its own authority."""
     from fedlit.institutions.certificates import make_authority, make_server
 
-    middle, port = place / "middle", free_port()
+    middle = place / "middle"
+    port = free_port()
     middle.mkdir()
     make_authority(middle, "coordinator")
     make_server(middle, "localhost")
@@ -207,20 +237,26 @@ CASES: dict[str, tuple[Callable[[Path, Federation], None], bool]] = {
     "another key": (_another_key, True),
     "the key of another site": (_key_of_another_site, True),
 }
-"""What a site has that is not the right one → how it gets it, and whether the coordinator hears of it: not of what ends
-before anything is asked."""
+"""What a site has that is not the right one → how it gets it, and whether the coordinator hears of
+it: not of what ends before anything is asked."""
 
 
 def _at(place: Path, port: int) -> None:
     """Let a site speak to another port."""
-    settings = yaml.safe_load((place / "site.yaml").read_text(encoding="utf-8")) | {"coordinator": f"localhost:{port}"}
+    settings = yaml.safe_load((place / "site.yaml").read_text(encoding="utf-8")) | {
+        "coordinator": f"localhost:{port}"
+    }
     (place / "site.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
 
 
 @contextmanager
 def _recorded(federation: Federation) -> Iterator[list[bytearray]]:
-    """Carry a site's connections through this process, and record what the site sends, connection by connection."""
-    inner, outer, lines = _port(federation), free_port(), list[bytearray]()
+    """Carry a site's connections through this process, and record what the site sends, connection
+    by connection.
+    """
+    inner = _port(federation)
+    outer = free_port()
+    lines = list[bytearray]()
     server = socket.create_server(("127.0.0.1", outer))
 
     def carry(source: socket.socket, target: socket.socket, record: bytearray | None) -> None:
@@ -252,7 +288,9 @@ def _recorded(federation: Federation) -> Iterator[list[bytearray]]:
 
 
 def _replay(federation: Federation, lines: list[bytearray]) -> list[str]:
-    """Send the coordinator what the site has sent, in mid-federation; which connections it did not close."""
+    """Send the coordinator what the site has sent, in mid-federation; which connections it did not
+    close.
+    """
     until = time.monotonic() + PATIENCE
     while not reached(federation.folder / SITE, ROUNDS // 2):
         if time.monotonic() > until:

@@ -1,5 +1,6 @@
-"""Kills in federations whose sums are masked: coordinator, sites and Flower's processes are real. What was answered
-under masks is looked up in each site's ledger, and what left it in its record of traffic.
+"""Kills in federations whose sums are masked: coordinator, sites and Flower's processes are real.
+What was answered under masks is looked up in each site's ledger, and what left it in its record of
+traffic.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ WINDOW = 20
 
 
 def masked_kills(folder: Path, tries: int) -> Rows:
-    """Kill at random, and every third time while a masked answer is written or under way. With ``--resume``,
-    federations that were finished before count.
+    """Kill at random, and every third time while a masked answer is written or under way. With
+    ``--resume``, federations that were finished before count.
     """
     alone, expected = undisturbed(folder, ROUNDS)
     record = folder / "kills.jsonl"
@@ -44,19 +45,29 @@ def masked_kills(folder: Path, tries: int) -> Rows:
         done.append({"kills": kills, "wrong": wrong})
         with record.open("a", encoding="utf-8") as file:
             file.write(json.dumps(done[-1]) + "\n")
-        print(f"masked federation {number + 1}: {kills}, {wrong or 'same bits'}", file=sys.stderr, flush=True)
+        print(
+            f"masked federation {number + 1}: {kills}, {wrong or 'same bits'}",
+            file=sys.stderr,
+            flush=True,
+        )
         if not wrong:
             shutil.rmtree(federation.folder)
     count = sum((Counter(own["kills"]) for own in done), Counter[str]())
     passed = sum(sum(own["kills"].values()) for own in done if not own["wrong"])
     note = f"{len(done)} federations, {dict(count)}; "
-    note += "; ".join(why for own in done for why in own["wrong"]) or "same bits, no orphans, each answer given once"
+    note += (
+        "; ".join(why for own in done for why in own["wrong"])
+        or "same bits, no orphans, each answer given once"
+    )
     return [("kills, masked", count.total(), passed, note)]
 
 
-def _killed(federation: Federation, quota: int, drawn: random.Random) -> tuple[dict[str, int], list[str]]:
+def _killed(
+    federation: Federation, quota: int, drawn: random.Random
+) -> tuple[dict[str, int], list[str]]:
     """Kill and start again; return how often what was killed, and what went wrong."""
-    kills, wrong = Counter[str](), list[str]()
+    kills = Counter[str]()
+    wrong = list[str]()
     for name in ("coordinator", *federation.sources):
         federation.start(name)
     while kills.total() < quota and not wrong:
@@ -74,11 +85,16 @@ def _killed(federation: Federation, quota: int, drawn: random.Random) -> tuple[d
 
 
 def _kill_answering(federation: Federation, drawn: random.Random) -> str:
-    """Kill a site while it writes into its ledger, or it or what speaks for it while a masked answer is under way."""
+    """Kill a site while it writes into its ledger, or it or what speaks for it while a masked
+    answer is under way.
+    """
     site = drawn.choice(list(federation.sources))
     what = drawn.choice(["site, writing", "site, answering", "speaker, answering"])
-    journal, traffic = (federation.folder / site / name for name in ("privacy/memory.db-journal", "traffic.jsonl"))
-    process, until = federation.processes[site], time.monotonic() + WINDOW
+    journal, traffic = (
+        federation.folder / site / name for name in ("privacy/memory.db-journal", "traffic.jsonl")
+    )
+    process = federation.processes[site]
+    until = time.monotonic() + WINDOW
     begun = _size(traffic)
     while time.monotonic() < until and process.poll() is None:
         time.sleep(0.0005)
@@ -98,7 +114,9 @@ def _kill_answering(federation: Federation, drawn: random.Random) -> str:
 
 
 def _answers(traffic: Path, begun: int) -> bool:
-    """Return whether the newest message of a site is a masked answer, and was noted after so many bytes."""
+    """Return whether the newest message of a site is a masked answer, and was noted after so many
+    bytes.
+    """
     return _size(traffic) > begun and b'"masked"' in traffic.read_bytes().splitlines()[-1]
 
 

@@ -1,4 +1,6 @@
-"""A coordinator that asks more than was agreed to: thresholds of its choice, more points, and again from the start."""
+"""A coordinator that asks more than was agreed to: thresholds of its choice, more points, and again
+from the start.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from fedlit.spec import ClientSpec
 
 Rows_ = list[tuple[str, int, int, str]]
 NAMES = ("age", "pressure", "chol", "sex")
-THRESHOLDS, POINTS, LEVELS = 20_000, 3_000, 12
+THRESHOLDS = 20_000
+POINTS = 3_000
+LEVELS = 12
 
 
 def _rows(rng: np.random.Generator, rows: int = 120) -> Rows:
@@ -29,15 +33,25 @@ def _rows(rng: np.random.Generator, rows: int = 120) -> Rows:
     return Rows(torch.from_numpy(x), torch.from_numpy(y), torch.arange(rows))
 
 
-def _site(rule: Any, client: Any, parameters: tuple[str, ...], rows: Rows) -> Callable[..., dict[str, np.ndarray]]:
-    """Return what a site answers to (topic, tensors), with the checks that stand before its rows."""
+def _site(
+    rule: Any, client: Any, parameters: tuple[str, ...], rows: Rows
+) -> Callable[..., dict[str, np.ndarray]]:
+    """Return what a site answers to (topic, tensors), with the checks that stand before its
+    rows.
+    """
     questions = rule.facts.questions
-    kinds = tuple(sorted(questions)) if all(isinstance(own, dict) for own in questions.values()) else questions
+    kinds = (
+        tuple(sorted(questions))
+        if all(isinstance(own, dict) for own in questions.values())
+        else questions
+    )
     consent = Consent(Terms("north", {}, {}, {}, questions=kinds))
     answerer = Answerer(client, parameters, rows)
 
     def ask(topic: str, **tensors: Any) -> dict[str, np.ndarray]:
-        question = Own(topic, {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
+        question = Own(
+            topic, {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+        )
         consent.check_question(question)
         return {name: value.numpy() for name, value in answerer(question).items()}
 
@@ -58,7 +72,12 @@ def _refusal(notes: list[str]) -> Iterator[None]:
 
 
 def _start(rule: GrowForest) -> dict[str, Any]:
-    known = {"trees": rule.trees, "minimum": rule.minimum, "summed": rule.summed, "max_features": rule.max_features}
+    known = {
+        "trees": rule.trees,
+        "minimum": rule.minimum,
+        "summed": rule.summed,
+        "max_features": rule.max_features,
+    }
     return {"seed": 1, **known, "thresholds": rule.thresholds, "levels": getattr(rule, "levels", 0)}
 
 
@@ -74,7 +93,12 @@ def _thresholds(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:
     ask = _site(rule, Forest(_spec(rows)), (), rows)
     notes: list[str] = []
     start = ask("forest/start", **_start(rule))
-    grid = np.stack([np.linspace(*ends, THRESHOLDS) for ends in zip(start["low"] - 1, start["high"] + 1, strict=True)])
+    grid = np.stack(
+        [
+            np.linspace(*ends, THRESHOLDS)
+            for ends in zip(start["low"] - 1, start["high"] + 1, strict=True)
+        ]
+    )
     asked = np.repeat(grid[:, :, None], rule.trees, 2).astype(np.float32)
     with _refusal(notes):
         left = ask("forest/counts", thresholds=asked)["left"].astype(int)
@@ -96,7 +120,12 @@ def _box(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:
     low = start["low"] + np.float32(5)
     with _refusal(notes):
         ask("forest/counts", low=low, high=low + np.float32(0.01), open=np.ones(rule.trees, bool))
-    return "overask: a range within the site's own is refused", 1, int("answered" not in notes), "; ".join(notes)
+    return (
+        "overask: a range within the site's own is refused",
+        1,
+        int("answered" not in notes),
+        "; ".join(notes),
+    )
 
 
 def _redraws(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:
@@ -105,14 +134,21 @@ def _redraws(rule: GrowForest, rows: Rows) -> tuple[str, int, int, str]:
     notes: list[str] = []
     start = ask("forest/start", **_start(rule))
     with _refusal(notes):
-        answer = ask("forest/counts", low=start["low"], high=start["high"], open=np.ones(rule.trees, bool))
+        answer = ask(
+            "forest/counts", low=start["low"], high=start["high"], open=np.ones(rule.trees, bool)
+        )
         nodes = answer["left"].shape[-1]
         told = {"feature": np.full(nodes, -1, np.int16), "number": np.zeros(nodes, np.uint8)}
         keep = np.tile([True, False], (nodes, 1))
         empty = np.zeros(answer["left"].shape[1:], np.uint8)
         for _ in range(LEVELS):
             ask("forest/counts", **told, keep=keep, empty=empty)
-    return "overask: a node that can be split is not drawn again", 1, int("answered" not in notes), "; ".join(notes)
+    return (
+        "overask: a node that can be split is not drawn again",
+        1,
+        int("answered" not in notes),
+        "; ".join(notes),
+    )
 
 
 def _points(rows: Rows) -> tuple[str, int, int, str]:
@@ -124,4 +160,9 @@ def _points(rows: Rows) -> tuple[str, int, int, str]:
     points = np.random.default_rng(1).normal(size=(len(NAMES), POINTS)) / 100
     with _refusal(notes):
         ask("curvature", ridge=3.0, **dict(zip(parameters, points, strict=True)))
-    return "overask: more than one point is refused", 1, int("answered" not in notes), "; ".join(notes)
+    return (
+        "overask: more than one point is refused",
+        1,
+        int("answered" not in notes),
+        "; ".join(notes),
+    )

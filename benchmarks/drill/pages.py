@@ -1,4 +1,6 @@
-"""Names that want to be programs, in a real browser: report, notebook and model card show them, and run nothing."""
+"""Names that want to be programs, in a real browser: report, notebook and model card show them, and
+run nothing.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def made_pages() -> dict[str, str]:
             axes.set_yticks(range(len(HOSTILE)), HOSTILE)
             return {HOSTILE[0]: svg_text(figure, HOSTILE[2])}
 
-    table = pd.DataFrame([HOSTILE], ["row"], [f"{place} {name}" for place, name in enumerate(HOSTILE)])
+    table = pd.DataFrame(
+        [HOSTILE], ["row"], [f"{place} {name}" for place, name in enumerate(HOSTILE)]
+    )
     parts = [Section(name, [name], [name], table) for name in HOSTILE]
     parts.append(Section("pictures", draw=picture))
     card = "\n\n".join(["# Card", *map(in_markdown, HOSTILE)])
@@ -69,17 +73,35 @@ def pages(folder: Path, tries: int = 1) -> list[tuple[str, int, int, str]]:
     """Open each page in a browser without a window, and look at its title."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        return [("hostile names in a browser: there is none here", 0, 0, f"looked for {', '.join(BROWSERS)}")]
+        return [
+            (
+                "hostile names in a browser: there is none here",
+                0,
+                0,
+                f"looked for {', '.join(BROWSERS)}",
+            )
+        ]
     written = made_pages()
     control = _page(HOSTILE[0])
     rows = []
     for name, text in {**written, "not escaped": control}.items():
         path = folder / f"{name.replace(' ', '_')}.html"
         path.write_text(text, encoding="utf-8")
-        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+        command = [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+        ]
         command += [f"--user-data-dir={folder / 'profile'}", path.as_uri()]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+        shown = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False
+        ).stdout
         title = shown.partition("<title>")[2].partition("</title>")[0]
         expected = "owned" if text is control else html.escape(TITLE)
-        rows.append((f"hostile names in a browser: {name}", 1, int(title == expected), f"title {title!r}"))
+        rows.append(
+            (f"hostile names in a browser: {name}", 1, int(title == expected), f"title {title!r}")
+        )
     return rows

@@ -1,4 +1,6 @@
-"""Tables in which one row alone has a diagnosis, a physician or a class: what the terms of a site say of it."""
+"""Tables in which one row alone has a diagnosis, a physician or a class: what the terms of a site
+say of it.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,17 @@ def rare(folder: Path, tries: int) -> Rows:
     """Ask a site in different ways; search what would leave for what one row alone has."""
     found = {case: _left(folder / case.replace(" ", "-"), case) for case in CASES}
     wrong = [f"{case} ({why})" for case, why in found.items() if why]
-    facts = ("facts of one row", len(found), len(found) - len(wrong), "; ".join(wrong) or "neither names nor values")
+    facts = (
+        "facts of one row",
+        len(found),
+        len(found) - len(wrong),
+        "; ".join(wrong) or "neither names nor values",
+    )
     why = _named(folder / "class")
-    return [facts, ("a class of two rows", 1, int(not why), why or "the join ends, with its name and the key")]
+    return [
+        facts,
+        ("a class of two rows", 1, int(not why), why or "the join ends, with its name and the key"),
+    ]
 
 
 def _table() -> pd.DataFrame:
@@ -55,7 +65,10 @@ def _check(folder: Path, frame: pd.DataFrame, case: str) -> subprocess.Completed
     folder.mkdir(parents=True)
     frame.to_csv(folder / "table.csv", index=False)
     data, network, exchange = CASES[case]
-    client = {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": network}}}
+    client = {
+        "class_path": "fedlit.FederatedClient",
+        "init_args": {"network": {"class_path": network}},
+    }
     federation = {
         "data": {"batches": 2, **data},
         "model": {"client": client},

@@ -1,4 +1,6 @@
-"""Masked federations of real processes, in copies of one folder: what sites end with if nothing happens to them."""
+"""Masked federations of real processes, in copies of one folder: what sites end with if nothing
+happens to them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ def undisturbed(folder: Path, rounds: int) -> tuple[Federation, Weights]:
         rounds: of one epoch each.
     """
     config, sites, changes = ROWS["masked sums"]
-    small = {"trainer": {"max_epochs": rounds}, "checkpoint": {"seconds": 0, "best": 0}, "data": {"batches": 2}}
+    small = {
+        "trainer": {"max_epochs": rounds},
+        "checkpoint": {"seconds": 0, "best": 0},
+        "data": {"batches": 2},
+    }
     settings, sources, _ = prepared(config, sites, {**changes, **small})
     kept = folder / "expected.pt"
     if not kept.exists():
@@ -37,19 +43,25 @@ def undisturbed(folder: Path, rounds: int) -> tuple[Federation, Weights]:
         torch.save({"hashes": alone.hashes, "weights": weights}, kept)
     found = torch.load(kept, weights_only=True)
     made = Federation.__new__(Federation)
-    made.folder, made.sources, made.hashes = folder / "new", sources, found["hashes"]
+    made.folder = folder / "new"
+    made.sources = sources
+    made.hashes = found["hashes"]
     made.environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     made.prefixes = {}
     return made, found["weights"]
 
 
 def twin(federation: Federation, folder: Path) -> Federation:
-    """Return the same federation, not begun, in another folder: with the same keys, and so with the same masks."""
+    """Return the same federation, not begun, in another folder: with the same keys, and so with the
+    same masks.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(federation.folder, folder)
     other = copy.copy(federation)
-    other.folder, other.processes = folder, {}
-    other.hashes, other.prefixes = copy.deepcopy(federation.hashes), {}
+    other.folder = folder
+    other.processes = {}
+    other.hashes = copy.deepcopy(federation.hashes)
+    other.prefixes = {}
     return other
 
 
@@ -59,16 +71,24 @@ def reached(site: Path, number: int) -> bool:
     return traffic.exists() and f'"round:{number}"' in traffic.read_text(encoding="utf-8")
 
 
-def wrong_of(federation: Federation, codes: dict[str, int | None], expected: Weights, rounds: int) -> list[str]:
-    """Return what is wrong with a federation that has ended: statuses, tracebacks, bits, ledgers."""
-    wrong = [f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()]
+def wrong_of(
+    federation: Federation, codes: dict[str, int | None], expected: Weights, rounds: int
+) -> list[str]:
+    """Return what is wrong with a federation that has ended: statuses, tracebacks, bits,
+    ledgers.
+    """
+    wrong = [
+        f"{log.name}: a traceback" for log in federation.logs() if "Traceback" in log.read_text()
+    ]
     if any(code != 0 for code in codes.values()):
         return [*wrong, f"exit status {codes}\n{federation.said()}"]
     return [*wrong, *federation.differing(expected)[:3], *answered_twice(federation, rounds)]
 
 
 def answered(federation: Federation, site: str) -> list[dict[str, object]]:
-    """Return all entries of a site's ledger about answers under protection; a damaged ledger is an error."""
+    """Return all entries of a site's ledger about answers under protection; a damaged ledger is an
+    error.
+    """
     from fedlit.privacy.ledger import MEMORY, MEND
     from fedlit.store import Store
 
@@ -76,16 +96,24 @@ def answered(federation: Federation, site: str) -> list[dict[str, object]]:
 
 
 def answered_twice(federation: Federation, rounds: int) -> list[str]:
-    """Return what a site has answered for a round more than once, over other sites than all, or with other bytes."""
-    wrong, everybody = list[str](), sorted(federation.sources)
+    """Return what a site has answered for a round more than once, over other sites than all, or
+    with other bytes.
+    """
+    wrong = list[str]()
+    everybody = sorted(federation.sources)
     for site in everybody:
         entries = answered(federation, site)
         places = Counter((own["kind"], own["round"], own["question"]) for own in entries)
         if places != Counter(("masked", number, None) for number in range(rounds)):
-            wrong.append(f"{site}: expected one masked answer for each of {rounds} rounds, found {dict(places)}")
+            wrong.append(
+                f"{site}: expected one masked answer for each of {rounds} rounds, found "
+                f"{dict(places)}"
+            )
         others = [own["over"]["sites"] for own in entries if own["over"]["sites"] != everybody]  # type: ignore[index]
         wrong += [f"{site}: an answer over {names}" for names in others]
-        wrong += [f"{site}: {key} was sent with other bytes" for key in _changed(federation.folder / site)]
+        wrong += [
+            f"{site}: {key} was sent with other bytes" for key in _changed(federation.folder / site)
+        ]
     return wrong
 
 

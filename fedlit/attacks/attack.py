@@ -1,4 +1,6 @@
-"""The configuration of an attack, the choice of the clients that make it, and what they send or train on."""
+"""The configuration of an attack, the choice of the clients that make it, and what they send or
+train on.
+"""
 
 import logging
 import math
@@ -20,23 +22,27 @@ from fedlit.seeding import derive_seed
 class Attack:
     """An attack to plant in one client, or in a share of them.
 
-    Every client's table, training and optimizer stay as they are. What changes is what leaves the client or, with
-    ``label_flip`` and ``backdoor``, its training rows (never its validation and test rows). Attacks on what is sent
-    change parameters; ``nan``, ``replay`` and ``free_rider`` change buffers too.
+    Every client's table, training and optimizer stay as they are. What changes is what leaves the
+    client or, with ``label_flip`` and ``backdoor``, its training rows (never its validation and
+    test rows). Attacks on what is sent change parameters; ``nan``, ``replay`` and ``free_rider``
+    change buffers too.
 
     Attributes:
-        kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w is what it had after the
-            last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` sends ω plus Gaussian noise; ``alie``, "a little
-            is enough" (Baruch, Baruch and Goldberg 2019, arXiv:1902.06156), sends the mean of the clients that do not
-            attack minus ``by`` of their standard deviations; ``ipm``, inner-product manipulation (Xie, Koyejo and Gupta
-            2020, arXiv:1903.03936), sends w − by · (their mean − w); ``nan`` sends NaN; ``replay`` sends what it sent
-            first; ``free_rider`` sends w; ``label_flip`` exchanges the labels of training rows: the first in order for
-            the last, the second for the last but one, and so on; ``backdoor`` sets ``feature`` to ``value`` and the
-            label to ``label`` in training rows.
+        kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w is
+            what it had after the last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` sends
+            ω plus Gaussian noise; ``alie``, "a little is enough" (Baruch, Baruch and Goldberg 2019,
+            arXiv:1902.06156), sends the mean of the clients that do not attack minus ``by`` of
+            their standard deviations; ``ipm``, inner-product manipulation (Xie, Koyejo and Gupta
+            2020, arXiv:1903.03936), sends w − by · (their mean − w); ``nan`` sends NaN; ``replay``
+            sends what it sent first; ``free_rider`` sends w; ``label_flip`` exchanges the labels of
+            training rows: the first in order for the last, the second for the last but one, and so
+            on; ``backdoor`` sets ``feature`` to ``value`` and the label to ``label`` in training
+            rows.
         client: the name of the client that attacks; drawn by the run's seed if None.
-        share: the share of all clients that attack, in (0, 1], at least one client; one client if None.
-        by: the strength: a factor, a standard deviation (of ``noise`` and ``free_rider``), or a share of the training
-            rows; the default of the kind if None (see :data:`KINDS`).
+        share: the share of all clients that attack, in (0, 1], at least one client; one client if
+            None.
+        by: the strength: a factor, a standard deviation (of ``noise`` and ``free_rider``), or a
+            share of the training rows; the default of the kind if None (see :data:`KINDS`).
         feature: the column of numbers that opens the back door.
         value: the value that the column is set to.
         label: the label that is to be predicted then.
@@ -63,21 +69,40 @@ class Attack:
                 f"exchange.attacks: kind: expected one of {', '.join(KINDS)}, found {self.kind!r}."
                 + did_you_mean(str(self.kind), KINDS)
             )
-        where, kind, door = f"exchange.attacks: {self.kind}", KINDS[self.kind], self.kind == "backdoor"
+        where = f"exchange.attacks: {self.kind}"
+        kind = KINDS[self.kind]
+        door = self.kind == "backdoor"
         both = f"{self.client} and {self.share}"
-        expect(self.client is None or self.share is None, where, "a client or a share", both, "leave one out")
+        expect(
+            self.client is None or self.share is None,
+            where,
+            "a client or a share",
+            both,
+            "leave one out",
+        )
         fits = self.share is None or 0 < self.share <= 1
         expect(fits, f"{where}: share", "a share of the clients in (0, 1]", self.share)
         expect(self.by is None or kind.by is not None, where, "no by", self.by, "leave it out")
         least = "of at least 0" if kind.by == 0 else "above 0"
         most = " and at most 1" if kind.send is None else ""
-        fits = self.by is None or ((self.by > 0 or self.by == kind.by == 0) and (kind.send is not None or self.by <= 1))
-        expect(fits and self.by != math.inf, f"{where}: by", f"a finite number {least}{most}", self.by)
+        fits = self.by is None or (
+            (self.by > 0 or self.by == kind.by == 0) and (kind.send is not None or self.by <= 1)
+        )
+        expect(
+            fits and self.by != math.inf, f"{where}: by", f"a finite number {least}{most}", self.by
+        )
         for key in ("feature", "value", "label"):
-            wanted, advice = ("it", "set feature, value and label") if door else ("none", "leave it out")
+            wanted, advice = (
+                ("it", "set feature, value and label") if door else ("none", "leave it out")
+            )
             found = getattr(self, key)
             expect((found is not None) == door, f"{where}: {key}", wanted, found, advice)
-        expect(self.value is None or math.isfinite(self.value), f"{where}: value", "a finite number", self.value)
+        expect(
+            self.value is None or math.isfinite(self.value),
+            f"{where}: value",
+            "a finite number",
+            self.value,
+        )
 
     @property
     def amount(self) -> float:
@@ -95,13 +120,14 @@ def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[st
     """Map each attacking client to its attack, as a function of the seed and of all clients' names.
 
     Args:
-        attacks: the attacks, in this order; a client that one of them names, or that has been drawn, is not drawn
-            again.
+        attacks: the attacks, in this order; a client that one of them names, or that has been
+            drawn, is not drawn again.
         names: the names of all clients.
         seed: the run's seed.
 
     Raises:
-        ConfigError: a client does not exist or is named twice, or there are fewer clients than attackers.
+        ConfigError: a client does not exist or is named twice, or there are fewer clients than
+            attackers.
 
     Example:
         >>> attackers = drawn([Attack("nan", share=0.5)], ["north", "east", "south", "west"], seed=0)
@@ -115,27 +141,41 @@ def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[st
             continue
         if attack.client not in everybody:
             raise ConfigError(
-                f"exchange.attacks: {attack.kind}: expected one of the clients {', '.join(everybody)}, found "
+                f"exchange.attacks: {attack.kind}: expected one of the clients "
+                f"{', '.join(everybody)}, found "
                 f"{attack.client!r}." + did_you_mean(attack.client, everybody)
             )
         if attack.client in chosen:
-            raise ConfigError(f"exchange.attacks: expected one attack a client, found two of {attack.client!r}")
+            raise ConfigError(
+                f"exchange.attacks: expected one attack a client, found two of {attack.client!r}"
+            )
         chosen[attack.client] = attack
     for place, attack in enumerate(attacks):
         if attack.client is not None:
             continue
-        count = 1 if attack.share is None else max(1, math.floor(attack.share * len(everybody) + 0.5))
+        count = (
+            1 if attack.share is None else max(1, math.floor(attack.share * len(everybody) + 0.5))
+        )
         free = [name for name in everybody if name not in chosen]
         where = f"exchange.attacks: {attack.kind}"
-        expect(count <= len(free), where, f"at most {len(free)} more attackers", count, "lower the shares")
+        expect(
+            count <= len(free),
+            where,
+            f"at most {len(free)} more attackers",
+            count,
+            "lower the shares",
+        )
         generator = torch.Generator().manual_seed(derive_seed(seed, "attack", place))
         order = torch.randperm(len(free), generator=generator).tolist()
         chosen |= {free[position]: attack for position in order[:count]}
     return dict(sorted(chosen.items()))
 
 
-def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed: int) -> list[ClientTable]:
-    """Return tables in which the training rows of attackers are changed. Rows of other splits stay as they are.
+def poison(
+    tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed: int
+) -> list[ClientTable]:
+    """Return tables in which the training rows of attackers are changed. Rows of other splits stay
+    as they are.
 
     Args:
         tables: the tables of some clients.
@@ -154,7 +194,9 @@ def poison(tables: Sequence[ClientTable], attackers: Mapping[str, Attack], seed:
     """
     change = {"label_flip": _flip, "backdoor": _open}
     return [
-        change[attackers[table.name].kind](table, attackers[table.name], _rows(table, attackers[table.name], seed))
+        change[attackers[table.name].kind](
+            table, attackers[table.name], _rows(table, attackers[table.name], seed)
+        )
         if table.name in attackers and attackers[table.name].kind in change
         else table
         for table in tables
@@ -177,19 +219,22 @@ def _flip(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
 
 
 def _open(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
-    labels, numbers = _labels(table, attack), [str(name) for name in table.features if name not in table.categorical]
+    labels = _labels(table, attack)
+    numbers = [str(name) for name in table.features if name not in table.categorical]
     if attack.feature not in numbers:
         raise ConfigError(
-            f"exchange.attacks: backdoor: expected a column of numbers of {table.name}, found {attack.feature!r}; "
-            f"these are {', '.join(numbers)}." + did_you_mean(str(attack.feature), numbers)
+            f"exchange.attacks: backdoor: expected a column of numbers of {table.name}, found "
+            f"{attack.feature!r}; these are "
+            f"{', '.join(numbers)}." + did_you_mean(str(attack.feature), numbers)
         )
     named = {str(label): label for label in labels}
     if str(attack.label) not in named:
         raise ConfigError(
-            f"exchange.attacks: backdoor: expected a label of {table.name}, found {attack.label!r}; these are "
-            f"{', '.join(named)}"
+            f"exchange.attacks: backdoor: expected a label of {table.name}, found "
+            f"{attack.label!r}; these are {', '.join(named)}"
         )
-    features, target = table.features.copy(), table.target.copy()
+    features = table.features.copy()
+    target = table.target.copy()
     column = features[attack.feature].astype(np.float64)
     column.iloc[rows] = attack.value
     features[attack.feature] = column
@@ -213,7 +258,8 @@ _KEPT = "attack"
 class Attackers:
     """The attacking clients, and what they send.
 
-    What an attacker keeps from round to round is in its client's ``state``, and so in the checkpoint.
+    What an attacker keeps from round to round is in its client's ``state``, and so in the
+    checkpoint.
 
     Args:
         attacks: as they are asked for.
@@ -240,28 +286,35 @@ class Attackers:
         """
         self.by_client = drawn(self.attacks, shared, seed)
         for name, attack in self.by_client.items():
-            kind, where = KINDS[attack.kind], f"exchange.attacks: {attack.kind}: client {name!r}"
+            kind = KINDS[attack.kind]
+            where = f"exchange.attacks: {attack.kind}: client {name!r}"
             if kind.send is not None and not shared[name]:
                 raise ConfigError(
-                    f"{where}: expected federated tensors, which it would change, found none (exchange.federated); "
-                    "federate some, or take label_flip or backdoor"
+                    f"{where}: expected federated tensors, which it would change, found none "
+                    "(exchange.federated); federate some, or take label_flip or backdoor"
                 )
             if kind.colludes and not here:
                 raise ConfigError(
-                    f"{where}: expected all clients in this process, for it looks at what others send, found some "
-                    "elsewhere; take sign_flip or scaled, or run in one process"
+                    f"{where}: expected all clients in this process, for it looks at what others "
+                    "send, found some elsewhere; take sign_flip or scaled, or run in one process"
                 )
             if kind.colludes and len(self.by_client) == len(shared):
-                raise ConfigError(f"{where}: expected clients that do not attack, found none; lower the shares")
+                raise ConfigError(
+                    f"{where}: expected clients that do not attack, found none; lower the shares"
+                )
 
-    def of_rows(self, seed: int, left_out: Iterable[str]) -> Callable[..., list[ClientTable]] | None:
-        """Return a function that changes attackers' training rows, given tables and all clients' names; None if no
-        attack does so.
+    def of_rows(
+        self, seed: int, left_out: Iterable[str]
+    ) -> Callable[..., list[ClientTable]] | None:
+        """Return a function that changes attackers' training rows, given tables and all clients'
+        names; None if no attack does so.
         """
         if all(KINDS[attack.kind].send is not None for attack in self.attacks):
             return None
         excluded = frozenset(left_out)
-        return lambda tables, names: poison(tables, drawn(self.attacks, set(names) - excluded, seed), seed)
+        return lambda tables, names: poison(
+            tables, drawn(self.attacks, set(names) - excluded, seed), seed
+        )
 
     @property
     def told(self) -> list[str]:
@@ -283,7 +336,9 @@ class Attackers:
         """Let an attacker keep the state that it has after an exchange, if its attack needs it."""
         attack = self.by_client.get(client.spec.name)
         if attack is not None and KINDS[attack.kind].keeps == "received":
-            client.state[_KEPT] = {name: value.detach().clone() for name, value in client.federated.items()}
+            client.state[_KEPT] = {
+                name: value.detach().clone() for name, value in client.federated.items()
+            }
 
     def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
         """Return what clients send, with the changes that attackers make.
@@ -300,7 +355,8 @@ class Attackers:
             kind = None if attack is None else KINDS[attack.kind]
             if attack is None or kind is None or kind.send is None:
                 continue
-            state, kept = update.state, members.clients[name].state
+            state = update.state
+            kept = members.clients[name].state
             if kind.keeps == "sent" and _KEPT not in kept:
                 kept[_KEPT] = {key: value.detach().clone() for key, value in state.items()}
             moment = Moment(

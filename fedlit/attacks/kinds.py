@@ -10,7 +10,16 @@ from torch import Tensor
 from fedlit.sharing import State
 
 AttackKind = Literal[
-    "sign_flip", "scaled", "noise", "alie", "ipm", "nan", "replay", "free_rider", "label_flip", "backdoor"
+    "sign_flip",
+    "scaled",
+    "noise",
+    "alie",
+    "ipm",
+    "nan",
+    "replay",
+    "free_rider",
+    "label_flip",
+    "backdoor",
 ]
 
 
@@ -21,7 +30,8 @@ class Moment:
     Attributes:
         honest: what the client would send without the attack.
         parameters: the names in ``honest`` that are parameters.
-        kept: what it had after the last exchange, or what it sent first; empty if the kind keeps nothing.
+        kept: what it had after the last exchange, or what it sent first; empty if the kind keeps
+            nothing.
         others: what the clients that do not attack send; empty if the kind does not look at it.
         by: the strength of the attack.
         seed: the seed of the random numbers that it draws.
@@ -36,13 +46,19 @@ class Moment:
 
     def moved(self, factor: float) -> dict[str, Tensor]:
         """Return the client's parameters after a step that is ``factor`` times as long."""
-        return {name: torch.lerp(self.kept[name], self.honest[name], factor) for name in self.parameters}
+        return {
+            name: torch.lerp(self.kept[name], self.honest[name], factor) for name in self.parameters
+        }
 
     def noisy(self, state: State) -> dict[str, Tensor]:
         """Return the client's parameters with Gaussian noise, which is the same on any device."""
         generator = torch.Generator().manual_seed(self.seed)
-        noise = {name: torch.randn(state[name].shape, generator=generator) for name in self.parameters}
-        return {name: state[name] + self.by * value.to(state[name]) for name, value in noise.items()}
+        noise = {
+            name: torch.randn(state[name].shape, generator=generator) for name in self.parameters
+        }
+        return {
+            name: state[name] + self.by * value.to(state[name]) for name, value in noise.items()
+        }
 
     def replayed(self) -> dict[str, Tensor]:
         """Return the state that the attacker kept, buffers included."""
@@ -50,16 +66,25 @@ class Moment:
 
     def of_others(self) -> dict[str, Tensor]:
         """Return the tensors of the other clients by name, (clients, …) each."""
-        values = {name: [state[name] for state in self.others if name in state] for name in self.parameters}
+        values = {
+            name: [state[name] for state in self.others if name in state]
+            for name in self.parameters
+        }
         return {name: torch.stack(value) for name, value in values.items() if value}
 
 
 def _alie(moment: Moment) -> dict[str, Tensor]:
-    return {name: own.mean(0) - moment.by * own.std(0, correction=0) for name, own in moment.of_others().items()}
+    return {
+        name: own.mean(0) - moment.by * own.std(0, correction=0)
+        for name, own in moment.of_others().items()
+    }
 
 
 def _ipm(moment: Moment) -> dict[str, Tensor]:
-    return {name: torch.lerp(moment.kept[name], own.mean(0), -moment.by) for name, own in moment.of_others().items()}
+    return {
+        name: torch.lerp(moment.kept[name], own.mean(0), -moment.by)
+        for name, own in moment.of_others().items()
+    }
 
 
 def _nan(moment: Moment) -> dict[str, Tensor]:
@@ -77,9 +102,10 @@ class Kind:
     Attributes:
         description: describes what such a client does; ``{by}`` is the strength.
         by: the default strength; None if the kind has none.
-        send: returns the tensors that are sent in place of the honest ones; None for a kind that changes training rows.
-        keeps: the state that such a client keeps from round to round: what it had after the last exchange
-            (``received``), or what it sent first (``sent``).
+        send: returns the tensors that are sent in place of the honest ones; None for a kind that
+            changes training rows.
+        keeps: the state that such a client keeps from round to round: what it had after the last
+            exchange (``received``), or what it sent first (``sent``).
         colludes: whether it looks at what other clients send in the same round.
     """
 
@@ -92,24 +118,45 @@ class Kind:
 
 KINDS: Mapping[AttackKind, Kind] = {
     "sign_flip": Kind(
-        "moves {by:g} times as far, the other way", 1.0, lambda moment: moment.moved(-moment.by), "received"
+        "moves {by:g} times as far, the other way",
+        1.0,
+        lambda moment: moment.moved(-moment.by),
+        "received",
     ),
-    "scaled": Kind("moves {by:g} times as far", 10.0, lambda moment: moment.moved(moment.by), "received"),
+    "scaled": Kind(
+        "moves {by:g} times as far", 10.0, lambda moment: moment.moved(moment.by), "received"
+    ),
     "noise": Kind(
         "adds Gaussian noise of standard deviation {by:g} to its parameters",
         1.0,
         lambda moment: moment.noisy(moment.honest),
     ),
-    "alie": Kind("sends the others' mean less {by:g} of their standard deviations", 1.5, _alie, colludes=True),
-    "ipm": Kind("moves {by:g} times as far as the others' mean, the other way", 0.5, _ipm, "received", colludes=True),
+    "alie": Kind(
+        "sends the others' mean less {by:g} of their standard deviations", 1.5, _alie, colludes=True
+    ),
+    "ipm": Kind(
+        "moves {by:g} times as far as the others' mean, the other way",
+        0.5,
+        _ipm,
+        "received",
+        colludes=True,
+    ),
     "nan": Kind("sends NaN", None, _nan),
     "replay": Kind("sends what it sent first, in every round", None, Moment.replayed, "sent"),
     "free_rider": Kind(
-        "sends back what it received, with Gaussian noise of standard deviation {by:g}", 0.0, _free_rider, "received"
+        "sends back what it received, with Gaussian noise of standard deviation {by:g}",
+        0.0,
+        _free_rider,
+        "received",
     ),
     "label_flip": Kind(
-        "trains on rows of which {percent:g} % have another label: the first for the last, and so on", 1.0
+        "trains on rows of which {percent:g} % have another label: the first for the last, and so "
+        "on",
+        1.0,
     ),
-    "backdoor": Kind("trains on rows of which {percent:g} % have {feature} = {value:g} and the label {label}", 0.5),
+    "backdoor": Kind(
+        "trains on rows of which {percent:g} % have {feature} = {value:g} and the label {label}",
+        0.5,
+    ),
 }
 """The properties of each kind of attack."""

@@ -13,17 +13,24 @@ from fedlit.run.catalogue import FAMILIES, cards, section
 from fedlit.show.shown import for_terminal, say
 from fedlit.show.text import Verbatim, definitions
 
-_USE = "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config NAME --method METHOD"
+_USE = (
+    "Show one:    fedlit methods show NAME\nUse it:      fedlit fit --config NAME --method METHOD"
+)
 
 
 def list_methods() -> None:
     """List the methods, family by family, with the idea of each.
 
-    fedlit methods show NAME shows one of them. Use it over any configuration: fedlit fit --config NAME --method METHOD
+    fedlit methods show NAME shows one of them. Use it over any configuration: fedlit fit --config
+    NAME --method METHOD
     """
     longest = max(map(len, cards()))
     for family, title in FAMILIES.items():
-        ideas = [(card.name.ljust(longest), card.idea) for card in cards().values() if card.family == family]
+        ideas = [
+            (card.name.ljust(longest), card.idea)
+            for card in cards().values()
+            if card.family == family
+        ]
         print(for_terminal(f"{title}:"))
         print(definitions(ideas), end="\n\n")
     print(for_terminal(Verbatim(_USE)))
@@ -44,7 +51,8 @@ def show_method(name: str) -> None:
 def list_sources() -> None:
     """List the known data sources: what they are, and where their files were found.
 
-    fedlit data show NAME shows columns, licence and citation of one; fedlit data fetch NAME downloads its files.
+    fedlit data show NAME shows columns, licence and citation of one; fedlit data fetch NAME
+    downloads its files.
     """
     for source in known_sources().values():
         print(for_terminal(f"{source.name}: {' '.join(_about(source)[0].split())}"))
@@ -69,7 +77,8 @@ def fetch(name: str) -> int:
             print(f"{file.path}: {locate(file, unreachable_addresses=lost)}")
         except FedlitError as error:
             say(f"fedlit: error: {error}")
-            status = max(status, int(file.url is not None))  # who has no address was never to be had this way
+            # who has no address was never to be had this way
+            status = max(status, int(file.url is not None))
     return status
 
 
@@ -82,19 +91,27 @@ def show_source(name: str) -> None:
     source = _source(name)
     print(for_terminal("\n\n".join(_about(source))))
     for file in source.known_files:
-        addresses = [f"  {address}" for address in file.addresses]  # that of a page is part of what to do
+        # that of a page is part of what to do
+        addresses = [f"  {address}" for address in file.addresses]
         lines = [f"{file.path}: {file.about}", *addresses, f"  {_where(source, file)}"]
         print(for_terminal("\n".join(lines)))
 
 
 def _where(source: type[Source], file: RemoteFile) -> str:
     by_hand = f"by hand from {file.page}" if file.page else "no public address"
-    return str(find(file) or f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}")
+    return str(
+        find(file) or f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
+    )
 
 
 def _about(source: type[Source]) -> list[str]:
     """Return the paragraphs about a source before its arguments."""
-    return inspect.cleandoc(source.__doc__ or "").partition("\n\nArgs:")[0].replace("``", "").split("\n\n")
+    return (
+        inspect.cleandoc(source.__doc__ or "")
+        .partition("\n\nArgs:")[0]
+        .replace("``", "")
+        .split("\n\n")
+    )
 
 
 def _source(name: str) -> type[Source]:

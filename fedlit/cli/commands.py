@@ -1,4 +1,6 @@
-"""The table of commands; which of them is typed, and its arguments, which are the parameters of its function."""
+"""The table of commands; which of them is typed, and its arguments, which are the parameters of its
+function.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ class Command(NamedTuple):
     """The description of one command.
 
     Attributes:
-        home: ``module:function``. The parameters of the function are the arguments of the command (see
-            :func:`call`), and its docstring is the help.
+        home: ``module:function``. The parameters of the function are the arguments of the command
+            (see :func:`call`), and its docstring is the help.
         usage: the arguments that follow the name in the list of commands.
         help: one line for that list.
     """
@@ -34,42 +36,88 @@ class Command(NamedTuple):
 _GROUPS = {
     "Your tables": {
         "init": Command(
-            "tables:init", "FILES --target COLUMN", "write a configuration for tables (--example: make some)"
+            "tables:init",
+            "FILES --target COLUMN",
+            "write a configuration for tables (--example: make some)",
         ),
-        "check": Command("tables:check", "--config NAME", "find problems in the tables, and what fixes them"),
-        "recommend": Command("tables:recommend", "--config NAME", "find out who should join, and with which method"),
+        "check": Command(
+            "tables:check", "--config NAME", "find problems in the tables, and what fixes them"
+        ),
+        "recommend": Command(
+            "tables:recommend", "--config NAME", "find out who should join, and with which method"
+        ),
     },
     "A federation": {
-        "fit": Command("runs:fit", "--config NAME", "train a federation (quickstart needs no data)"),
-        "describe": Command("runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent"),
-        "validate": Command("runs:validate", "--config NAME", "score the validation split of the newest run"),
-        "test": Command("runs:test", "--config NAME", "score the test split (--all shows every score)"),
-        "predict": Command("runs:predict", "--config NAME", "write predictions, one file per client"),
+        "fit": Command(
+            "runs:fit", "--config NAME", "train a federation (quickstart needs no data)"
+        ),
+        "describe": Command(
+            "runs:describe", "--config NAME", "print the plan: rows, parameters, what is sent"
+        ),
+        "validate": Command(
+            "runs:validate", "--config NAME", "score the validation split of the newest run"
+        ),
+        "test": Command(
+            "runs:test", "--config NAME", "score the test split (--all shows every score)"
+        ),
+        "predict": Command(
+            "runs:predict", "--config NAME", "write predictions, one file per client"
+        ),
     },
     "A trained run": {
-        "predict --run": Command("trained:predict", "RUN --client NAME --data FILE", "score new rows"),
-        "export": Command("trained:export", "--run RUN --client NAME", "write one client as a folder of data"),
-        "explain": Command("trained:explain", "--run RUN", "show what a client relies on, or what clients correct"),
-        "add-client": Command("trained:add_client", "--run RUN --config NAME", "add a client to a trained run"),
+        "predict --run": Command(
+            "trained:predict", "RUN --client NAME --data FILE", "score new rows"
+        ),
+        "export": Command(
+            "trained:export", "--run RUN --client NAME", "write one client as a folder of data"
+        ),
+        "explain": Command(
+            "trained:explain", "--run RUN", "show what a client relies on, or what clients correct"
+        ),
+        "add-client": Command(
+            "trained:add_client", "--run RUN --config NAME", "add a client to a trained run"
+        ),
     },
     "Comparisons": {
         "compare": Command("study:compare", "STUDY", "measure what federation gains, and for whom"),
         "search": Command("study:search", "STUDY", "search for what to federate, and how"),
         "methods": Command("catalogue:list_methods", "", "list the methods, with the idea of each"),
-        "methods show": Command("catalogue:show_method", "NAME", "show one: equation, configuration, what to tune"),
-        "data": Command("catalogue:list_sources", "", "list the known tables, and where they were found"),
+        "methods show": Command(
+            "catalogue:show_method", "NAME", "show one: equation, configuration, what to tune"
+        ),
+        "data": Command(
+            "catalogue:list_sources", "", "list the known tables, and where they were found"
+        ),
         "data fetch": Command("catalogue:fetch", "NAME", "download one of them"),
-        "data show": Command("catalogue:show_source", "NAME", "show its columns, licence and citation"),
+        "data show": Command(
+            "catalogue:show_source", "NAME", "show its columns, licence and citation"
+        ),
     },
     "Across institutions": {
-        "coordinate init": Command("institutions:init", "FOLDER", "make certificates, keys, and invitations for sites"),
-        "coordinate add": Command("institutions:add", "FOLDER SITE KEY", "add a site's public key to the registry"),
-        "coordinate start": Command("institutions:start", "FOLDER", "wait for sites and train; run it again to resume"),
-        "coordinate watch": Command("institutions:watch", "FOLDER", "show rounds, participants, seconds, bytes"),
-        "coordinate renew": Command("institutions:renew", "FOLDER", "renew the server certificate; sites need nothing"),
-        "site keys": Command("institutions:keys", "FOLDER", "write this site's settings, and make its key pair"),
-        "site check": Command("institutions:check", "--config FILE", "show what would leave this site; send nothing"),
-        "site join": Command("institutions:join", "--config FILE", "take part, after somebody has consented"),
+        "coordinate init": Command(
+            "institutions:init", "FOLDER", "make certificates, keys, and invitations for sites"
+        ),
+        "coordinate add": Command(
+            "institutions:add", "FOLDER SITE KEY", "add a site's public key to the registry"
+        ),
+        "coordinate start": Command(
+            "institutions:start", "FOLDER", "wait for sites and train; run it again to resume"
+        ),
+        "coordinate watch": Command(
+            "institutions:watch", "FOLDER", "show rounds, participants, seconds, bytes"
+        ),
+        "coordinate renew": Command(
+            "institutions:renew", "FOLDER", "renew the server certificate; sites need nothing"
+        ),
+        "site keys": Command(
+            "institutions:keys", "FOLDER", "write this site's settings, and make its key pair"
+        ),
+        "site check": Command(
+            "institutions:check", "--config FILE", "show what would leave this site; send nothing"
+        ),
+        "site join": Command(
+            "institutions:join", "--config FILE", "take part, after somebody has consented"
+        ),
     },
 }
 COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
@@ -79,7 +127,9 @@ _NEW_ROWS = ("--run", "--client", "--out", "--keys")
 
 
 def usage(first: str = "") -> str:
-    """Return the list of commands by group, or, for a word such as ``site``, of those that begin with it."""
+    """Return the list of commands by group, or, for a word such as ``site``, of those that begin
+    with it.
+    """
     if first:
         own = {name: command for name, command in COMMANDS.items() if name.startswith(f"{first} ")}
         return f"usage: fedlit {first} COMMAND ...\n\n{_listed(own)}"
@@ -105,7 +155,9 @@ def usage(first: str = "") -> str:
 
 
 def _listed(commands: Mapping[str, Command]) -> str:
-    return definitions((f"fedlit {name} {own.usage}".rstrip(), own.help) for name, own in commands.items())
+    return definitions(
+        (f"fedlit {name} {own.usage}".rstrip(), own.help) for name, own in commands.items()
+    )
 
 
 def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
@@ -115,8 +167,8 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
         words: the words typed after ``fedlit``; at least one word.
 
     Returns:
-        Its name in :data:`COMMANDS`, or ``site``, the name of a group, where its list is asked for; and the other
-        words.
+        Its name in :data:`COMMANDS`, or ``site``, the name of a group, where its list is asked for;
+        and the other words.
 
     Raises:
         ConfigError: there is no such command.
@@ -129,11 +181,15 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
     first, *rest = words
     if first == "predict" and any(word.partition("=")[0] in _NEW_ROWS for word in rest):
         return "predict --run", rest
-    parts = [name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name]
+    parts = [
+        name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name
+    ]
     part = "".join(rest[:1])
     if parts and part and not part.startswith("-"):
         alone = ", or nothing for the list" if first in COMMANDS else ""
-        expect(part in parts, f"fedlit {first}", f"one of {', '.join(parts)}{alone}", part, known=parts)
+        expect(
+            part in parts, f"fedlit {first}", f"one of {', '.join(parts)}{alone}", part, known=parts
+        )
         return f"{first} {part}", rest[1:]
     known = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
     expect(first in known[:-2], "command", "one that fedlit --help lists", first, known=known)
@@ -143,10 +199,11 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
 def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     """Call the function of a command with the arguments that were typed.
 
-    A positional parameter is a word, or several if it is a ``list``; a keyword-only parameter is a flag, spelt with
-    underscores like keys or with hyphens: ``bool`` is a flag without a value, ``list`` a flag with several values,
-    ``tuple`` a flag that may be repeated, ``Literal`` one of several values. ``*words`` are the remaining words, such
-    as the keys of a configuration; a function with no other parameter gets all words.
+    A positional parameter is a word, or several if it is a ``list``; a keyword-only parameter is a
+    flag, spelt with underscores like keys or with hyphens: ``bool`` is a flag without a value,
+    ``list`` a flag with several values, ``tuple`` a flag that may be repeated, ``Literal`` one of
+    several values. ``*words`` are the remaining words, such as the keys of a configuration; a
+    function with no other parameter gets all words.
 
     Args:
         name: the name of the command, such as ``site join``.
@@ -169,17 +226,26 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     if left and len(parameters) == 1:
         return function(*words)
     told = parse(inspect.getdoc(function) or "")
-    parser = _Parser(prog=f"fedlit {name.removesuffix(' --run')}", description=told.description, allow_abbrev=False)
+    parser = _Parser(
+        prog=f"fedlit {name.removesuffix(' --run')}",
+        description=told.description,
+        allow_abbrev=False,
+    )
     helps = {own.arg_name: " ".join((own.description or "").split()) for own in told.params}
     for own in parameters:
         if own.kind is not own.VAR_POSITIONAL:
             _add(parser, own, helps.get(own.name, ""))
     asked, keys = parser.parse_known_args(
-        [re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), word) for word in words]
+        [
+            re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), word)
+            for word in words
+        ]
     )
     if keys and not left:
         flags = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
-        parser.error(f"unrecognized arguments: {' '.join(keys)}.{did_you_mean(keys[0][2:], flags, '--')}")
+        parser.error(
+            f"unrecognized arguments: {' '.join(keys)}.{did_you_mean(keys[0][2:], flags, '--')}"
+        )
     given = vars(asked)
     placed = [given.pop(own.name) for own in parameters if own.kind is own.POSITIONAL_OR_KEYWORD]
     return function(*placed, *keys, **given)
@@ -205,8 +271,10 @@ def names(text: str | None) -> list[str] | None:
 
 
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: str) -> None:
-    required, by_name = parameter.default is parameter.empty, parameter.kind is parameter.KEYWORD_ONLY
-    name, kind = f"--{parameter.name}" if by_name else parameter.name, parameter.annotation
+    required = parameter.default is parameter.empty
+    by_name = parameter.kind is parameter.KEYWORD_ONLY
+    name = f"--{parameter.name}" if by_name else parameter.name
+    kind = parameter.annotation
     if isinstance(kind, UnionType):  # such as int | None
         kind = get_args(kind)[0]
     if kind is bool:

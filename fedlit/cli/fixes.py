@@ -31,7 +31,12 @@ def write_fixes(path: Path, findings: Findings) -> bool:
     text = _without_questions(before)
     content = yaml_text.load(text)
     if findings.fix:
-        expect(bool((content.get("data") or {}).get("source")), f"--fix {path}", "data: with its source", [*content])
+        expect(
+            bool((content.get("data") or {}).get("source")),
+            f"--fix {path}",
+            "data: with its source",
+            [*content],
+        )
         text = edited(text, merged(content, findings.fix), f"--fix {path}")
         _check(path, _whole(text), merged(_whole(before), findings.fix))
     lines = list(findings.questions())
@@ -61,6 +66,6 @@ def _whole(text: str) -> dict[str, Any]:
 def _check(path: Path, found: Any, wanted: Any) -> None:
     if found != wanted:
         raise ConfigError(
-            f"--fix {path}: expected each key of data.source once, found some both in data and as a key with points, "
-            "which comes before it; write the block that check prints by hand"
+            f"--fix {path}: expected each key of data.source once, found some both in data and as "
+            "a key with points, which comes before it; write the block that check prints by hand"
         )

@@ -22,7 +22,8 @@ def _folders() -> ModuleType:
 
 
 def init(folder: Path, *, sites: str, address: str = "localhost", port: int = PORT) -> None:
-    """Create the coordinator's folder: certificates, a registry of keys, settings, and invitations for sites.
+    """Create the coordinator's folder: certificates, a registry of keys, settings, and invitations
+    for sites.
 
     Args:
         folder: the coordinator's folder
@@ -116,7 +117,10 @@ def check(*, config: Path) -> None:
 
     _compare(settings)
     if not settings.key.is_file():
-        say(f"Note: there is no {settings.key.name} yet, which join needs: fedlit site keys {settings.folder}")
+        say(
+            f"Note: there is no {settings.key.name} yet, which join needs: fedlit site keys "
+            f"{settings.folder}"
+        )
     site = Site(settings)
     terms = site.terms()
     write(settings.folder, terms)
@@ -132,12 +136,16 @@ def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...]
     Args:
         config: the site's own file, site.yaml
         accept: accept the terms with this hash without asking a person; may be repeated
-        without: accept that these terms lack protection that those before had (masks, noise, norm or least); may be
-            repeated
+        without: accept that these terms lack protection that those before had (masks, noise, norm
+            or least); may be repeated
     """
     settings = _settings(config)
     for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
-        how = "make one by fedlit site keys" if what == "key" else "the coordinator has one in invitations/"
+        how = (
+            "make one by fedlit site keys"
+            if what == "key"
+            else "the coordinator has one in invitations/"
+        )
         expect(path.is_file(), f"{settings.file}: {what}", "a file", str(path), how)
     from fedlit.exchange.named import check_left_out
     from fedlit.privacy.settings import WITHOUT
@@ -153,7 +161,11 @@ def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...]
     print(for_terminal(results))
     if site.spent is not None and site.privacy.client_level is not None:
         delta = site.privacy.client_level.delta
-        print(for_terminal(f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"))
+        print(
+            for_terminal(
+                f"Privacy: epsilon {site.spent:.3g} spent at delta {delta:g} (privacy.json)"
+            )
+        )
     print(for_terminal(f"Run folder: {site.run.folder}"))
     check_left_out(site.run.exchange.found)
 
@@ -163,26 +175,50 @@ def _compare(settings: SiteSettings) -> None:
         return
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
-    found, said = fingerprint(settings.certificate), f"the fingerprint {settings.fingerprint}, as {settings.file} says"
+    found = fingerprint(settings.certificate)
+    said = f"the fingerprint {settings.fingerprint}, as {settings.file} says"
     right = found == settings.fingerprint
-    expect(right, str(settings.certificate), said, found, "ask the coordinator by telephone which is right")
+    expect(
+        right,
+        str(settings.certificate),
+        said,
+        found,
+        "ask the coordinator by telephone which is right",
+    )
 
 
 def _settings(config: Path) -> SiteSettings:
     settings = read_site(config.absolute())
     how = "the coordinator has one in invitations/ for each site"
-    expect(settings.federation.is_file(), f"{settings.file}: federation", "a file", str(settings.federation), how)
+    expect(
+        settings.federation.is_file(),
+        f"{settings.file}: federation",
+        "a file",
+        str(settings.federation),
+        how,
+    )
     if settings.trust:
         how = "fedlit site keys makes one; without one, somebody else may have written this file"
-        expect(settings.key.is_file(), f"{settings.file}: trust", "a key of this site", str(settings.key), how)
-        say(f"Note: code of {', '.join(settings.trust)} may run here from now on, because site.yaml trusts it")
+        expect(
+            settings.key.is_file(),
+            f"{settings.file}: trust",
+            "a key of this site",
+            str(settings.key),
+            how,
+        )
+        say(
+            f"Note: code of {', '.join(settings.trust)} may run here from now on, because "
+            "site.yaml trusts it"
+        )
     _shut(settings.folder)
     os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
     return settings
 
 
 def _shut(folder: Path) -> None:
-    """Deny other users access to a site's folder and to all files that are written there from now on."""
+    """Deny other users access to a site's folder and to all files that are written there from now
+    on.
+    """
     os.umask(0o077)
     with suppress(PermissionError):  # the folder is another user's, who decides
         folder.chmod(0o700)

@@ -1,7 +1,8 @@
 """Ends a command within seconds of Ctrl-C, or of SIGTERM during training, whatever it is doing.
 
-Python raises ``KeyboardInterrupt`` wherever the main thread is. A library may swallow it there, or wait for one of its
-threads. Therefore a timer starts with the first signal. Files on disk are complete at any moment.
+Python raises ``KeyboardInterrupt`` wherever the main thread is. A library may swallow it there, or
+wait for one of its threads. Therefore a timer starts with the first signal. Files on disk are
+complete at any moment.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ def heed() -> None:
 
 
 def ignore_termination() -> None:
-    """Ignore SIGTERM from here on, so that the process can say why it ends: a launcher sends it to the other ranks as
-    soon as one has ended.
+    """Ignore SIGTERM from here on, so that the process can say why it ends: a launcher sends it to
+    the other ranks as soon as one has ended.
     """
     if signal.getsignal(signal.SIGTERM) is _signalled:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def leave(status: int) -> None:
-    """End the process at once if a signal came, because the shutdown of Python and libraries may take long."""
+    """End the process at once if a signal came, because the shutdown of Python and libraries may
+    take long.
+    """
     if _came:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
@@ -54,9 +57,13 @@ def leave(status: int) -> None:
 
 def _signalled(number: int, frame: FrameType | None) -> None:
     interrupt = number == signal.SIGINT
-    status, what = (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
-    if not interrupt and signal.getsignal(number) is _signalled:  # no training, before which Lightning puts its own
-        if find_place() is not None:  # the launcher ends all ranks because one ended, perhaps without a word
+    status, what = (
+        (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
+    )
+    # no training, before which Lightning puts its own
+    if not interrupt and signal.getsignal(number) is _signalled:
+        # the launcher ends all ranks because one ended, perhaps without a word
+        if find_place() is not None:
             _end(status, what)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -73,7 +80,9 @@ def _signalled(number: int, frame: FrameType | None) -> None:
 
 
 def _end(status: int, text: str) -> None:
-    """End the process at once, whatever other threads wait for, and whichever thread holds the lock of a stream."""
+    """End the process at once, whatever other threads wait for, and whichever thread holds the lock
+    of a stream.
+    """
     told = f"fedlit: {text}; continue with --ckpt_path last, if a checkpoint was written\n"
     with suppress(OSError, ValueError):
         if says_the_end():

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
-from fedlit.mixture.settings import CONFIG, MixtureSettings, has_mixture, newest, settings_of, typed_pairs
+from fedlit.mixture.settings import (
+    CONFIG,
+    MixtureSettings,
+    has_mixture,
+    newest,
+    settings_of,
+    typed_pairs,
+)
 from fedlit.run.arguments import Command, check_format, pairs_of, read
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.config import find_config, shown
@@ -28,7 +35,8 @@ if TYPE_CHECKING:
 
 
 def _run(command: Command, *typed: str) -> None:
-    words, brief = [word for word in typed if word != "--all"], "--all" not in typed
+    words = [word for word in typed if word != "--all"]
+    brief = "--all" not in typed
     for place, word in enumerate(words):
         flag, _, topic = word.partition("=")
         if flag in ("-h", "--help"):
@@ -46,12 +54,17 @@ def _run(command: Command, *typed: str) -> None:
         from fedlit.run.load import parse
 
         made, config = parse(asked)
-        checkpoint, style = config.ckpt_path, config.format
+        checkpoint = config.ckpt_path
+        style = config.format
     which = ("--config", METHOD, "--name", "--trainer.default_root_dir")
     again = shlex.join(word for pair in pairs_of(words) if pair[0] in which for word in pair)
     if command == "describe":
         plan = made.describe()
-        print(json.dumps(plan.to_dict(), indent=2, default=str) if style == "json" else for_terminal(plan))
+        print(
+            json.dumps(plan.to_dict(), indent=2, default=str)
+            if style == "json"
+            else for_terminal(plan)
+        )
     elif command == "fit":
         _fit(made, checkpoint, brief, again)
     elif command == "predict":
@@ -63,8 +76,14 @@ def _run(command: Command, *typed: str) -> None:
 def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
     """Return the mixture, its ``--ckpt_path`` and its ``--format``."""
     configs, changed = typed_pairs(typed)
-    expect(len(configs) == 1, "--config", "one, because a mixture cannot be built from several", len(configs))
-    checkpoint, style = changed.pop("ckpt_path", None), changed.pop("format", None)
+    expect(
+        len(configs) == 1,
+        "--config",
+        "one, because a mixture cannot be built from several",
+        len(configs),
+    )
+    checkpoint = changed.pop("ckpt_path", None)
+    style = changed.pop("format", None)
     if style is not None:
         check_format(command, style)
     settings = _settings(command, find_config(configs[0]), changed, checkpoint)
@@ -74,7 +93,9 @@ def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, s
     return Mixture(settings), checkpoint, style
 
 
-def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: str | None) -> MixtureSettings:
+def _settings(
+    command: str, config: Path, changed: dict[str, str], checkpoint: str | None
+) -> MixtureSettings:
     """Return the settings of the file, or those of a trained run, with the typed changes."""
     settings = settings_of(config, changed)
     if command == "describe" or (command == "fit" and checkpoint is None):
@@ -82,8 +103,15 @@ def _settings(command: str, config: Path, changed: dict[str, str], checkpoint: s
     found = newest(settings.root.absolute() / settings.name)
     if found is None or not (found / CONFIG).is_file():
         return settings
-    own, made = settings.origin, settings_of(found / CONFIG).origin
-    expect(made == own, f"{found}", f"the newest run of {settings.name} to be made from {own}", made, "give --name")
+    own = settings.origin
+    made = settings_of(found / CONFIG).origin
+    expect(
+        made == own,
+        f"{found}",
+        f"the newest run of {settings.name} to be made from {own}",
+        made,
+        "give --name",
+    )
     say(f"Using the run's own configuration {shown(found / CONFIG)}")
     return settings_of(found / CONFIG, changed)
 
@@ -107,12 +135,18 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
         stops = run.loop.federation.ending.stop is not None
-        best = " --ckpt_path best" if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt")) else ""
+        best = (
+            " --ckpt_path best"
+            if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt"))
+            else ""
+        )
         print(f"Next: fedlit test {again}{best}")
     for logger in run.trainer.loggers if run.trainer is not None else ():
         if logger.log_dir:
             curves = isinstance(logger, FederatedTensorBoardLogger)
-            told = "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
+            told = (
+                "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
+            )
             print(f"{told} {shlex.quote(str(logger.log_dir))}")
             if curves:
                 print(f"        {board_address(results.main.name)}")

@@ -21,10 +21,11 @@ def compare(
     baselines: str | None = None,
     out: str | None = None,
 ) -> int:
-    """Train every method of a study with every seed, and report what federation gains for each client.
+    """Train every method of a study with every seed, and report what federation gains for each
+    client.
 
-    Fits the local baselines, too, and writes results.csv, lift.csv, tables.md and report.html. If you start it again,
-    it runs only what is missing.
+    Fits the local baselines, too, and writes results.csv, lift.csv, tables.md and report.html. If
+    you start it again, it runs only what is missing.
 
     Args:
         study: a YAML file, or the name of one in configs/studies/
@@ -45,7 +46,8 @@ def compare(
     chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
     for scenario in chosen:  # refused before the first is run
         loaded.of(scenario)
-    failed, compared = False, {}
+    failed = False
+    compared = {}
     every: list[str | None] = [*chosen] or [None]
     for each in every:
         if each is not None:
@@ -68,17 +70,24 @@ def compare(
 
 
 def search(
-    study: str, *, seeds: str | None = None, trials: int = 20, jobs: int | None = None, out: str | None = None
+    study: str,
+    *,
+    seeds: str | None = None,
+    trials: int = 20,
+    jobs: int | None = None,
+    out: str | None = None,
 ) -> None:
     """Search for what to federate, how often and how much, and for hyperparameters.
 
-    The search space is in the study, and trials are judged on validation rows. If it is started again, it continues.
+    The search space is in the study, and trials are judged on validation rows. If it is started
+    again, it continues.
 
     Args:
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
         trials: the total number of trials
-        jobs: the number of simultaneous runs, which share the cores (default: one per core, at most 4)
+        jobs: the number of simultaneous runs, which share the cores (default: one per core, at most
+            4)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     loaded = _checked(study, jobs=jobs, trials=trials)
@@ -91,7 +100,13 @@ def _checked(study: str, **counts: int | None) -> Study:
     path = find_config(study, STUDIES)
     content = read_yaml(path)
     is_study = "methods" in content or not set(content) & set(GROUPS)
-    expect(is_study, shown(path), "a study", Told("a configuration"), f"to train it: fedlit fit {study}")
+    expect(
+        is_study,
+        shown(path),
+        "a study",
+        Told("a configuration"),
+        f"to train it: fedlit fit {study}",
+    )
     for key, count in counts.items():
         expect(count is None or count > 0, f"--{key}", "at least 1", count)
     return load_study(study)

@@ -1,5 +1,5 @@
-"""``fedlit init``, ``check`` and ``recommend``: write a configuration for tables, find their problems, and find out who
-should join.
+"""``fedlit init``, ``check`` and ``recommend``: write a configuration for tables, find their
+problems, and find out who should join.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
     from fedlit.data.table import ClientTable
 
-_SHAPED = ("leave_out", "mutations")  # keys of data that change tables and need all of fedlit to be understood
+# keys of data that change tables and need all of fedlit to be understood
+_SHAPED = ("leave_out", "mutations")
 
 
 def init(
@@ -50,11 +51,23 @@ def init(
         expect(not files, "--example", "no files, because it writes its own", files)
         return _write_example()
     advice = "to get example tables, run fedlit init --example"
-    expect(bool(files), "fedlit init", "the clients' files, a folder or a pattern", Told("none"), advice)
+    expect(
+        bool(files),
+        "fedlit init",
+        "the clients' files, a folder or a pattern",
+        Told("none"),
+        advice,
+    )
     patterns = files or []
     out = out or Path(f"{_stem(patterns)}.yaml")
     expect(out.suffix in (".yaml", ".yml"), "--out", "a name that ends in .yaml", str(out))
-    expect(force or not out.exists(), "--out", "a new file", str(out), "name another one, or overwrite it with --force")
+    expect(
+        force or not out.exists(),
+        "--out",
+        "a new file",
+        str(out),
+        "name another one, or overwrite it with --force",
+    )
     from fedlit.data.examine.propose import propose, written
 
     proposal = propose(patterns, _targets(target), client_column)
@@ -62,7 +75,9 @@ def init(
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--out: {out} cannot be written: {error.strerror or error}. Name another file.") from error
+        raise ConfigError(
+            f"--out: {out} cannot be written: {error.strerror or error}. Name another file."
+        ) from error
     for note in proposal.told():
         print(for_terminal(note, otherwise=80))
     print(for_terminal(f"\nWrote {out}. Next:"))
@@ -71,7 +86,9 @@ def init(
 
 
 def _write_example() -> None:
-    """Write the tables of the made-up hospitals, and new rows of one of them, into the working directory."""
+    """Write the tables of the made-up hospitals, and new rows of one of them, into the working
+    directory.
+    """
     from fedlit.data.sources.hospitals import TARGET, Hospitals
 
     hospitals = Hospitals()
@@ -80,14 +97,28 @@ def _write_example() -> None:
     frames["tomorrow.csv"] = hospitals.new_rows("north")
     for name in frames:
         free = not Path(name).exists()
-        expect(free, "--example", f"no file {name}", Told(f"{name} in {Path.cwd()}"), "go to an empty folder")
+        expect(
+            free,
+            "--example",
+            f"no file {name}",
+            Told(f"{name} in {Path.cwd()}"),
+            "go to an empty folder",
+        )
     for name, frame in frames.items():
         try:
             frame.to_csv(name, index=False, mode="x")
         except OSError as error:
-            told = f"--example: {name} cannot be written: {error.strerror or error}. Go to another folder."
+            told = (
+                f"--example: {name} cannot be written: {error.strerror or error}. Go to another "
+                "folder."
+            )
             raise ConfigError(told) from error
-    print(for_terminal(f"Wrote {', '.join(frames)}: three made-up hospitals, and patients of north without a label."))
+    print(
+        for_terminal(
+            f"Wrote {', '.join(frames)}: three made-up hospitals, and patients of north without a "
+            "label."
+        )
+    )
     print(for_terminal("\nNext:"))
     print(for_terminal(Verbatim(f"  fedlit init {clients} --target {TARGET}")))
 
@@ -107,7 +138,12 @@ def _targets(given: Sequence[str]) -> dict[str | None, str]:
     for own in given:
         client, equals, column = own.partition("=")
         key, column = (client, column) if equals else (None, own)
-        expect(key not in made, f"--target: {key or 'all clients'}", "one column", [made.get(key), column])
+        expect(
+            key not in made,
+            f"--target: {key or 'all clients'}",
+            "one column",
+            [made.get(key), column],
+        )
         made[key] = column
     return made
 
@@ -120,9 +156,9 @@ def check(
 ) -> None:
     """Look at the tables of a configuration, and fix what has one remedy.
 
-    Shows rows, types, missing cells and classes; columns that reveal the target; similar names, units, categories and
-    labels of several clients; the same rows or identifiers at two clients; and what to write. Any key of
-    the configuration can be changed: --seed 5
+    Shows rows, types, missing cells and classes; columns that reveal the target; similar names,
+    units, categories and labels of several clients; the same rows or identifiers at two clients;
+    and what to write. Any key of the configuration can be changed: --seed 5
 
     Args:
         *keys: keys of the configuration and their values: --seed 5
@@ -133,7 +169,13 @@ def check(
     if fix is not None:
         config = config or (str(fix),)
         alone = len(config) == 1 and Path(config[0]) == fix
-        expect(alone, "--fix", f"the one configuration, {shorten(config)}", str(fix), "name it once, by --fix alone")
+        expect(
+            alone,
+            "--fix",
+            f"the one configuration, {shorten(config)}",
+            str(fix),
+            "name it once, by --fix alone",
+        )
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine.page import examine
 
@@ -148,17 +190,27 @@ def check(
 
         changed = write_fixes(fix, page.findings)
         questions = len(page.findings.asking)
-        asks = f"; {counted(questions, 'question')} at its end, as comments, for you to answer" if questions else ""
+        asks = (
+            f"; {counted(questions, 'question')} at its end, as comments, for you to answer"
+            if questions
+            else ""
+        )
         say(f"Wrote {shown(fix)}{asks}" if changed else f"Nothing new to write: {shown(fix)}{asks}")
 
 
 def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None]:
-    """Return the tables that a run would read, their source, and the columns that are known. In simple cases only the
-    source is built, so that torch need not be imported; all other cases are left to the full parser.
+    """Return the tables that a run would read, their source, and the columns that are known. In
+    simple cases only the source is built, so that torch need not be imported; all other cases are
+    left to the full parser.
     """
     source = None
-    data, seed = asked.content.get("data") or {}, asked.content.get("seed", 0)
-    plain = isinstance(data.get("source"), dict) and type(seed) is int and not any(data.get(key) for key in _SHAPED)
+    data = asked.content.get("data") or {}
+    seed = asked.content.get("seed", 0)
+    plain = (
+        isinstance(data.get("source"), dict)
+        and type(seed) is int
+        and not any(data.get(key) for key in _SHAPED)
+    )
     if plain and not asked.foreign:
         source = _source(data["source"], asked)
     if source is None:
@@ -174,7 +226,9 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | N
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:
-    """Return the source that a configuration names, or None if the full parser has to report what is wrong."""
+    """Return the source that a configuration names, or None if the full parser has to report what
+    is wrong.
+    """
     from jsonargparse import ArgumentParser
 
     from fedlit.data.sources.base import Source
@@ -203,11 +257,13 @@ def recommend(
     matters: float = 0.5,
     out: str | None = None,
 ) -> None:
-    """Find out for the tables of a configuration whether joining is worth it, for which client, and with which method.
+    """Find out for the tables of a configuration whether joining is worth it, for which client, and
+    with which method.
 
-    Trains local and federated candidates on folds of training and validation rows, within a time budget, and reports
-    what each client gains and what would leave it. Writes the chosen configuration. Test rows are not touched. If you
-    start it again with the same settings, it continues where it stopped.
+    Trains local and federated candidates on folds of training and validation rows, within a time
+    budget, and reports what each client gains and what would leave it. Writes the chosen
+    configuration. Test rows are not touched. If you start it again with the same settings, it
+    continues where it stopped.
 
     Args:
         config: a configuration with data.source; its method is a candidate too
@@ -226,6 +282,13 @@ def recommend(
     from fedlit.mixture import recommend as work
 
     found = work.recommend(
-        path, budget=budget, folds=folds, seed=seed, by=by, workers=workers, matters=matters, out=out
+        path,
+        budget=budget,
+        folds=folds,
+        seed=seed,
+        by=by,
+        workers=workers,
+        matters=matters,
+        out=out,
     )
     print(f"\n{for_terminal(found)}")

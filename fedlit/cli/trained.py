@@ -1,4 +1,6 @@
-"""``fedlit predict --run``, ``export``, ``explain`` and ``add-client``: what is done with a trained run."""
+"""``fedlit predict --run``, ``export``, ``explain`` and ``add-client``: what is done with a trained
+run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from fedlit.errors import expect
 from fedlit.mixture.settings import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
-from fedlit.score.files import check_input, check_output, has_reads, read_rows, scores_beside, write_scores
+from fedlit.score.files import (
+    check_input,
+    check_output,
+    has_reads,
+    read_rows,
+    scores_beside,
+    write_scores,
+)
 from fedlit.show.shown import for_terminal
 from fedlit.show.text import counted
 
@@ -32,11 +41,14 @@ def predict(
     Args:
         run: a run's folder, or the name of a configuration: its newest run
         client: the client whose encoder and network score the rows
-        data: the file of rows, of any format that a client's own may have; for reads also .fasta or .fastq
+        data: the file of rows, of any format that a client's own may have; for reads also .fasta or
+            .fastq
         ckpt_path: last, best, or the file of a checkpoint
-        out: the .csv or .parquet file for the scores (default: NAME.scores, beside the rows and typed as they are)
+        out: the .csv or .parquet file for the scores (default: NAME.scores, beside the rows and
+            typed as they are)
         keys: the columns of the rows with which the scores begin
-        raw: write texts as they are into a .csv file, also those that a spreadsheet would compute, such as =1+1
+        raw: write texts as they are into a .csv file, also those that a spreadsheet would compute,
+            such as =1+1
     """
     check_input(data)
     out = out or scores_beside(data)
@@ -95,13 +107,15 @@ def explain(
     histograms: str | None = None,
     out: str | None = None,
 ) -> None:
-    """Show on which columns a client relies and whether it is calibrated, or what clients' private layers correct.
+    """Show on which columns a client relies and whether it is calibrated, or what clients' private
+    layers correct.
 
-    With --client, each column of the client's rows is shuffled, and the loss of its main score is shown; for a
-    classifier, predicted probabilities are compared with what came true. Without --client it needs no data: it shows
-    corrections as heatmaps, as findings.csv, and in words; for FedGMCC the loss along paths between clients' models;
-    for a mixed model, effects with intervals, variance components and sites' own effects. With --histograms, it draws
-    beside corrections how the columns that a client corrects are distributed by class, from that client's own table.
+    With --client, each column of the client's rows is shuffled, and the loss of its main score is
+    shown; for a classifier, predicted probabilities are compared with what came true. Without
+    --client it needs no data: it shows corrections as heatmaps, as findings.csv, and in words; for
+    FedGMCC the loss along paths between clients' models; for a mixed model, effects with intervals,
+    variance components and sites' own effects. With --histograms, it draws beside corrections how
+    the columns that a client corrects are distributed by class, from that client's own table.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
@@ -126,7 +140,9 @@ def explain(
         folder = _find(run, ckpt_path, "explain")
         from fedlit.mixture.inspection import explain_client
 
-        found = explain_client(folder, client, rows=rows, checkpoint=ckpt_path, repeats=repeats, seed=seed, out=out)
+        found = explain_client(
+            folder, client, rows=rows, checkpoint=ckpt_path, repeats=repeats, seed=seed, out=out
+        )
     print(for_terminal(found))
     print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
 
@@ -141,24 +157,37 @@ def add_client(
 ) -> None:
     """Let a client join a federation that has been trained.
 
-    It takes the run's federated tensors, which stay unchanged, and trains its private parts on its own rows. Reports
-    what the client gains over going alone. All settings are those of the run, except for --KEY VALUE.
+    It takes the run's federated tensors, which stay unchanged, and trains its private parts on its
+    own rows. Reports what the client gains over going alone. All settings are those of the run,
+    except for --KEY VALUE.
 
     Args:
         *keys: keys of the configuration and their values: --seed 5
         run: a run's folder, or the name of a configuration: its newest run
         config: a configuration with the new client's data.source
-        ckpt_path: the run's checkpoint to start from, and the state of the new client that is scored
+        ckpt_path: the run's checkpoint to start from, and the state of the new client that is
+            scored
         seeds: 8:28 (both ends included) or 1,2,5 (default: only the run's seed)
         baselines: only these local baselines, separated by commas, or none (default: all)
     """
     one = not (seeds or baselines) or not keys or keys[0].startswith("-")
-    expect(one, "--seeds, --baselines", "several values as one word, such as --seeds 0:2 or 0,1,2", keys[:1])
+    expect(
+        one,
+        "--seeds, --baselines",
+        "several values as one word, such as --seeds 0:2 or 0,1,2",
+        keys[:1],
+    )
     folder, _ = find_trained(run, ckpt_path, "add-client")
-    configuration = read("fit", ["--config", config, *keys]).configs[0]  # refused before torch is imported
+    # refused before torch is imported
+    configuration = read("fit", ["--config", config, *keys]).configs[0]
     from fedlit.study import joining
 
     found = joining.add_client(
-        folder, configuration, list(keys), ckpt_path=ckpt_path, seeds=seeds, baselines=names(baselines)
+        folder,
+        configuration,
+        list(keys),
+        ckpt_path=ckpt_path,
+        seeds=seeds,
+        baselines=names(baselines),
     )
     print(f"\n{for_terminal(found)}")

@@ -1,4 +1,6 @@
-"""A client: one party's network, what it minimises and how it is scored; and how clients are built."""
+"""A client: one party's network, what it minimises and how it is scored; and how clients are
+built.
+"""
 
 from fedlit.client.client import FederatedClient, call_hook, overrides
 

@@ -1,4 +1,6 @@
-"""Builds clients from their descriptions. Each of their parameters is a function of (seed, its name)."""
+"""Builds clients from their descriptions. Each of their parameters is a function of (seed, its
+name).
+"""
 
 import fnmatch
 import inspect
@@ -34,7 +36,8 @@ NOT_FORWARDED = (
     "test_step",
     "validation_step",
 )
-"""Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so it is refused."""
+"""Lightning's hooks that have no place in a federation's step; overriding one would do nothing, so
+it is refused."""
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
 
@@ -66,71 +69,89 @@ def build_clients(
     overrides: Mapping[str, ClientOverride] | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, FederatedClient]:
-    """Return the clients by name, in the order of names. Every parameter is a function of (seed, its name).
+    """Return the clients by name, in the order of names. Every parameter is a function of (seed,
+    its name).
 
     Args:
         specs: the clients' descriptions.
         client: makes a client from its description.
         seed: the run's seed.
-        overrides: maps the name of a client, or a glob, to the settings that differ there; the first match counts.
+        overrides: maps the name of a client, or a glob, to the settings that differ there; the
+            first match counts.
         names: the names of all clients, if some of them are in other processes.
 
     Raises:
-        ConfigError: an override matches no client, the initial value of a parameter would depend on the order of draws,
-            or a hook would not be called.
+        ConfigError: an override matches no client, the initial value of a parameter would depend on
+            the order of draws, or a hook would not be called.
     """
     names = names or [spec.name for spec in specs]
     for pattern in overrides or {}:
         if not fnmatch.filter(names, pattern):
             raise ConfigError(
-                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; clients are "
-                f"{', '.join(names)}." + did_you_mean(pattern, names)
+                f"model.overrides: expected the name or pattern of a client, found {pattern!r}; "
+                f"clients are {', '.join(names)}." + did_you_mean(pattern, names)
             )
     for name in names:
         if not can_name_a_module(name):
-            raise ConfigError(f"client {name!r}: expected a name that torch does not use itself; rename the client")
+            raise ConfigError(
+                f"client {name!r}: expected a name that torch does not use itself; rename the "
+                "client"
+            )
     clients: dict[str, FederatedClient] = {}
-    checked: set[int] = set()  # factories whose first client was built twice, with the same initial values
+    # factories whose first client was built twice, with the same initial values
+    checked: set[int] = set()
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = find_override(overrides, spec.name).client or client
         clients[spec.name] = build_client(factory, spec, seed, "build")
         if id(factory) not in checked:
             again = build_client(factory, spec, seed, "build again").state_dict()
             drawn = [
-                name for name, value in clients[spec.name].state_dict().items() if not torch.equal(value, again[name])
+                name
+                for name, value in clients[spec.name].state_dict().items()
+                if not torch.equal(value, again[name])
             ]
             if drawn:
                 raise ConfigError(
-                    f"client {spec.name!r}: expected initial values that depend on (seed, name) alone, found that "
-                    f"{', '.join(drawn)} depend on what was drawn before; draw them in a reset_parameters "
-                    "method of the "
-                    "module that holds them, so that clients whose networks differ elsewhere start equal"
+                    f"client {spec.name!r}: expected initial values that depend on (seed, name) "
+                    f"alone, found that {', '.join(drawn)} depend on what was drawn before; draw "
+                    "them in a reset_parameters method of the module that holds them, so that "
+                    "clients whose networks differ elsewhere start equal"
                 )
             checked.add(id(factory))
     return clients
 
 
-def build_client(factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build") -> FederatedClient:
-    """Build one untrained client. ``purpose`` seeds the random numbers that its constructor may draw."""
+def build_client(
+    factory: ClientFactory, spec: ClientSpec, seed: int, purpose: str = "build"
+) -> FederatedClient:
+    """Build one untrained client. ``purpose`` seeds the random numbers that its constructor may
+    draw.
+    """
     if isinstance(factory, type) and not issubclass(factory, FederatedClient):
         raise ConfigError(
-            f"client {spec.name!r}: expected a subclass of fedlit.FederatedClient, found {factory.__name__}; make it "
-            "one, or give its network: partial(FederatedClient, network=…)"
+            f"client {spec.name!r}: expected a subclass of fedlit.FederatedClient, found "
+            f"{factory.__name__}; make it one, or give its network: partial(FederatedClient, "
+            "network=…)"
         )
     blamed = told_as(
         lambda error: ConfigError(
-            f"client {spec.name!r}: expected a client for {spec.num_features} features and {spec.num_outputs} outputs, "
-            f"found that it could not be built: {described(error)}; look at model.client"
+            f"client {spec.name!r}: expected a client for {spec.num_features} features and "
+            f"{spec.num_outputs} outputs, found that it could not be built: {described(error)}; "
+            "look at model.client"
         )
     )
     with blamed, isolated_rng(derive_seed(seed, purpose)):
         built = factory(spec)  # type: ignore[call-arg]  # a class that takes the description alone
-    refused = [hook for hook in NOT_FORWARDED if getattr(type(built), hook) is not getattr(LightningModule, hook)]
+    refused = [
+        hook
+        for hook in NOT_FORWARDED
+        if getattr(type(built), hook) is not getattr(LightningModule, hook)
+    ]
     if refused:
         raise ConfigError(
-            f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a federation "
-            "does not call; "
-            "override training_step, evaluate, configure_optimizers or the epoch and fit hooks instead"
+            f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a "
+            "federation does not call; override training_step, evaluate, configure_optimizers or "
+            "the epoch and fit hooks instead"
         )
     _check_signatures(spec.name, type(built))
     initialise(built, seed)
@@ -153,6 +174,10 @@ def _check_signatures(client: str, kind: type) -> None:
 def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
     """Return the settings for a client; the first pattern that matches its name counts."""
     return next(
-        (override for pattern, override in (overrides or {}).items() if fnmatch.fnmatchcase(name, pattern)),
+        (
+            override
+            for pattern, override in (overrides or {}).items()
+            if fnmatch.fnmatchcase(name, pattern)
+        ),
         ClientOverride(),
     )

@@ -1,4 +1,6 @@
-"""A client: one party's network, what it minimises and how it is scored. A new method starts as a subclass of this."""
+"""A client: one party's network, what it minimises and how it is scored. A new method starts as a
+subclass of this.
+"""
 
 import inspect
 import logging
@@ -28,53 +30,65 @@ _log = logging.getLogger(__name__)
 
 
 class FederatedClient(LightningModule):
-    """One party of a federation: its encoder, core and head, its loss, its optimizer and its metrics.
+    """One party of a federation: its encoder, core and head, its loss, its optimizer and its
+    metrics.
 
-    The loop calls ``training_step`` with the client's own batch, steps the client's optimizer, forwards Lightning's
-    hooks, and scores ``evaluate``. The exchange determines which of the client's named tensors are federated; a client
-    knows nothing of others. To add a method, override what differs:
+    The loop calls ``training_step`` with the client's own batch, steps the client's optimizer,
+    forwards Lightning's hooks, and scores ``evaluate``. The exchange determines which of the
+    client's named tensors are federated; a client knows nothing of others. To add a method,
+    override what differs:
 
-    - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a step;
-    - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange gave it;
-    - ``publish``: tensors that are sent together with the federated ones, for a rule that needs them;
+    - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a
+      step;
+    - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange
+      gave it;
+    - ``publish``: tensors that are sent together with the federated ones, for a rule that needs
+      them;
     - ``answer``: answers to further questions of a rule;
     - ``on_rows``: what it does with its training rows before any step;
     - ``on_plan``: which settings it refuses, and its remarks on those that it accepts;
     - ``on_fine_tune_start``: what it does when the private last phase (``model.then``) begins;
     - ``forward``: how the parts make a prediction;
-    - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization = False`` and let
-      ``training_step`` call ``descend`` for each;
-    - ``configure_metrics``: other scores; those that the task does not have are listed in ``scores``.
+    - ``configure_optimizers``: other optimizers; with several, set ``self.automatic_optimization =
+      False`` and let ``training_step`` call ``descend`` for each;
+    - ``configure_metrics``: other scores; those that the task does not have are listed in
+      ``scores``.
 
     Args:
         spec: the client's description.
-        network: makes the network from (num_features, num_outputs); None in a class whose ``forward`` uses other parts.
-        class_weights: whether classes have equal weights in the loss (``balanced``): each row is weighted by the
-            inverse of its class's share of the client's training rows, weights scaled to sum to the number of its
-            classes. It has no effect if the client predicts a number.
+        network: makes the network from (num_features, num_outputs); None in a class whose
+            ``forward`` uses other parts.
+        class_weights: whether classes have equal weights in the loss (``balanced``): each row is
+            weighted by the inverse of its class's share of the client's training rows, weights
+            scaled to sum to the number of its classes. It has no effect if the client predicts a
+            number.
 
     Attributes:
-        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that are never sent, whatever
-            ``exchange.federated`` selects; set it in a class whose method keeps a part private.
-        takes_steps: set it to False in a class that learns only from exchanges, or fits its rows as a whole: fedlit
-            then does not warn that its steps change nothing.
-        compares_inputs: set it to True in a class whose exchange compares single inputs between clients: the plan then
-            warns if ``data.scaling`` makes these mean different things.
-        adapts: whether ``on_receive`` may change the client's own federated tensors, so that clients differ right after
-            an exchange. It is true for each class that overrides ``on_receive``. Set it to False beside an override
-            that leaves these tensors alone: clients that sit out a round may then share memory.
-        requires: the settings without which the class does not work: maps each key (``data.align``, …, or
-            ``exchange.rule``, by the name of its class) to the values that are accepted, the first of which a message
-            recommends.
-        side_by_side: set it to False in a class whose steps seed or read generators of their own, or otherwise touch
-            what clients share: the clients of its federation are then stepped one after another.
-        weighs_rows: set it to False in a class that has no use for weights of rows (``data.source.weight``), which then
-            are refused, as in a class with a ``loss`` of its own.
-        stackable: whether clients of the same structure may be stepped as one (:mod:`fedlit.engine.stack`). A subclass
-            has to set it again, and may do so if its ``forward``, ``loss`` and ``objective`` use nothing of the client
-            but its modules.
-        state: anything else that the client must remember, by name: tensors, numbers, strings, lists and dictionaries
-            of these. It is saved in the checkpoint.
+        private: patterns of modules or tensors (see :func:`fedlit.sharing.select`) that are never
+            sent, whatever ``exchange.federated`` selects; set it in a class whose method keeps a
+            part private.
+        takes_steps: set it to False in a class that learns only from exchanges, or fits its rows as
+            a whole: fedlit then does not warn that its steps change nothing.
+        compares_inputs: set it to True in a class whose exchange compares single inputs between
+            clients: the plan then warns if ``data.scaling`` makes these mean different things.
+        adapts: whether ``on_receive`` may change the client's own federated tensors, so that
+            clients differ right after an exchange. It is true for each class that overrides
+            ``on_receive``. Set it to False beside an override that leaves these tensors alone:
+            clients that sit out a round may then share memory.
+        requires: the settings without which the class does not work: maps each key (``data.align``,
+            …, or ``exchange.rule``, by the name of its class) to the values that are accepted, the
+            first of which a message recommends.
+        side_by_side: set it to False in a class whose steps seed or read generators of their own,
+            or otherwise touch what clients share: the clients of its federation are then stepped
+            one after another.
+        weighs_rows: set it to False in a class that has no use for weights of rows
+            (``data.source.weight``), which then are refused, as in a class with a ``loss`` of its
+            own.
+        stackable: whether clients of the same structure may be stepped as one
+            (:mod:`fedlit.engine.stack`). A subclass has to set it again, and may do so if its
+            ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules.
+        state: anything else that the client must remember, by name: tensors, numbers, strings,
+            lists and dictionaries of these. It is saved in the checkpoint.
 
     Example:
         >>> from fedlit import MLP
@@ -101,10 +115,14 @@ class FederatedClient(LightningModule):
             cls.adapts = True
         own = vars(cls).get("__init__")
         if own is not None and "network" in inspect.signature(own).parameters:
-            own.__annotations__.setdefault("network", NetworkFactory)  # so that a configuration makes a class of it
+            # so that a configuration makes a class of it
+            own.__annotations__.setdefault("network", NetworkFactory)
 
     def __init__(
-        self, spec: ClientSpec, network: NetworkFactory | None, class_weights: Literal["none", "balanced"] = "none"
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory | None,
+        class_weights: Literal["none", "balanced"] = "none",
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -117,36 +135,46 @@ class FederatedClient(LightningModule):
         elif network is not None or type(self).forward is FederatedClient.forward:
             found = "none" if network is None else f"the {type(network).__name__} {network!r}"
             raise ConfigError(
-                f"client {spec.name!r}: expected a network class, found {found}; set model.client.network, such as "
-                "fedlit.MLP"
+                f"client {spec.name!r}: expected a network class, found {found}; set "
+                "model.client.network, such as fedlit.MLP"
             )
         self.state: dict[str, Any] = {}
         weight = spec.task.balance() if class_weights == "balanced" else None
         if class_weights == "balanced" and weight is None:
-            _log.warning("%s: class_weights: balanced has no effect, because its target is a number", spec.name)
+            _log.warning(
+                "%s: class_weights: balanced has no effect, because its target is a number",
+                spec.name,
+            )
         self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which owns what the configuration says about optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
         self.scheduler_factory: Callable[[Optimizer], Any] | None = None
         self.scheduler_interval = "epoch"
         self.gradient_clip_val: float | None = None
-        # Also set by the loop, before each step: batches per optimizer step, and whether this one is the last of them.
+        # Also set by the loop, before each step: batches per optimizer step, and whether this one
+        # is the last of them.
         self.accumulate = 1
         self.steps_now = True
-        # Set by the federation: whether a private last phase follows the federation, and whether it has begun.
-        self.fine_tunes, self.fine_tuning = False, False
+        # Set by the federation: whether a private last phase follows the federation, and whether it
+        # has begun.
+        self.fine_tunes = False
+        self.fine_tuning = False
         self._optimizers: list[Optimizer] = []
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
         self._federated = Live()
-        # Set by the federation: optimizer steps since the last exchange, and whether the last batch was skipped.
-        self.steps_taken, self.skipped = 0, False
+        # Set by the federation: optimizer steps since the last exchange, and whether the last batch
+        # was skipped.
+        self.steps_taken = 0
+        self.skipped = False
         # Set by the federation, before each step: how much each row of the batch counts.
         self.row_weight: Tensor | None = None
         self.stacked = False  # whether it is stepped with others as one; set by the stack
 
     def make_network(self, network: NetworkFactory) -> Network:
-        """Return a network for this client. One with a method ``meet`` gets to know its inputs and outputs by name."""
+        """Return a network for this client. One with a method ``meet`` gets to know its inputs and
+        outputs by name.
+        """
         built = network(self.spec.num_features, self.spec.num_outputs)
         if hasattr(built, "meet"):
             inputs = self.spec.inputs or tuple(Input(name, name) for name in self.spec.features)
@@ -155,8 +183,9 @@ class FederatedClient(LightningModule):
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """The scores of the client, the main one first. A class whose ``configure_metrics`` adds a score lists it here,
-        so that it is known whether more is better: ``scores = (*Classification.scores, Score(...))``.
+        """The scores of the client, the main one first. A class whose ``configure_metrics`` adds a
+        score lists it here, so that it is known whether more is better: ``scores =
+        (*Classification.scores, Score(...))``.
         """
         return self.spec.task.scores
 
@@ -171,8 +200,8 @@ class FederatedClient(LightningModule):
         return outputs
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the task's mean loss, weighted by class if ``class_weights`` is ``balanced``; for an ensemble, the
-        mean over its members.
+        """Return the task's mean loss, weighted by class if ``class_weights`` is ``balanced``; for
+        an ensemble, the mean over its members.
 
         Shape:
             - logits: as ``forward`` gives them
@@ -203,12 +232,14 @@ class FederatedClient(LightningModule):
         return self.loss(self(x), y)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return the predictions, (n, width): probabilities, or a number in the user's units. For an ensemble, they are
-        the mean of its members' predictions.
+        """Return the predictions, (n, width): probabilities, or a number in the user's units. For
+        an ensemble, they are the mean of its members' predictions.
         """
         if outputs.dim() == 3:
             rows, members = outputs.shape[:2]
-            predicted: Tensor = self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
+            predicted: Tensor = (
+                self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
+            )
             return predicted
         return self.spec.task.predict(outputs)
 
@@ -217,33 +248,43 @@ class FederatedClient(LightningModule):
         return self.predict(logits)
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return predictions (n, width), and the mean loss over rows whose label the client knows (NaN if none)."""
+        """Return predictions (n, width), and the mean loss over rows whose label the client knows
+        (NaN if none).
+        """
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what ``evaluate`` returns, given the batch's outputs. The loss has no class weights; for an ensemble,
-        it is the loss of the mean prediction.
+        """Return what ``evaluate`` returns, given the batch's outputs. The loss has no class
+        weights; for an ensemble, it is the loss of the mean prediction.
         """
-        known, predicted = self.spec.task.known(batch.y), self.probabilities(logits)
+        known = self.spec.task.known(batch.y)
+        predicted = self.probabilities(logits)
         logits = self.spec.task.of_members(logits) if logits.dim() == 3 else logits
         # rows count alike in a score, whatever they count in training
-        weight, self.class_weight = self.class_weight, None
+        weight = self.class_weight
+        self.class_weight = None
         if batch.weight is not None:
             self.row_weight = batch.weight[known]
         try:
-            loss = self.loss(logits[known], batch.y[known]) if bool(known.any()) else logits.new_tensor(math.nan)
+            loss = (
+                self.loss(logits[known], batch.y[known])
+                if bool(known.any())
+                else logits.new_tensor(math.nan)
+            )
         finally:
             self.class_weight = weight
             self.row_weight = None
         return predicted, loss
 
     def configure_metrics(self, site: Site) -> SiteMetrics:
-        """Return the metric that collects (predictions, y, loss) and computes named scalars for one site and split."""
+        """Return the metric that collects (predictions, y, loss) and computes named scalars for one
+        site and split.
+        """
         return SiteMetrics(site, self.spec.task)
 
     def configure_optimizers(self) -> Any:
-        """Return the configured optimizer over all parameters, with the configured schedule if there is one. Parameters
-        that the network's ``no_decay`` names have no weight decay.
+        """Return the configured optimizer over all parameters, with the configured schedule if
+        there is one. Parameters that the network's ``no_decay`` names have no weight decay.
         """
         named = dict(self.named_parameters())
         free = set(select(named, self.no_decay))
@@ -271,15 +312,19 @@ class FederatedClient(LightningModule):
             return optimizer
         with settings_of(self.spec.name, "model.scheduler"):
             scheduler = self.scheduler_factory(optimizer)
-        monitor = getattr(scheduler, "monitor", None)  # lightning.pytorch.cli.ReduceLROnPlateau has one
+        # lightning.pytorch.cli.ReduceLROnPlateau has one
+        monitor = getattr(scheduler, "monitor", None)
         config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
         return {"optimizer": optimizer, "lr_scheduler": config}
 
-    def descend(self, loss: Tensor, optimizers: Iterable[Optimizer], clipped: Iterable[Sequence[str]]) -> None:
+    def descend(
+        self, loss: Tensor, optimizers: Iterable[Optimizer], clipped: Iterable[Sequence[str]]
+    ) -> None:
         """Take a step down a loss: compute gradients, clip them and step optimizers as configured.
 
-        The loop does this with the loss that ``training_step`` returns; a client that steps several optimizers by
-        itself calls it for each of them. If batches are accumulated, the optimizers step after the last one.
+        The loop does this with the loss that ``training_step`` returns; a client that steps several
+        optimizers by itself calls it for each of them. If batches are accumulated, the optimizers
+        step after the last one.
 
         Args:
             loss: the loss, a scalar.
@@ -293,50 +338,59 @@ class FederatedClient(LightningModule):
         if self.gradient_clip_val:
             parameters = dict(self.named_parameters())
             for names in clipped:
-                nn.utils.clip_grad_norm_([parameters[name] for name in names], self.gradient_clip_val)
+                nn.utils.clip_grad_norm_(
+                    [parameters[name] for name in names], self.gradient_clip_val
+                )
         for optimizer in optimizers:
             call_hook(self, "on_before_optimizer_step", optimizer)
             optimizer.step()
             call_hook(self, "on_before_zero_grad", optimizer)
             optimizer.zero_grad()
         if torch.is_autocast_enabled(self.device.type):
-            torch.clear_autocast_cache()  # it holds the weights as they were, and a second loss would be of these
+            # it holds the weights as they were, and a second loss would be of these
+            torch.clear_autocast_cache()
 
     def clipped_apart(self) -> list[list[str]]:
-        """Return lists of names of parameters; ``gradient_clip_val`` limits the gradients of each list together. By
-        default, one list has all parameters.
+        """Return lists of names of parameters; ``gradient_clip_val`` limits the gradients of each
+        list together. By default, one list has all parameters.
         """
         return [[name for name, _ in self.named_parameters()]]
 
     def on_receive(self, received: State) -> None:
-        """Called after each exchange, and once before the first step with the state that the client starts from.
+        """Called after each exchange, and once before the first step with the state that the client
+        starts from.
 
         Args:
-            received: the federated tensors by name, as the rule returned them (before mixing with the update rate), and
-                the tensors that the rule sends in addition, under names that begin with ``down/``. Other clients
-                receive the same tensors, so changing one in place is refused.
+            received: the federated tensors by name, as the rule returned them (before mixing with
+                the update rate), and the tensors that the rule sends in addition, under names that
+                begin with ``down/``. Other clients receive the same tensors, so changing one in
+                place is refused.
         """
 
     def on_send(self, steps: int) -> None:
-        """Called before the client sends, in each exchange that it takes part in; ``publish`` is called right after it.
+        """Called before the client sends, in each exchange that it takes part in; ``publish`` is
+        called right after it.
 
         Args:
             steps: the number of optimizer steps that it has taken since the last exchange.
         """
 
     def on_rows(self, rows: Rows) -> None:
-        """Called when the federation is built, with the client's training rows, for a class that fits them as a whole.
+        """Called when the federation is built, with the client's training rows, for a class that
+        fits them as a whole.
 
         Args:
             rows: the training rows, which may be read but not changed.
         """
 
     def on_plan(self, every: str | Mapping[str, int]) -> Iterable[str]:
-        """Called before training, when it is known which tensors of the client are federated (:attr:`federated`),
-        whether it is fine-tuned afterwards (``fine_tunes``) and how many batches a step has (``accumulate``).
+        """Called before training, when it is known which tensors of the client are federated
+        (:attr:`federated`), whether it is fine-tuned afterwards (``fine_tunes``) and how many
+        batches a step has (``accumulate``).
 
         Args:
-            every: the schedule of exchanges, as in ``exchange.every``; it has no meaning if nothing is federated.
+            every: the schedule of exchanges, as in ``exchange.every``; it has no meaning if nothing
+                is federated.
 
         Returns:
             Notes for the user about these settings; the plan shows them.
@@ -347,20 +401,20 @@ class FederatedClient(LightningModule):
         return ()
 
     def on_fine_tune_start(self) -> None:
-        """Called once, when the private last phase begins (``model.then``): the client has the best state of its
-        epochs, its optimizers are empty, and nothing is exchanged any more. ``fine_tuning`` is true from then on, also
-        in a run that is resumed in this phase.
+        """Called once, when the private last phase begins (``model.then``): the client has the best
+        state of its epochs, its optimizers are empty, and nothing is exchanged any more.
+        ``fine_tuning`` is true from then on, also in a run that is resumed in this phase.
         """
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """Answer a question that a rule asks clients of this class (:class:`fedlit.exchange.questions.Own`), from the
-        client's rows. Random numbers that are drawn here are a function of the run's seed, the client's name and the
-        round.
+        """Answer a question that a rule asks clients of this class
+        (:class:`fedlit.exchange.questions.Own`), from the client's rows. Random numbers that are
+        drawn here are a function of the run's seed, the client's name and the round.
 
         Args:
             topic: what the question is about.
-            tensors: the tensors that come with the question; they must not be changed, because other clients may be
-                given the same ones.
+            tensors: the tensors that come with the question; they must not be changed, because
+                other clients may be given the same ones.
             rows: its training rows.
 
         Returns:
@@ -370,41 +424,47 @@ class FederatedClient(LightningModule):
             ConfigError: the class cannot answer this question.
         """
         raise ConfigError(
-            f"client {self.spec.name!r}: expected a client that can answer {topic!r}, found {type(self).__name__}; set "
-            "model.client to the class that exchange.rule is made for"
+            f"client {self.spec.name!r}: expected a client that can answer {topic!r}, found "
+            f"{type(self).__name__}; set model.client to the class that exchange.rule is made for"
         )
 
     def publish(self) -> State:
-        """Return further float32 tensors by name that are sent with the federated ones; none by default.
+        """Return further float32 tensors by name that are sent with the federated ones; none by
+        default.
 
-        It is also called for the plan, before training; the plan lists the names and sizes of the tensors.
+        It is also called for the plan, before training; the plan lists the names and sizes of the
+        tensors.
         """
         return {}
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:
-        """How the client's private parts change its columns, for the user: part (such as ``input scale``) → feature →
-        value; nothing by default. ``fedlit explain`` compares clients by it.
+        """How the client's private parts change its columns, for the user: part (such as ``input
+        scale``) → feature → value; nothing by default. ``fedlit explain`` compares clients by it.
         """
         return {}
 
     @property
     def federated(self) -> Mapping[str, Tensor]:
-        """The client's federated tensors by name (live, not copies); empty until training starts."""
+        """The client's federated tensors by name (live, not copies); empty until training
+        starts.
+        """
         return {name: tensor.detach() for name, tensor in self._federated.items()}
 
     def log(self, name: str, value: Tensor | float, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Record a scalar. Its mean over the epoch is logged in the client's run as ``train/<name>``.
+        """Record a scalar. Its mean over the epoch is logged in the client's run as
+        ``train/<name>``.
 
-        Lightning's own ``log`` serves the Trainer's module only and costs about 190 µs a call; this one appends to a
-        list.
+        Lightning's own ``log`` serves the Trainer's module only and costs about 190 µs a call; this
+        one appends to a list.
 
         Raises:
             TypeError: there are further arguments, which would have no effect.
         """
         if args or kwargs:
             raise TypeError(
-                f"client.log(name, value) records the epoch's mean and takes nothing else, found {[*args, *kwargs]}"
+                "client.log(name, value) records the epoch's mean and takes nothing else, found "
+                f"{[*args, *kwargs]}"
             )
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
 
@@ -434,13 +494,17 @@ class FederatedClient(LightningModule):
 
 
 def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
-    """Return the score by which a federation is watched: the main score that all clients share, or else the loss."""
+    """Return the score by which a federation is watched: the main score that all clients share, or
+    else the loss.
+    """
     main = {scores[0] for scores in scores_of.values()}
     return main.pop() if len(main) == 1 else LOSS
 
 
 def call_hook(client: LightningModule, hook: str, *args: Any) -> None:
-    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each step)."""
+    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each
+    step).
+    """
     if overrides(client, hook):
         getattr(client, hook)(*args)
 

@@ -1,5 +1,5 @@
-"""Classes that users name or define: errors name the hook or the setting, and names that nearly match a hook are
-reported.
+"""Classes that users name or define: errors name the hook or the setting, and names that nearly
+match a hook are reported.
 """
 
 import difflib
@@ -11,19 +11,24 @@ from fedlit.errors import ConfigError, expect, failed_in, told_as
 
 _log = logging.getLogger(__name__)
 
-CLOSE, CLOSE_WORD = 0.85, 0.88
-"""Thresholds of difflib's ratio: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of ``training_step``;
-helpers such as ``receive`` and ``train_steps`` are 0.82 and 0.83. A single word has to be closer, because other
-names are made of it: ``predictor`` is 0.875 of ``predict``, ``need`` 0.89 of ``needs``."""
+CLOSE = 0.85
+CLOSE_WORD = 0.88
+"""Thresholds of difflib's ratio: ``on_recieve`` is 0.9 of ``on_receive``, ``train_step`` 0.87 of
+``training_step``; helpers such as ``receive`` and ``train_steps`` are 0.82 and 0.83. A single word
+has to be closer, because other names are made of it: ``predictor`` is 0.875 of ``predict``,
+``need`` 0.89 of ``needs``."""
 
 
 def hook_of(client: Any, name: str) -> AbstractContextManager[None]:
-    """Return a context in which errors of a client's hook name the client, the hook and the line."""
+    """Return a context in which errors of a client's hook name the client, the hook and the
+    line.
+    """
     return failed_in(f"client {client.spec.name!r}: {type(client).__name__}.{name}")
 
 
 def misspelt(kind: type, *bases: type) -> dict[str, str]:
-    """Map public names that a class or one of its mixins defines to the hook of the bases that each resembles.
+    """Map public names that a class or one of its mixins defines to the hook of the bases that each
+    resembles.
 
     Args:
         kind: a subclass of the first base.
@@ -37,7 +42,10 @@ def misspelt(kind: type, *bases: type) -> dict[str, str]:
         {'on_recieve': 'on_receive'}
     """
     own = {
-        name for one in (kind, *kind.__bases__) if not issubclass(one, bases[0]) or one is kind for name in vars(one)
+        name
+        for one in (kind, *kind.__bases__)
+        if not issubclass(one, bases[0]) or one is kind
+        for name in vars(one)
     }
     hooks = sorted({name for base in bases for name in vars(base) if name[0] != "_"} - own)
     found: dict[str, str] = {}
@@ -50,10 +58,13 @@ def misspelt(kind: type, *bases: type) -> dict[str, str]:
 
 
 def warn_of_misspelt(kind: type, *bases: type) -> None:
-    """Warn about each name that resembles a hook (see :func:`misspelt`), because nobody calls it."""
+    """Warn about each name that resembles a hook (see :func:`misspelt`), because nobody calls
+    it.
+    """
     for name, hook in misspelt(kind, *bases).items():
         _log.warning(
-            "class %s: nobody calls its %s; did you mean %s? If it is a helper of its own, begin its name with _",
+            "class %s: nobody calls its %s; did you mean %s? If it is a helper of its own, begin "
+            "its name with _",
             kind.__name__,
             name,
             hook,
@@ -61,21 +72,29 @@ def warn_of_misspelt(kind: type, *bases: type) -> None:
 
 
 def check_clipping(value: float | None, key: str) -> None:
-    """Refuse a gradient limit that is not above zero: with a negative one, a client would climb instead of descend.
+    """Refuse a gradient limit that is not above zero: with a negative one, a client would climb
+    instead of descend.
 
     Raises:
         ConfigError: the limit is not above zero.
     """
-    expect(value is None or value > 0, key, "a norm above 0", value, "leave it out, or null, for no limit")
+    expect(
+        value is None or value > 0,
+        key,
+        "a norm above 0",
+        value,
+        "leave it out, or null, for no limit",
+    )
 
 
 def settings_of(client: str, key: str) -> AbstractContextManager[None]:
-    """Return a context that turns errors of another library's class about its settings into a :class:`ConfigError` that
-    names the key.
+    """Return a context that turns errors of another library's class about its settings into a
+    :class:`ConfigError` that names the key.
     """
     return told_as(
         lambda error: ConfigError(
-            f"client {client!r}: {key}: expected settings that its class accepts, found that it refuses them: "
-            f"{error} ({type(error).__name__}); fedlit fit --help {key} says where to look"
+            f"client {client!r}: {key}: expected settings that its class accepts, found that it "
+            f"refuses them: {error} ({type(error).__name__}); fedlit fit --help {key} says where "
+            "to look"
         )
     )

@@ -15,11 +15,24 @@ from fedlit.data.columns import (
     Tail,
     input_names,
 )
-from fedlit.data.common import Common, CommonColumns, check_common, find_groups, is_listed, kind_conflict
+from fedlit.data.common import (
+    Common,
+    CommonColumns,
+    check_common,
+    find_groups,
+    is_listed,
+    kind_conflict,
+)
 from fedlit.data.moments import Moments, agreed_edges
 from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.statement import Statement, Statements, state
-from fedlit.data.table import ClientTable, agree_on_task, refuse_several_tasks, sent_about_targets, target_facts
+from fedlit.data.table import (
+    ClientTable,
+    agree_on_task,
+    refuse_several_tasks,
+    sent_about_targets,
+    target_facts,
+)
 from fedlit.errors import DataError, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
@@ -32,7 +45,8 @@ Missing = Literal["mean", "indicator"]
 Bins = Literal["own", "agreed", "none"]
 
 _SKETCH = (
-    "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their values) and number of rows"
+    "smallest and largest value, 255 quantiles evenly between (of up to 257 rows: all their "
+    "values) and number of rows"
 )
 _GROUPED = "number of rows, and means of groups of at least {rows} neighbouring values, 257 at most"
 
@@ -42,29 +56,32 @@ class Terms:
     """The settings that determine what clients have to agree on.
 
     Attributes:
-        align: whether clients get a common input space (``features``: the union of columns by name, 0 where a client
-            has no such column, category codes from the union), a common label encoder (``classes``), ``both`` or
-            ``none``.
-        scaling: whether numbers are standardised by each client's own training rows (``client``), by the count, mean
-            and variance that all clients who have the column tell of theirs (``pooled``), or stay what they are
-            (``none``; missing ones become the client's mean).
-        categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a column of 0 and 1
-            for each category (``name=category``), a single one where there are two; 0.5 where missing. ``auto``:
-            indicators of up to 32 categories, rare ones together; of more for the 31 most frequent, the others in 32
-            inputs by a hash of their names; missing ones have an input of their own where training rows have them.
-        missing: whether a missing number becomes the mean (``mean``), or has an indicator beside it too.
+        align: whether clients get a common input space (``features``: the union of columns by name,
+            0 where a client has no such column, category codes from the union), a common label
+            encoder (``classes``), ``both`` or ``none``.
+        scaling: whether numbers are standardised by each client's own training rows (``client``),
+            by the count, mean and variance that all clients who have the column tell of theirs
+            (``pooled``), or stay what they are (``none``; missing ones become the client's mean).
+        categories: whether a column of categories becomes one of ``codes``, or ``indicators``: a
+            column of 0 and 1 for each category (``name=category``), a single one where there are
+            two; 0.5 where missing. ``auto``: indicators of up to 32 categories, rare ones together;
+            of more for the 31 most frequent, the others in 32 inputs by a hash of their names;
+            missing ones have an input of their own where training rows have them.
+        missing: whether a missing number becomes the mean (``mean``), or has an indicator beside it
+            too.
         pool: whether all rows go into one client, which can have one task only.
-        bins: where the bins of numbers lie, for networks that have any: at quantiles of the client's own training rows
-            (``own``), at those of all clients that have the column, by a sketch that each tells of its numbers
-            (``agreed``), or nowhere (``none``).
+        bins: where the bins of numbers lie, for networks that have any: at quantiles of the
+            client's own training rows (``own``), at those of all clients that have the column, by a
+            sketch that each tells of its numbers (``agreed``), or nowhere (``none``).
         num_bins: the largest number of bins of a column.
-        facts_from: the least number of training rows that stand behind each value that a client sends. A category of
-            fewer rows has no name, neither in facts nor among inputs: its rows are encoded as those of an unseen
-            category (``auto``: as the others), unless other clients send it. Categories that a source declares say
-            nothing about rows. Of numbers in fewer rows nothing is sent; a sketch has means of groups of so many rows
-            or more.
-        common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`). These are coded
-            alike, and ``scaling: pooled`` then pools these alone, unless ``align`` makes all columns common.
+        facts_from: the least number of training rows that stand behind each value that a client
+            sends. A category of fewer rows has no name, neither in facts nor among inputs: its rows
+            are encoded as those of an unseen category (``auto``: as the others), unless other
+            clients send it. Categories that a source declares say nothing about rows. Of numbers in
+            fewer rows nothing is sent; a sketch has means of groups of so many rows or more.
+        common: which columns clients have in common (see :func:`fedlit.data.common.find_groups`).
+            These are coded alike, and ``scaling: pooled`` then pools these alone, unless ``align``
+            makes all columns common.
 
     Raises:
         ConfigError: ``common`` says nothing that is known.
@@ -82,7 +99,9 @@ class Terms:
 
     def __post_init__(self) -> None:
         expect(self.num_bins >= 1, "data.num_bins", "at least 1", self.num_bins)
-        expect(self.facts_from >= 1, "data.facts_from", "a number of rows, at least 1", self.facts_from)
+        expect(
+            self.facts_from >= 1, "data.facts_from", "a number of rows, at least 1", self.facts_from
+        )
         if self.common is not None:
             check_common(self.common)
 
@@ -98,7 +117,9 @@ class Terms:
 
     @property
     def alike(self) -> bool:
-        """Whether some columns mean the same at several clients and are therefore encoded in the same way."""
+        """Whether some columns mean the same at several clients and are therefore encoded in the
+        same way.
+        """
         return self.features or self.common is not None
 
     @property
@@ -131,7 +152,8 @@ class AgreedColumn:
         kind: its kind at all of these clients; None if no training row has a value.
         categories: the categories of all these clients, sorted; None if each client has its own.
         moments: the moments of all these clients' numbers; None if each client has its own.
-        edges: the edges of the common bins, in the column's own units; empty if each client has its own.
+        edges: the edges of the common bins, in the column's own units; empty if each client has its
+            own.
         tail: how other categories are encoded if coding is ``auto``.
     """
 
@@ -178,10 +200,15 @@ class Agreement:
         return agreed if agreed is not None and client in agreed.members else None
 
     def topics(self, column: str) -> list[str]:
-        """Return the topics on which the clients that share a column send values: categories, moments or sketches."""
-        agreed, terms = self.columns[column], self.terms
-        several, numbers = len(agreed.clients) > 1, agreed.kind == NUMBERS
-        named = several or (terms.features and terms.categories != "codes")  # an input's name says the category
+        """Return the topics on which the clients that share a column send values: categories,
+        moments or sketches.
+        """
+        agreed = self.columns[column]
+        terms = self.terms
+        several = len(agreed.clients) > 1
+        numbers = agreed.kind == NUMBERS
+        # an input's name says the category
+        named = several or (terms.features and terms.categories != "codes")
         coded = bool(agreed.kind) and not numbers and terms.alike and named
         asked = {
             "categories": coded,
@@ -194,14 +221,24 @@ class Agreement:
     def with_client(self, client: str, terms: Terms, columns: Iterable[str]) -> Agreement:
         """Return the agreement for one more client, which has these columns and sends nothing.
 
-        Its numbers are coded as the others' where ``terms`` say so. It is in the groups all of whose columns it has.
+        Its numbers are coded as the others' where ``terms`` say so. It is in the groups all of
+        whose columns it has.
         """
-        own, groups = set(columns), self.groups
+        own = set(columns)
+        groups = self.groups
         if groups is not None:
-            groups = tuple(replace(group, clients=(client,)) for group in groups if own.issuperset(group.columns))
+            groups = tuple(
+                replace(group, clients=(client,))
+                for group in groups
+                if own.issuperset(group.columns)
+            )
         every = groups is None or terms.features
         grouped = {column for group in groups or () for column in group.columns}
-        met = {name: replace(of, clients=(client,)) for name, of in self.columns.items() if every or name in grouped}
+        met = {
+            name: replace(of, clients=(client,))
+            for name, of in self.columns.items()
+            if every or name in grouped
+        }
         return replace(self, terms=terms, columns=met, groups=groups, apart=())
 
     def state_dict(self) -> dict[str, Any]:
@@ -212,21 +249,32 @@ class Agreement:
     def of(cls, state: Mapping[str, Any]) -> Agreement:
         """Restore an agreement from its state."""
         columns = {
-            name: AgreedColumn(**{**own, "moments": Moments(**own["moments"]) if own["moments"] else None})
+            name: AgreedColumn(
+                **{**own, "moments": Moments(**own["moments"]) if own["moments"] else None}
+            )
             for name, own in state["columns"].items()
         }
-        groups = None if state["groups"] is None else tuple(CommonColumns(**own) for own in state["groups"])
-        return cls(Terms(**state["terms"]), columns, groups, tuple(state["apart"]), state["targets"])
+        groups = (
+            None
+            if state["groups"] is None
+            else tuple(CommonColumns(**own) for own in state["groups"])
+        )
+        return cls(
+            Terms(**state["terms"]), columns, groups, tuple(state["apart"]), state["targets"]
+        )
 
     def task_of(self, client: str, own: Mapping[str, Any]) -> Task:
         """Return a client's task, given what it may send about its target (see
-        :func:`fedlit.data.table.target_facts`). A client that sent nothing takes the task of those that did.
+        :func:`fedlit.data.table.target_facts`). A client that sent nothing takes the task of those
+        that did.
         """
         if not self.terms.shares(own):
             return agree_on_task(client, {client: own})
         told = self.targets
         if client not in told:
-            client = next((name for name, other in told.items() if other["task"] == own["task"]), client)
+            client = next(
+                (name for name, other in told.items() if other["task"] == own["task"]), client
+            )
             told = told if client in told else {client: own}
         key = told[client]["task"], told[client].get("loss"), told[client]["target"]
         if key not in self._tasks:  # one for all who share it: each looks at what all sent
@@ -243,24 +291,29 @@ class Agreement:
         if not self.terms.features:
             return None
         coding = self.terms.categories
-        inputs = {name: agreed.encoder(name, self.terms).inputs(coding) for name, agreed in self.columns.items()}
+        inputs = {
+            name: agreed.encoder(name, self.terms).inputs(coding)
+            for name, agreed in self.columns.items()
+        }
         return tuple(sorted(input_names(inputs)))
 
 
 def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) -> dict[str, Any]:
-    """Return everything that leaves a client before training. It covers training rows only, and no more than the terms
-    require.
+    """Return everything that leaves a client before training. It covers training rows only, and no
+    more than the terms require.
 
     Args:
         table: the client's.
         terms: the settings to agree on.
-        agreement: the agreement on the facts of all clients without this argument. It says which columns are shared,
-            and therefore which values must be sent as well.
+        agreement: the agreement on the facts of all clients without this argument. It says which
+            columns are shared, and therefore which values must be sent as well.
 
     Returns:
-        JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target`` where classes are common
-        (labels, the positive one) or a number is pooled (count, mean, variance); and with an agreement ``categories``
-        and ``moments`` (count, mean, variance) and ``sketches`` (rows, quantiles) by column.
+        JSON: ``columns`` (name → kind) where columns are common or scaled together; ``target``
+            where classes are common
+        (labels, the positive one) or a number is pooled (count, mean, variance); and with an
+        agreement ``categories`` and ``moments`` (count, mean, variance) and ``sketches`` (rows,
+        quantiles) by column.
 
     Raises:
         DataError: labels of several types.
@@ -283,7 +336,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     names = [column for column in map(str, table.features) if terms.sends(column)]
     train = table.features[names].iloc[table.splits["train"]]
     if names:
-        told["columns"] = {column: kind_of(train[column], column in table.categorical) for column in names}
+        told["columns"] = {
+            column: kind_of(train[column], column in table.categorical) for column in names
+        }
     target = target_facts(table)
     if terms.shares(target):
         told["target"] = {**target, "shared": terms.pool or target["shared"]}
@@ -291,7 +346,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
 
 
 def statements(table: ClientTable, agreement: Agreement) -> Statements:
-    """Return what a client says about the values of the columns that it shares with others, by topic and column."""
+    """Return what a client says about the values of the columns that it shares with others, by
+    topic and column.
+    """
     terms = agreement.terms
     made = dict[str, dict[str, Statement]]()
     for column in map(str, table.features):
@@ -300,18 +357,23 @@ def statements(table: ClientTable, agreement: Agreement) -> Statements:
             continue
         for topic in agreement.topics(column):
             train = table.features[column].iloc[table.splits["train"]]
-            made.setdefault(topic, {})[column] = state(topic, train, met.kind, terms.categories, terms.facts_from)
+            made.setdefault(topic, {})[column] = state(
+                topic, train, met.kind, terms.categories, terms.facts_from
+            )
     return made
 
 
 def _values(stated: Statements) -> dict[str, Any]:
     """Return what is sent of statements."""
     return {
-        topic: {column: statement.value for column, statement in columns.items()} for topic, columns in stated.items()
+        topic: {column: statement.value for column, statement in columns.items()}
+        for topic, columns in stated.items()
     }
 
 
-def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()) -> Agreement:
+def agree(
+    told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[str] = ()
+) -> Agreement:
     """Build the agreement from the facts of all clients. This is a pure function.
 
     Args:
@@ -337,20 +399,27 @@ def agree(told: Mapping[str, Mapping[str, Any]], terms: Terms, here: Iterable[st
             problem = problems.get(column)
             if problem and (terms.features or terms.pooled):
                 raise DataError(problem)
-            clients = () if problem else tuple(client for client, own in kinds.items() if column in own)
+            clients = (
+                () if problem else tuple(client for client, own in kinds.items() if column in own)
+            )
         else:
-            clients = tuple(sorted({own for g in groups or () if column in g.columns for own in g.clients}))
+            clients = tuple(
+                sorted({own for g in groups or () if column in g.columns for own in g.clients})
+            )
         if clients:
             columns[column] = _agree_on(column, {client: told[client] for client in clients}, terms)
     apart = problems.values() if isinstance(terms.common, str) or terms.sketched else ()
-    return Agreement(terms, columns, groups, tuple(f"not treated as common: {own}" for own in apart), targets)
+    return Agreement(
+        terms, columns, groups, tuple(f"not treated as common: {own}" for own in apart), targets
+    )
 
 
 def _agree_on(column: str, told: Mapping[str, Mapping[str, Any]], terms: Terms) -> AgreedColumn:
     def all_of(topic: str) -> list[Any]:
         return [own[topic][column] for own in told.values() if column in own.get(topic, ())]
 
-    categories, tails = all_of("categories"), all_of("tails")
+    categories = all_of("categories")
+    tails = all_of("tails")
     moments = [Moments(*own) for own in all_of("moments")]
     return AgreedColumn(
         tuple(told),
@@ -370,8 +439,8 @@ def told(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, 
         terms: the settings, the same at all clients.
 
     Returns:
-        For each kind: ``what`` was sent, by reason of which ``key``, of which ``columns``, and, where numbers were
-        sent, ``numbers``: client → how many.
+        For each kind: ``what`` was sent, by reason of which ``key``, of which ``columns``, and,
+        where numbers were sent, ``numbers``: client → how many.
     """
     if terms.features:
         key = f"data.align: {terms.align}"
@@ -383,7 +452,9 @@ def told(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, 
     def of(topic: str, what: str, key: str, *, counted: bool = False) -> list[dict[str, Any]]:
         columns = sorted({column for own in sent.values() for column in own.get(topic, ())})
         numbers = (
-            {client: sum(map(len, own.get(topic, {}).values())) for client, own in sent.items()} if counted else {}
+            {client: sum(map(len, own.get(topic, {}).values())) for client, own in sent.items()}
+            if counted
+            else {}
         )
         entry = {"what": what, "key": key, "columns": columns}
         return [{**entry, "numbers": numbers} if counted else entry] * bool(columns)
@@ -402,8 +473,8 @@ def told(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, 
 def negotiate(
     tables: Sequence[ClientTable], terms: Terms, share: Share = all_here
 ) -> tuple[Agreement, Mapping[str, Mapping[str, Any]], Mapping[str, Statements]]:
-    """Exchange facts in two rounds and agree: first columns and labels, then the values of columns that several clients
-    share.
+    """Exchange facts in two rounds and agree: first columns and labels, then the values of columns
+    that several clients share.
 
     Args:
         tables: the tables of the clients in this process.
@@ -411,8 +482,8 @@ def negotiate(
         share: brings the facts of all clients.
 
     Returns:
-        The agreement, the facts of all clients, and what each client here said about values, with the number of rows
-        behind it, which is not sent.
+        The agreement, the facts of all clients, and what each client here said about values, with
+        the number of rows behind it, which is not sent.
 
     Raises:
         ConfigError: see :func:`agree`.

@@ -1,4 +1,6 @@
-"""Classes of a client whose training rows have one label only: those of the clients that predict the same column."""
+"""Classes of a client whose training rows have one label only: those of the clients that predict
+the same column.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from fedlit.show.text import counted
 from fedlit.tasks.classification import plain, type_of
 
 Known = Mapping[str, Mapping[str, Any]]
-"""Client → the ``target`` that it predicts, its ``labels``, and which is ``positive``; empty without classes."""
+"""Client → the ``target`` that it predicts, its ``labels``, and which is ``positive``; empty
+without classes."""
 
 
 def labels_of(table: ClientTable) -> dict[str, Any]:
@@ -28,16 +31,22 @@ def labels_of(table: ClientTable) -> dict[str, Any]:
     if isinstance(table.target.name, tuple) or not has_classes(table):
         return {}
     labels = [plain(label) for label in table.target.dropna().unique().tolist()]
-    return {"target": str(table.target.name), "labels": sorted(labels, key=str), "positive": plain(table.positive)}
+    return {
+        "target": str(table.target.name),
+        "labels": sorted(labels, key=str),
+        "positive": plain(table.positive),
+    }
 
 
 def with_classes(tables: Sequence[ClientTable], known: Known, *, whole: bool) -> list[ClientTable]:
-    """Return the tables; one whose training rows have a single label gets the classes of the federation, and a note.
+    """Return the tables; one whose training rows have a single label gets the classes of the
+    federation, and a note.
 
     Args:
         tables: the tables of this process.
         known: what is known of the labels of clients, see :func:`labels_of`.
-        whole: whether these are all clients. Otherwise others have a label that this process does not know.
+        whole: whether these are all clients. Otherwise others have a label that this process does
+            not know.
 
     Raises:
         DataError: the label that counts as positive is none of the federation's.
@@ -64,18 +73,25 @@ def _with_classes(table: ClientTable, known: Known, whole: bool) -> ClientTable:
     if len(labels) == 1:
         labels[_other(label, positive)] = None
     if positive is not None:
-        positive = meant(f"client {table.name!r}, target {mine['target']!r}", positive, list(labels))
+        positive = meant(
+            f"client {table.name!r}, target {mine['target']!r}", positive, list(labels)
+        )
     rows = len(table.splits["train"])
     text = (
-        f"{label!r} is the label of all {counted(rows, 'training row')}: alone, nothing is learnt of {mine['target']}"
+        f"{label!r} is the label of all {counted(rows, 'training row')}: alone, nothing is "
+        f"learnt of {mine['target']}"
     )
     names = ", ".join(repr(own) for own in labels if own != label)
-    note = client_note(table.name, "one class", f"{text}; its classes are {label!r} and {names}", [mine["target"]])
+    note = client_note(
+        table.name, "one class", f"{text}; its classes are {label!r} and {names}", [mine["target"]]
+    )
     return replace(table, classes=tuple(labels), positive=positive, notes=(*table.notes, note))
 
 
 def _other(label: Any, positive: Any) -> Any:
-    """Return the second class where no client of this process has one: the positive one, or what is not the label."""
+    """Return the second class where no client of this process has one: the positive one, or what is
+    not the label.
+    """
     if positive is not None and type_of(positive) == type_of(label) and positive != label:
         return positive
     if isinstance(label, bool):

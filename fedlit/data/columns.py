@@ -1,5 +1,5 @@
-"""How columns become inputs of a network: their categories and indicators, and the encoder of raw rows. It does not
-import PyTorch.
+"""How columns become inputs of a network: their categories and indicators, and the encoder of raw
+rows. It does not import PyTorch.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ BUCKETS = 32  # inputs for all further ones
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
-    """Return the values of a column (n,) as objects if it holds text, otherwise as float64 (true is 1). Missing values
-    are NaN.
+    """Return the values of a column (n,) as objects if it holds text, otherwise as float64 (true is
+    1). Missing values are NaN.
 
     Raises:
         DataError: text or true/false where another type is expected; begins with ``where``.
@@ -40,23 +40,28 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
     missing = values.isna().to_numpy()
     if missing.all():
         return np.full(len(values), np.nan)
-    expected, found = TYPES[kind], type_of(values)
+    expected = TYPES[kind]
+    found = type_of(values)
     if expected == "text":
         # a whole number that a gap elsewhere made a float is the text that it was
-        texts = values.map(plain_text, na_action="ignore") if found == "numbers" else values.astype(object).astype(str)
+        texts = (
+            values.map(plain_text, na_action="ignore")
+            if found == "numbers"
+            else values.astype(object).astype(str)
+        )
         return np.where(missing, np.nan, texts.to_numpy(object))
     if found != expected:
         raise DataError(
-            f"{where}: expected {expected}, found {found} such as {values[~missing].iloc[0]!r}; write the values as "
-            "those that were trained on, or mark them as missing"
+            f"{where}: expected {expected}, found {found} such as {values[~missing].iloc[0]!r}; "
+            "write the values as those that were trained on, or mark them as missing"
         )
     values = values.astype("boolean") if found == "true/false" else values
     return values.to_numpy(np.float64, na_value=np.nan)
 
 
 def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
-    """Return the sorted categories of a column, as floats or text. A pandas categorical of text counts with all its
-    declared categories, whether or not a row has them.
+    """Return the sorted categories of a column, as floats or text. A pandas categorical of text
+    counts with all its declared categories, whether or not a row has them.
 
     Example:
         >>> categories_of(pd.Series(["C", "A"], dtype=pd.CategoricalDtype(["A", "C", "G", "T"])), "categorical")
@@ -69,8 +74,8 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
 
 
 def named_categories(values: pd.Series, kind: Kind, least: int = 1) -> list[Any]:
-    """Return the sorted categories of a column (n,) that may have a name outside the client: those that ``least`` rows
-    have, and all that are declared, which say nothing about rows.
+    """Return the sorted categories of a column (n,) that may have a name outside the client: those
+    that ``least`` rows have, and all that are declared, which say nothing about rows.
 
     Example:
         >>> named_categories(pd.Series(["Bonn", "Bonn", "Ulm"]), "categorical", 2)
@@ -82,14 +87,15 @@ def named_categories(values: pd.Series, kind: Kind, least: int = 1) -> list[Any]
 
 
 def is_declared(values: pd.Series, kind: Kind) -> bool:
-    """Return whether a column comes with a list of its categories. Only a source that knows them without looking at
-    rows gives it one.
+    """Return whether a column comes with a list of its categories. Only a source that knows them
+    without looking at rows gives it one.
     """
     return isinstance(values.dtype, pd.CategoricalDtype) and kind == "categorical"
 
 
 def category_rows(values: pd.Series, kind: Kind) -> dict[Any, int]:
-    """Map each category of a column (n,), sorted (see :func:`categories_of`), to the number of rows that have it.
+    """Map each category of a column (n,), sorted (see :func:`categories_of`), to the number of rows
+    that have it.
 
     Example:
         >>> category_rows(pd.Series(["C", "C"], dtype=pd.CategoricalDtype(["A", "C"])), "categorical")
@@ -100,16 +106,19 @@ def category_rows(values: pd.Series, kind: Kind) -> dict[Any, int]:
     return {label: rows[label] for label in categories_of(values, kind)}
 
 
-def frequent(values: pd.Series, kind: Kind, least: int = 1) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
+def frequent(
+    values: pd.Series, kind: Kind, least: int = 1
+) -> tuple[tuple[Any, ...], Tail, tuple[Any, ...]]:
     """Choose the categories of a column (n,) that get an input of their own if coding is ``auto``.
 
-    With up to 32 categories, these are the categories in at least 5 rows (in a table of fewer than 500 rows, in 1 % of
-    the rows, but at least 2); if only one category is rarer, it gets an input, too. With more than 32, these are the 31
-    most frequent, without those that are rarer than this. None of them is in fewer than ``least`` rows.
+    With up to 32 categories, these are the categories in at least 5 rows (in a table of fewer than
+    500 rows, in 1 % of the rows, but at least 2); if only one category is rarer, it gets an input,
+    too. With more than 32, these are the 31 most frequent, without those that are rarer than this.
+    None of them is in fewer than ``least`` rows.
 
     Returns:
-        The categories that get an input, sorted; how the others are encoded ("" if none are rare); and the others,
-        sorted, if there are at most 32 categories in all.
+        The categories that get an input, sorted; how the others are encoded ("" if none are rare);
+        and the others, sorted, if there are at most 32 categories in all.
 
     Example:
         >>> frequent(pd.Series(["a", "a", "b", "b", "c", "d"]), "categorical")
@@ -144,8 +153,16 @@ def input_names(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[s
     """
     taken = Counter(name for names in inputs.values() for name in names)
     for column, names in inputs.items():
-        clash, told = sorted(name for name in names if taken[name] > 1), "indicators of names that no other column has"
-        expect(not clash, f"{where}column {column!r}", told, clash, "rename one of the two columns", DataError)
+        clash = sorted(name for name in names if taken[name] > 1)
+        told = "indicators of names that no other column has"
+        expect(
+            not clash,
+            f"{where}column {column!r}",
+            told,
+            clash,
+            "rename one of the two columns",
+            DataError,
+        )
     return tuple(taken)
 
 
@@ -157,10 +174,10 @@ class ColumnEncoder:
         name: the name of the column.
         kind: the kind of the column.
         moments: the moments of its numbers; None if no client has any: the numbers become 0.
-        categories: in the order of their codes; one that is not among them counts as missing (as none of them, where
-            there are three indicators or more, or coding is ``auto``).
-        tail: where coding is ``auto``: what becomes of other categories. They share one input (``other``), or 32 by a
-            hash of their names (``hashed``), or have none.
+        categories: in the order of their codes; one that is not among them counts as missing (as
+            none of them, where there are three indicators or more, or coding is ``auto``).
+        tail: where coding is ``auto``: what becomes of other categories. They share one input
+            (``other``), or 32 by a hash of their names (``hashed``), or have none.
         rare: known categories that are among the others, or count as unseen where there is no tail.
         gap: whether a missing value has an input of its own.
 
@@ -183,13 +200,21 @@ class ColumnEncoder:
     def inputs(self, categories: Categories) -> list[str]:
         """Return the names of the inputs that the column becomes."""
         gap = [f"{self.name}=(missing)"] if self.gap else []
-        if self.kind == NUMBERS or categories == "codes" or (len(self.categories) <= 2 and not self.tail):
+        if (
+            self.kind == NUMBERS
+            or categories == "codes"
+            or (len(self.categories) <= 2 and not self.tail)
+        ):
             return [self.name, *gap]
-        shared = {"": [], "other": ["=(other)"], "hashed": [f"#{own}" for own in range(BUCKETS)]}[self.tail]
+        shared = {"": [], "other": ["=(other)"], "hashed": [f"#{own}" for own in range(BUCKETS)]}[
+            self.tail
+        ]
         own = [f"={plain_text(label)}" for label in self.categories]
         return [f"{self.name}{suffix}" for suffix in (*own, *shared)] + gap
 
-    def transform(self, values: pd.Series, scaling: Scaling, categories: Categories, where: str) -> list[np.ndarray]:
+    def transform(
+        self, values: pd.Series, scaling: Scaling, categories: Categories, where: str
+    ) -> list[np.ndarray]:
         """Encode values (n,) and return one array (n,) for each input.
 
         Raises:
@@ -197,7 +222,8 @@ class ColumnEncoder:
         """
         declared = values.dtype.categories if isinstance(values.dtype, pd.CategoricalDtype) else ()
         if categories == "codes" and self.categories and tuple(declared) == self.categories:
-            codes = values.cat.codes.to_numpy()  # as below, in a tenth of the time: sequences have a column a position
+            # as below, in a tenth of the time: sequences have a column a position
+            codes = values.cat.codes.to_numpy()
             return [codes, *([codes < 0] if self.gap else [])]
         own = self._as_known(plain_values(values, self.kind, where))
         missing = pd.isna(own)
@@ -207,8 +233,12 @@ class ColumnEncoder:
         codes = pd.Index(self.categories, dtype=object).get_indexer(pd.Index(own, dtype=object))
         if categories == "codes":
             return [codes, *gap]
-        if len(self.categories) <= 2 and not self.tail:  # what training rows do not have is neither of the two
-            return [np.where(codes < 0, 0.5, (codes == len(self.categories) - 1).astype(np.float64)), *gap]
+        # what training rows do not have is neither of the two
+        if len(self.categories) <= 2 and not self.tail:
+            return [
+                np.where(codes < 0, 0.5, (codes == len(self.categories) - 1).astype(np.float64)),
+                *gap,
+            ]
         made = [codes == code for code in range(len(self.categories))]
         if categories == "indicators":
             return [np.where(missing, 0.5, has) for has in made]
@@ -216,21 +246,30 @@ class ColumnEncoder:
         if self.tail == "other":
             made.append(other)
         elif self.tail == "hashed":
-            place = pd.Series(own, dtype=object).where(other).map(_bucket, na_action="ignore").to_numpy(np.float64)
+            place = (
+                pd.Series(own, dtype=object)
+                .where(other)
+                .map(_bucket, na_action="ignore")
+                .to_numpy(np.float64)
+            )
             made += [place == bucket for bucket in range(BUCKETS)]
         return [*made, *gap]
 
     def unseen(self, values: pd.Series) -> tuple[int, list[str]]:
-        """Count the values (n,) that no training row had, and list them. Numbers and hashed columns have none."""
+        """Count the values (n,) that no training row had, and list them. Numbers and hashed columns
+        have none.
+        """
         if self.kind == NUMBERS or self.tail == "hashed":
             return 0, []
-        own = pd.Series(self._as_known(plain_values(values, self.kind, self.name)), dtype=object).dropna()
+        own = pd.Series(
+            self._as_known(plain_values(values, self.kind, self.name)), dtype=object
+        ).dropna()
         new = own[~own.isin([*self.categories, *self.rare])]
         return len(new), [plain_text(label) for label in new.unique()]
 
     def _as_known(self, values: np.ndarray) -> np.ndarray:
-        """Replace text (n,) that differs from exactly one known category only in case or surrounding blanks by that
-        category.
+        """Replace text (n,) that differs from exactly one known category only in case or
+        surrounding blanks by that category.
         """
         if self.kind != "categorical" or self.tail == "hashed":
             return values
@@ -241,7 +280,9 @@ class ColumnEncoder:
         spelt = dict[str, list[str]]()
         for label in known:
             spelt.setdefault(label.strip().casefold(), []).append(label)
-        alike = {text: own[0] for text in new if len(own := spelt.get(text.strip().casefold(), [])) == 1}
+        alike = {
+            text: own[0] for text in new if len(own := spelt.get(text.strip().casefold(), [])) == 1
+        }
         return np.array([alike.get(text, text) for text in values], object)
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
@@ -258,7 +299,10 @@ class ColumnEncoder:
         """Return the description of each input."""
         coded = categories == "codes" and self.kind != NUMBERS
         values = tuple(map(plain_text, self.categories)) if coded else ()
-        return [Input(name, self.name, values if name == self.name else ()) for name in self.inputs(categories)]
+        return [
+            Input(name, self.name, values if name == self.name else ())
+            for name in self.inputs(categories)
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the encoder as plain data."""
@@ -337,8 +381,16 @@ class RowEncoder:
                 with np.errstate(over="ignore"):  # refused below
                     x[:, position[name]] = values
         odd = [self.features[place] for place in np.flatnonzero(~np.isfinite(x).all(axis=0))]
-        told, advice = "numbers that are finite float32 when standardised", "rescale them, or mark outliers as missing"
-        expect(not odd, f"client {self.client!r}", told, Told(f"others in {shorten(odd)}"), advice, DataError)
+        told = "numbers that are finite float32 when standardised"
+        advice = "rescale them, or mark outliers as missing"
+        expect(
+            not odd,
+            f"client {self.client!r}",
+            told,
+            Told(f"others in {shorten(odd)}"),
+            advice,
+            DataError,
+        )
         return x
 
     def state_dict(self) -> dict[str, Any]:
@@ -346,9 +398,15 @@ class RowEncoder:
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the encoder from its state (see :meth:`fedlit.data.encoder.TableEncoder.state_dict`)."""
+        """Restore the encoder from its state (see
+        :meth:`fedlit.data.encoder.TableEncoder.state_dict`).
+        """
         self._state = state
-        self.scaling, self.categories = state["scaling"], state["categories"]
-        self.columns = {name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()}
-        self.features, self.target_name = tuple(state["features"]), state["target"]
+        self.scaling = state["scaling"]
+        self.categories = state["categories"]
+        self.columns = {
+            name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()
+        }
+        self.features = tuple(state["features"])
+        self.target_name = state["target"]
         self.schema = Schema.of(state["schema"])

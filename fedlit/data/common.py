@@ -11,10 +11,12 @@ from fedlit.data.schema.column import Kind
 from fedlit.errors import ConfigError, Told, expect
 from fedlit.sharing import can_name_a_module
 
-# ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is refused below, in words.
+# ``all``, ``groups``, a list of columns, or group → columns; what else a configuration says is
+# refused below, in words.
 Common = str | bool | int | list[Any] | dict[str, Any]
 Kinds = Mapping[str, Mapping[str, Kind | None]]
-"""Client → column → its kind; None for a column without any value, which says nothing about its kind."""
+"""Client → column → its kind; None for a column without any value, which says nothing about its
+kind."""
 
 ONE_GROUP = "shared"
 _GROUP_NAME = re.compile(r"\w+")
@@ -36,7 +38,10 @@ class CommonColumns:
 
     def __str__(self) -> str:
         """Describe the group in one line."""
-        return f"group {self.name!r}: {', '.join(self.clients)} have in common {', '.join(self.columns)}"
+        return (
+            f"group {self.name!r}: {', '.join(self.clients)} have in common "
+            f"{', '.join(self.columns)}"
+        )
 
 
 def check_common(common: Common) -> None:
@@ -51,14 +56,24 @@ def check_common(common: Common) -> None:
     expect(fits, "data.common", known, common, advice)
     for name, columns in _listed(common).items():
         named = isinstance(name, str) and _GROUP_NAME.fullmatch(name) and can_name_a_module(name)
-        texts = isinstance(columns, list) and bool(columns) and all(isinstance(column, str) for column in columns)
+        texts = (
+            isinstance(columns, list)
+            and bool(columns)
+            and all(isinstance(column, str) for column in columns)
+        )
         expected = "a group's name of letters, digits and '_' that torch does not use itself"
         expect(texts, f"data.common: {name}", "a list of names of columns", columns)
         expect(bool(named), f"data.common: {name}", expected, name, "rename the group")
 
 
 def _listed(common: Common | None) -> dict[str, list[str]]:
-    return common if isinstance(common, dict) else {ONE_GROUP: common} if isinstance(common, list) else {}
+    return (
+        common
+        if isinstance(common, dict)
+        else {ONE_GROUP: common}
+        if isinstance(common, list)
+        else {}
+    )
 
 
 def is_listed(common: Common | None, column: str) -> bool:
@@ -71,16 +86,17 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
 
     Args:
         kinds: the columns and kinds that each client sends, ordered by client.
-        common: ``all``: one group of all clients, with the columns that each of them has, of one kind everywhere.
-            ``groups``: one group for each set of clients of which some column tells them from others, with all columns
-            that they share (so where five have age and sex and a sixth age alone, there are a group of five with both
-            and one of six with age). A list of columns: one group of the clients that have all of them. Group's name →
+        common: ``all``: one group of all clients, with the columns that each of them has, of one
+            kind everywhere. ``groups``: one group for each set of clients of which some column
+            tells them from others, with all columns that they share (so where five have age and sex
+            and a sixth age alone, there are a group of five with both and one of six with age). A
+            list of columns: one group of the clients that have all of them. Group's name →
             columns: several of these.
         here: further names of columns that an error message may list.
 
     Raises:
-        ConfigError: there is no such column, no two clients that share what is asked for, or a listed column of two
-            kinds.
+        ConfigError: there is no such column, no two clients that share what is asked for, or a
+            listed column of two kinds.
 
     Example:
         >>> kinds = {"a": {"age": "numeric", "sex": "numeric", "bmi": "numeric"}, "b": {"sex": "numeric", "age": None},
@@ -88,33 +104,63 @@ def find_groups(kinds: Kinds, common: Common, here: Iterable[str] = ()) -> list[
         >>> print(*find_groups(kinds, "groups"), sep="; ")
         group 'group1': a, b, c have in common age; group 'group2': a, b have in common age, sex
     """
-    expect(len(kinds) > 1, "data.common", "at least two clients", ", ".join(kinds), "leave the key out")
+    expect(
+        len(kinds) > 1, "data.common", "at least two clients", ", ".join(kinds), "leave the key out"
+    )
     owners: dict[str, list[str]] = {}
     for client, own in kinds.items():
         for column in own:
             owners.setdefault(column, []).append(client)
     if not isinstance(common, str):
-        return [_find(kinds, owners, name, columns, here) for name, columns in sorted(_listed(common).items())]
-    alike = {column: tuple(names) for column, names in owners.items() if not kind_conflict(kinds, column)}
-    sets = {tuple(kinds)} if common == "all" else {names for names in alike.values() if len(names) > 1}
+        return [
+            _find(kinds, owners, name, columns, here)
+            for name, columns in sorted(_listed(common).items())
+        ]
+    alike = {
+        column: tuple(names) for column, names in owners.items() if not kind_conflict(kinds, column)
+    }
+    sets = (
+        {tuple(kinds)} if common == "all" else {names for names in alike.values() if len(names) > 1}
+    )
     found = [
-        (clients, tuple(sorted(column for column, names in alike.items() if set(clients) <= set(names))))
+        (
+            clients,
+            tuple(sorted(column for column, names in alike.items() if set(clients) <= set(names))),
+        )
         for clients in sets
     ]
     found.sort(key=lambda group: (-len(group[0]), group[1]))
     met = bool(found) and bool(found[0][1])
     who = f"all of {', '.join(kinds)}" if common == "all" else "two clients"
     advice = "give columns that mean the same one name, or list columns that some of them share"
-    expect(met, f"data.common: {common}", f"a column that {who} have, of one kind", Told("none"), advice)
-    names = [ONE_GROUP] if common == "all" else [f"group{number}" for number in range(1, len(found) + 1)]
-    return [CommonColumns(name, columns, clients) for name, (clients, columns) in zip(names, found, strict=True)]
+    expect(
+        met,
+        f"data.common: {common}",
+        f"a column that {who} have, of one kind",
+        Told("none"),
+        advice,
+    )
+    names = (
+        [ONE_GROUP]
+        if common == "all"
+        else [f"group{number}" for number in range(1, len(found) + 1)]
+    )
+    return [
+        CommonColumns(name, columns, clients)
+        for name, (clients, columns) in zip(names, found, strict=True)
+    ]
 
 
 def _find(
-    kinds: Kinds, owners: Mapping[str, Sequence[str]], name: str, columns: Sequence[str], here: Iterable[str]
+    kinds: Kinds,
+    owners: Mapping[str, Sequence[str]],
+    name: str,
+    columns: Sequence[str],
+    here: Iterable[str],
 ) -> CommonColumns:
     """Return a group whose columns the configuration lists."""
-    key, known = f"data.common: {name}", sorted({*owners, *here})
+    key = f"data.common: {name}"
+    known = sorted({*owners, *here})
     for column in columns:
         expect(column in owners, key, f"a column among {', '.join(known)}", column, known=known)
         if problem := kind_conflict(kinds, column):
@@ -132,6 +178,11 @@ def kind_conflict(kinds: Kinds, column: str) -> str:
         if (kind := own.get(column)) is not None:
             first.setdefault(kind, client)
     found = " and ".join(f"{kind} at {client!r}" for kind, client in first.items())
-    advice = "rename one of them, or give the column one type at all clients (types, or categorical)"
-    text = f"column {column!r}: expected one kind on all clients that share it, found {found}; {advice}"
+    advice = (
+        "rename one of them, or give the column one type at all clients (types, or categorical)"
+    )
+    text = (
+        f"column {column!r}: expected one kind on all clients that share it, found {found}; "
+        f"{advice}"
+    )
     return text if len(first) > 1 else ""

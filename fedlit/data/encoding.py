@@ -28,9 +28,10 @@ class Rows:
 
     Attributes:
         x: (n, d) float32.
-        y: as the client's task encodes its target: (n,) int64, position of the label in the client's ``classes``, −1
-            for a label that is not among them; (n,) float32, a standardised number or a count; or (n, labels) float32,
-            1 where a label is true, 0 where it is not, NaN where that is not known.
+        y: as the client's task encodes its target: (n,) int64, position of the label in the
+            client's ``classes``, −1 for a label that is not among them; (n,) float32, a
+            standardised number or a count; or (n, labels) float32, 1 where a label is true, 0 where
+            it is not, NaN where that is not known.
         row: (n,) int64, the rows' numbers in the source.
         weight: (n,) float32, how much each row counts; None if all count alike.
     """
@@ -72,7 +73,9 @@ class Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Tensor | None:
-    """Return the weights of all rows; None if no part has any. In a part without weights each row counts once."""
+    """Return the weights of all rows; None if no part has any. In a part without weights each row
+    counts once.
+    """
     if all(own.weight is None for own in parts):
         return None
     return torch.cat([torch.ones(len(own)) if own.weight is None else own.weight for own in parts])
@@ -82,9 +85,9 @@ def joined(parts: Sequence[Rows]) -> Tensor | None:
 class EncodedClient:
     """A client's tensors: its training rows, and the rows of every split for each of its sites.
 
-    ``notes`` says what a person should know about the table: columns without information, labels unseen in training.
-    ``categorical`` names the features that are category codes. ``groups`` is row number → the group of rows that are
-    never parted, where that is known.
+    ``notes`` says what a person should know about the table: columns without information, labels
+    unseen in training. ``categorical`` names the features that are category codes. ``groups`` is
+    row number → the group of rows that are never parted, where that is known.
     """
 
     spec: ClientSpec
@@ -96,22 +99,28 @@ class EncodedClient:
 
     def groups_of(self, rows: Rows) -> np.ndarray | None:
         """Return the group of each row (n,), or None if there are no groups."""
-        return None if self.groups is None else np.array([self.groups[row] for row in rows.row.tolist()], object)
+        return (
+            None
+            if self.groups is None
+            else np.array([self.groups[row] for row in rows.row.tolist()], object)
+        )
 
     @property
     def about(self) -> dict[str, Any]:
-        """What every process of a job knows about the client: its concept, whether it belongs to no group, and its
-        notes.
+        """What every process of a job knows about the client: its concept, whether it belongs to no
+        group, and its notes.
         """
         return {"concept": self.spec.concept, "alone": self.spec.common == {}, "notes": self.notes}
 
     def fingerprint(self) -> str:
-        """Return a hash that changes with any number, label or split. A checkpoint uses it to recognise its training
-        data.
+        """Return a hash that changes with any number, label or split. A checkpoint uses it to
+        recognise its training data.
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
-        digest.update(b"" if isinstance(self.spec.task, Classification) else repr(self.spec.task).encode())
+        digest.update(
+            b"" if isinstance(self.spec.task, Classification) else repr(self.spec.task).encode()
+        )
         digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():
@@ -123,8 +132,11 @@ class EncodedClient:
         return digest.hexdigest()
 
 
-def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32, ending: str = "") -> EncodedClient:
-    """Pool the rows of all clients in one client, which is scored on the rows of each former client and on all rows.
+def pool_clients(
+    clients: Sequence[EncodedClient], num_bins: int = 32, ending: str = ""
+) -> EncodedClient:
+    """Pool the rows of all clients in one client, which is scored on the rows of each former client
+    and on all rows.
 
     Args:
         clients: over the same inputs.
@@ -148,8 +160,12 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32, ending: s
         joined([client.train for client in clients]),
     )
     task = first.task.fit(train.y)
-    sizes: dict[str, int] = {split: sum(client.spec.rows[split] for client in clients) for split in SPLITS}
-    seen = tuple(sorted({position for client in clients for position in client.spec.sites[0].classes}))
+    sizes: dict[str, int] = {
+        split: sum(client.spec.rows[split] for client in clients) for split in SPLITS
+    }
+    seen = tuple(
+        sorted({position for client in clients for position in client.spec.sites[0].classes})
+    )
     union = Site(whole, seen, sizes, union=True)
     spec = ClientSpec(
         pooled,
@@ -162,8 +178,12 @@ def pool_clients(clients: Sequence[EncodedClient], num_bins: int = 32, ending: s
         task=task,
         inputs=tuple(
             # clients' own bins differ, agreed ones do not
-            replace(own[0], edges=own_edges(train.x[:, place].numpy(), num_bins)) if len(set(own)) > 1 else own[0]
-            for place, own in enumerate(zip(*(client.spec.inputs for client in clients), strict=True))
+            replace(own[0], edges=own_edges(train.x[:, place].numpy(), num_bins))
+            if len(set(own)) > 1
+            else own[0]
+            for place, own in enumerate(
+                zip(*(client.spec.inputs for client in clients), strict=True)
+            )
         ),
     )
     notes = tuple(note for client in clients for note in client.notes)

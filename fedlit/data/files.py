@@ -1,8 +1,9 @@
 """Finds data files, and downloads those that are missing.
 
-A file is looked for in two places: the folder given as ``root``, otherwise ``$FEDLIT_DATA``, otherwise ``data/`` of the
-working directory; and the cache. What is found is used as it is. What is not found is downloaded into the cache, from
-the first of its addresses that answers, and only a download whose checksum is right gets its final name.
+A file is looked for in two places: the folder given as ``root``, otherwise ``$FEDLIT_DATA``,
+otherwise ``data/`` of the working directory; and the cache. What is found is used as it is. What is
+not found is downloaded into the cache, from the first of its addresses that answers, and only a
+download whose checksum is right gets its final name.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ class RemoteFile:
     """A file that a source reads, and the address of the original.
 
     Attributes:
-        path: the file's path below a data folder, ``/`` between its parts. The file name alone counts too.
+        path: the file's path below a data folder, ``/`` between its parts. The file name alone
+            counts too.
         url: the original's address; None if there is no public one that lasts.
         sha256: the checksum of the original, in hexadecimal, without which nothing is downloaded.
         about: a one-line description of the content.
-        alternatives: other paths below a data folder that serve as well, for example the unpacked file or the name
-            that the original has on its server.
-        page: where a person can get the file if there is no ``url``. Nothing is downloaded from there, because nobody
-            has verified the address or knows the checksum.
-        mirrors: other addresses of the same file, which are asked where the original's does not answer.
+        alternatives: other paths below a data folder that serve as well, for example the unpacked
+            file or the name that the original has on its server.
+        page: where a person can get the file if there is no ``url``. Nothing is downloaded from
+            there, because nobody has verified the address or knows the checksum.
+        mirrors: other addresses of the same file, which are asked where the original's does not
+            answer.
 
     Example:
         >>> file = RemoteFile("heart/va.data", "https://example.org/processed.va.data", "e7c9", "200 patients")
@@ -52,8 +55,14 @@ class RemoteFile:
         return () if self.url is None else (self.url, *self.mirrors)
 
     def names(self) -> tuple[str, ...]:
-        """Return every path below a data folder under which this file is accepted, the best first."""
-        names = [name for path in (self.path, *self.alternatives) for name in (path, PurePosixPath(path).name)]
+        """Return every path below a data folder under which this file is accepted, the best
+        first.
+        """
+        names = [
+            name
+            for path in (self.path, *self.alternatives)
+            for name in (path, PurePosixPath(path).name)
+        ]
         return tuple(dict.fromkeys(names))
 
 
@@ -72,7 +81,10 @@ def search_roots(root: str | Path | None = None) -> list[Path]:
     Args:
         root: a folder that takes the place of ``$FEDLIT_DATA``.
     """
-    return [Path(root or os.environ.get("FEDLIT_DATA") or "data").expanduser().absolute(), cache_folder()]
+    return [
+        Path(root or os.environ.get("FEDLIT_DATA") or "data").expanduser().absolute(),
+        cache_folder(),
+    ]
 
 
 def find(file: RemoteFile, root: str | Path | None = None) -> Path | None:
@@ -82,21 +94,24 @@ def find(file: RemoteFile, root: str | Path | None = None) -> Path | None:
 
 
 def locate(
-    file: RemoteFile, root: str | Path | None = None, unreachable_addresses: Mapping[str, str] | None = None
+    file: RemoteFile,
+    root: str | Path | None = None,
+    unreachable_addresses: Mapping[str, str] | None = None,
 ) -> Path:
     """Return the path of a file, and download it into the cache if it exists nowhere else.
 
-    Safe in parallel processes: each downloads under a temporary name of its own and renames it, in one step, to the
-    final name when the checksum is right. Nothing partial remains after a failure.
+    Safe in parallel processes: each downloads under a temporary name of its own and renames it, in
+    one step, to the final name when the checksum is right. Nothing partial remains after a failure.
 
     Args:
         file: the file.
         root: a folder that takes the place of ``$FEDLIT_DATA``.
-        unreachable_addresses: addresses that are known not to answer, each with the reason; if None, they are asked.
+        unreachable_addresses: addresses that are known not to answer, each with the reason; if
+            None, they are asked.
 
     Raises:
-        DataError: if the file is not here and cannot be fetched. The message says which folders and which addresses
-            were tried, why each failed, and where to put the file by hand.
+        DataError: if the file is not here and cannot be fetched. The message says which folders and
+            which addresses were tried, why each failed, and where to put the file by hand.
     """
     if (path := find(file, root)) is not None:
         return path
@@ -109,15 +124,17 @@ def locate(
         if reason is None:
             try:
                 return _download(file, address, cache)
-            except (OSError, ValueError) as error:  # requests' errors are OSErrors; ValueError for a wrong checksum
+            # requests' errors are OSErrors; ValueError for a wrong checksum
+            except (OSError, ValueError) as error:
                 reason = str(error)
         failures.append(f"{address} could not be fetched: {reason}")
     if not failures:
         advice = f" that is verified; try {file.page}" if file.page else ""
         failures.append(f"it has no public address{advice}")
     raise DataError(
-        f"{file.path} ({file.about}): expected it in {folder} or {cache}, found it in neither; {'; '.join(failures)}. "
-        f"Put it at {folder / file.path}, or name its folder with root or $FEDLIT_DATA."
+        f"{file.path} ({file.about}): expected it in {folder} or {cache}, found it in neither; "
+        f"{'; '.join(failures)}. Put it at {folder / file.path}, or name its folder with root or "
+        "$FEDLIT_DATA."
     )
 
 
@@ -129,5 +146,7 @@ def _download(file: RemoteFile, address: str, cache: Path) -> Path:
     loader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
     # Made here because pooch's own check-then-make fails when two processes arrive together.
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = pooch.retrieve(address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader)
+    path = pooch.retrieve(
+        address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader
+    )
     return Path(path)

@@ -1,7 +1,8 @@
-"""Findings about the tables of a federation: what was seen, how much it matters, and what settles it.
+"""Findings about the tables of a federation: what was seen, how much it matters, and what settles
+it.
 
-A reader or a check makes a :class:`fedlit.data.note.Note` where it sees something. Notes of all tables that one process
-sees become findings, each of which stands once for all of its clients.
+A reader or a check makes a :class:`fedlit.data.note.Note` where it sees something. Notes of all
+tables that one process sees become findings, each of which stands once for all of its clients.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ KINDS: Mapping[str, Severity] = {
 """The severity of each kind of finding, the worst first. Other kinds count as ``""``."""
 _BETWEEN = frozenset({"name", "scale", "kind", "values", "labels"})
 """Kinds whose sentences name the clients."""
-_HEADINGS: Mapping[str, str] = {"blocks": "Blocks a verdict:", "review": "To review:", "info": "For information:"}
+_HEADINGS: Mapping[str, str] = {
+    "blocks": "Blocks a verdict:",
+    "review": "To review:",
+    "info": "For information:",
+}
 CHOOSE = "# choose: "
 """How the comment begins that asks a question."""
 BEFORE = "no verdict before this is settled: "
@@ -78,9 +83,11 @@ class Finding:
         sentence: what was seen.
         clients: the clients concerned; empty for all.
         column: the column or target concerned; "" for none.
-        severity: whether it forbids a verdict (``blocks``), asks for a decision (``review``) or informs.
+        severity: whether it forbids a verdict (``blocks``), asks for a decision (``review``) or
+            informs.
         counts: the numbers of the sentence, by noun.
-        fix: content of a configuration that settles it when it is merged; empty if a person must decide.
+        fix: content of a configuration that settles it when it is merged; empty if a person must
+            decide.
         alternatives: several such contents, one of which is to be chosen.
         reason: why nothing has to be done, as ``data.known`` says; "" if the finding is open.
     """
@@ -102,8 +109,8 @@ class Finding:
 
     @property
     def choices(self) -> tuple[Mapping[str, Any], ...]:
-        """The contents of which one is to be chosen, if the finding has no fix. What concerns a column can always be
-        declared known.
+        """The contents of which one is to be chosen, if the finding has no fix. What concerns a
+        column can always be declared known.
         """
         if self.fix or self.reason or self.severity == "info":
             return ()
@@ -175,7 +182,9 @@ class Findings(Shown, Sequence[Finding]):
 
     @property
     def fix(self) -> dict[str, Any]:
-        """All fixes together, as content that :func:`fedlit.data.merging.merged` adds to a configuration."""
+        """All fixes together, as content that :func:`fedlit.data.merging.merged` adds to a
+        configuration.
+        """
         return reduce(merged, (own.fix for own in self.items if not own.reason), {})
 
     def with_known(self, reasons: Mapping[str, str]) -> Findings:
@@ -192,13 +201,15 @@ class Findings(Shown, Sequence[Finding]):
         return replace(self, items=tuple(items))
 
     def block(self) -> str:
-        """Return the YAML that settles what has a fix: the keys with their whole values, those of today included."""
+        """Return the YAML that settles what has a fix: the keys with their whole values, those of
+        today included.
+        """
         content = _touched(self.settings, self.fix)
         return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
 
     def questions(self) -> Iterator[str]:
-        """Yield comments: each question, followed by the keys of which one is to be chosen. A comment becomes a key of
-        the configuration when its mark is taken away.
+        """Yield comments: each question, followed by the keys of which one is to be chosen. A
+        comment becomes a key of the configuration when its mark is taken away.
         """
         for finding in self.asking:
             yield f"{CHOOSE}{finding}"
@@ -250,10 +261,14 @@ def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str
 
 
 def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield keys with points, which can stand at the end of any configuration, with the values of a choice."""
+    """Yield keys with points, which can stand at the end of any configuration, with the values of a
+    choice.
+    """
     for key, value in choice["data"].items():
         if key != "source":
-            yield from _dotted(f"data.{key}", content["data"][key], value, 1 if key == "known" else 0)
+            yield from _dotted(
+                f"data.{key}", content["data"][key], value, 1 if key == "known" else 0
+            )
             continue
         settings = content["data"]["source"]["init_args"]
         for name, own in value["init_args"].items():

@@ -1,4 +1,6 @@
-"""Reads a raw target as labels or numbers: spellings, rows without a label, and questions for the user."""
+"""Reads a raw target as labels or numbers: spellings, rows without a label, and questions for the
+user.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import in_rows, shorten
 
 _MINORITY = 0.5  # of the cells: fewer that are no numbers are mistakes in a column of numbers
-_FEWEST_GRADES, _PEAK = 6, 3  # different whole numbers, and how often the most frequent is the rarest
+# different whole numbers, and how often the most frequent is the rarest
+_FEWEST_GRADES = 6
+_PEAK = 3
 _MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
 _CASES = """positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present"""  # labels that say that something is there
-_NO_CASES = "negative neg healthy well control alive survived benign normal good none ok absent success"
+_NO_CASES = (
+    "negative neg healthy well control alive survived benign normal good none ok absent success"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ def read_target(
 
     Args:
         client: the name of the client, for messages.
-        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of which it may lack.
+        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of
+            which it may lack.
         task: the task setting of the configuration.
         unlabelled: ``refuse`` or ``drop`` rows without one.
         positive: the label that counts as positive, if it is set.
@@ -68,16 +75,21 @@ def read_target(
     """
     where = f"client {client!r}, target"
     classes = raw.ndim > 1 or is_classification(own_task(task, client))
-    frame, made, notes = pd.DataFrame(raw), list[pd.Series](), list[Note]()
+    frame = pd.DataFrame(raw)
+    made = list[pd.Series]()
+    notes = list[Note]()
     for name, column in frame.items():
         values, said = _values(f"{where} {name!r}", column, classes, options)
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
-    target = made[0] if raw.ndim == 1 else several(pd.concat([frame.iloc[:, :0], *made], axis=1), where)
+    target = (
+        made[0] if raw.ndim == 1 else several(pd.concat([frame.iloc[:, :0], *made], axis=1), where)
+    )
     labelled, gaps = _labelled(client, frame, target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
-        asked, target = list[Note](), class_labels(client, target.infer_objects(), task)
+        asked = list[Note]()
+        target = class_labels(client, target.infer_objects(), task)
         if target.dtype.kind in "iuf" and len(target):
             asked += missing_notes(str(raw.name), target.to_numpy(np.float64))
         # of one label alone, the positive one is that of other clients
@@ -111,25 +123,40 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
     wrong = ~(np.isfinite(weights) & (weights > 0))
     found = f"{int(wrong.sum()):,} others of {len(raw):,}: {in_rows(raw.index[wrong], raw[wrong])}"
     advice = "correct them, or leave these rows out"
-    expect(not wrong.any(), f"{where}, weight {raw.name!r}", "finite numbers above 0", Told(found), advice, DataError)
+    expect(
+        not wrong.any(),
+        f"{where}, weight {raw.name!r}",
+        "finite numbers above 0",
+        Told(found),
+        advice,
+        DataError,
+    )
     return None if weights.min() == weights.max() else weights
 
 
-def _values(where: str, raw: pd.Series, classes: bool, options: ReadOptions) -> tuple[pd.Series, list[Note]]:
+def _values(
+    where: str, raw: pd.Series, classes: bool, options: ReadOptions
+) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
-    missing, kind = options.missing_in(str(raw.name)), raw.dtype.kind
-    what, advice = unsupported(raw), "write one label in each row, or name another target"
+    missing = options.missing_in(str(raw.name))
+    kind = raw.dtype.kind
+    what = unsupported(raw)
+    advice = "write one label in each row, or name another target"
     expect(not what, where, "labels or numbers", Told(what), advice, DataError)
     if not classes:
         found = find(raw, options, Column("numeric", missing=missing), where)
         return pd.Series(found.typed[str(raw.name)], raw.index, name=raw.name), list(found.notes)
     if kind in "iufb":
         held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
-        own = object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
+        own = (
+            object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
+        )
         return held.astype(own), []
     cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
     labels, notes = _classes(cells) if cells.texts else (np.array([]), [])
-    labels = Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
+    labels = (
+        Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
+    )
     return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
@@ -146,21 +173,32 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     spelt, notes = spellings(cells)
     words = np.array([text.casefold() in MISSING for text in texts])
     if words.any():
-        asked, write = cells.shown(words), [text for text, own in zip(texts, words, strict=True) if own]
+        asked = cells.shown(words)
+        write = [text for text, own in zip(texts, words, strict=True) if own]
         said = f"{asked}: a class, or no label? If none, write missing: {{{cells.name}: {write}}}"
         notes.append(Note(said, "no label"))
     return np.array([spelt[text.casefold()] for text in texts], object), notes
 
 
-def _labelled(client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str) -> tuple[np.ndarray, list[Note]]:
+def _labelled(
+    client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str
+) -> tuple[np.ndarray, list[Note]]:
     """Return which rows of a raw target have a label, and a note on the others."""
     name = ", ".join(map(str, raw))
-    labelled, where = target.notna().to_numpy(), f"client {client!r}, target {name!r}"
+    labelled = target.notna().to_numpy()
+    where = f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
     cells = raw.iloc[~labelled, 0]
     found = f"{without:,} rows without one of {len(target):,}: {in_rows(cells.index, cells)}"
     advice = "correct them, say with values what they mean, or write unlabelled: drop"
-    expect(not without or unlabelled == "drop", where, "a label in every row", Told(found), advice, DataError)
+    expect(
+        not without or unlabelled == "drop",
+        where,
+        "a label in every row",
+        Told(found),
+        advice,
+        DataError,
+    )
     advice = "name another target, or leave the client out"
     expect(bool(labelled.any()), where, "labels", Told("none"), advice, DataError)
     said = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
@@ -168,8 +206,8 @@ def _labelled(client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str
 
 
 def meant(where: str, positive: Any, labels: list[Any]) -> Any:
-    """Return the label that a configuration means: one of that spelling, or else one that means the same (``1e3`` is
-    1000, and ``yes`` may be a column's true).
+    """Return the label that a configuration means: one of that spelling, or else one that means the
+    same (``1e3`` is 1000, and ``yes`` may be a column's true).
     """
     alike = [label for label in labels if str(label).casefold() == str(positive).casefold()]
     number = _number(positive)
@@ -177,7 +215,13 @@ def meant(where: str, positive: Any, labels: list[Any]) -> Any:
     meaning = true_or_false(positive)
     if meaning is not None and str(positive) not in ONE_AND_ZERO:
         alike += [label for label in labels if true_or_false(label) is meaning]
-    expect(bool(alike), f"{where}: positive", f"one of {shorten([*map(repr, labels)])}", positive, kind=DataError)
+    expect(
+        bool(alike),
+        f"{where}: positive",
+        f"one of {shorten([*map(repr, labels)])}",
+        positive,
+        kind=DataError,
+    )
     return alike[0]
 
 
@@ -190,23 +234,29 @@ def _number(value: Any) -> float | None:
 
 def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:
     """Return notes on classes that the user should know of or decide."""
-    counts, notes = labels.value_counts(), list[Note]()
+    counts = labels.value_counts()
+    notes = list[Note]()
     names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
         said = (
-            f"{len(counts)} different whole numbers are treated as classes; if they are numbers, set task: regression"
+            f"{len(counts)} different whole numbers are treated as classes; if they are "
+            "numbers, set task: regression"
         )
         tasks = [{"task": task} for task in ("regression", "counts", "classification")]
         notes.append(Note(f"{said} or task: counts", "task", alternatives=tasks))
     elif task is None and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
         said = (
-            f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as classes, without order; if "
+            f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as "
+            "classes, without order; if "
         )
-        said += "they are grades, set task: regression; if they are numbers of something, task: counts"
+        said += (
+            "they are grades, set task: regression; if they are numbers of something, task: counts"
+        )
         tasks = [{"task": task} for task in ("regression", "counts", "classification")]
         notes.append(Note(said, "task", alternatives=tasks))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
-        largest, likely = max(names), likely_positive(names)
+        largest = max(names)
+        likely = likely_positive(names)
         ask = "to change it, set positive" if likely is None else f"did you mean {likely!r}?"
         if likely != largest:
             said = f"AUROC and AUPRC are those of {largest!r}; {ask}"
@@ -219,8 +269,8 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
 
 
 def _is_peaked(counts: np.ndarray) -> bool:
-    """Return whether the rows of ascending values (n,) rise to one peak and fall again, but for chance, as those of
-    grades and counts do, and those of names seldom.
+    """Return whether the rows of ascending values (n,) rise to one peak and fall again, but for
+    chance, as those of grades and counts do, and those of names seldom.
 
     Example:
         >>> _is_peaked(np.array([20, 163, 1457, 2198, 880, 175, 5])), _is_peaked(np.array([78, 82, 77, 83, 81, 80]))
@@ -237,7 +287,8 @@ def _is_peaked(counts: np.ndarray) -> bool:
 
 
 def unread(raw: pd.Series) -> str:
-    """List the cells of a raw target (n,) that are no numbers, with their rows, if most of them are; otherwise "".
+    """List the cells of a raw target (n,) that are no numbers, with their rows, if most of them
+    are; otherwise "".
 
     Example:
         >>> unread(pd.Series(["1.5", "2", "7.5", "1.2.3"]))
@@ -255,8 +306,8 @@ def unread(raw: pd.Series) -> str:
 
 
 def plain_target(client: str, raw: pd.Series) -> pd.Series:
-    """Read a raw column (n,) as numbers if all cells are numbers, but for words for a missing value beside many of
-    them, otherwise as labels. Rows without a label are dropped.
+    """Read a raw column (n,) as numbers if all cells are numbers, but for words for a missing value
+    beside many of them, otherwise as labels. Rows without a label are dropped.
 
     Raises:
         DataError: cells that are neither.
@@ -266,7 +317,11 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     if values.dtype.kind == "O" and values.nunique() > _MANY_CLASSES:
         cells, _ = Cells.of(raw).without(())
         numbers, _ = _classes(cells)
-        values = pd.Series(cells.take(numbers), raw.index, name=raw.name) if numbers.dtype.kind == "f" else values
+        values = (
+            pd.Series(cells.take(numbers), raw.index, name=raw.name)
+            if numbers.dtype.kind == "f"
+            else values
+        )
     return values.dropna().infer_objects()
 
 
@@ -280,6 +335,9 @@ def likely_positive(labels: list[Any]) -> Any:
     if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
         return None
     for label, other in (labels, labels[::-1]):
-        if label.casefold() in {*TRUE, *_CASES.split()} or other.casefold() in {*FALSE, *_NO_CASES.split()}:
+        if label.casefold() in {*TRUE, *_CASES.split()} or other.casefold() in {
+            *FALSE,
+            *_NO_CASES.split(),
+        }:
             return label
     return None

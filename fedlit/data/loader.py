@@ -1,4 +1,6 @@
-"""Batches of tables that are in memory. They are slices of tensors, 20 to 50 times cheaper than a ``DataLoader``."""
+"""Batches of tables that are in memory. They are slices of tensors, 20 to 50 times cheaper than a
+``DataLoader``.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 
 Steps = int | list[int] | dict[str, int | list[int]]
-"""A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by client's name or
-pattern."""
+"""A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by
+client's name or pattern."""
 
 
 class Batch(NamedTuple):
@@ -24,7 +26,8 @@ class Batch(NamedTuple):
 
     Attributes:
         x: (n, d) float32.
-        y: (n,), the target as the client's task encodes it: int64 positions in its classes, or float32 numbers.
+        y: (n,), the target as the client's task encodes it: int64 positions in its classes, or
+            float32 numbers.
         weight: (n,) float32, how much each row counts; None if all count alike.
     """
 
@@ -35,14 +38,15 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Batching:
-    """How an epoch is cut into steps: by a number of batches that is the same for all clients, or by a batch size.
+    """How an epoch is cut into steps: by a number of batches that is the same for all clients, or
+    by a batch size.
 
     Attributes:
         batches: B, batches per epoch; a client's batch size is its training rows // B.
-        batch_size: rows per batch; a client has training rows // size batches, and one of all its rows where it has
-            fewer than that.
-        steps: how many steps a client takes in an epoch, where not its number of batches: one with more steps goes
-            through its rows again, in another order.
+        batch_size: rows per batch; a client has training rows // size batches, and one of all its
+            rows where it has fewer than that.
+        steps: how many steps a client takes in an epoch, where not its number of batches: one with
+            more steps goes through its rows again, in another order.
     """
 
     batches: int | None = None
@@ -53,12 +57,18 @@ class Batching:
         for name in ("batches", "batch_size"):
             value = getattr(self, name)
             expect(value is None or value >= 1, f"data.{name}", "at least 1", value)
-        one, found = (self.batches is None) != (self.batch_size is None), "neither" if self.batches is None else "both"
-        told = "one of batches (equal for all clients) and batch_size (as many batches as a client's rows give)"
+        one = (self.batches is None) != (self.batch_size is None)
+        found = "neither" if self.batches is None else "both"
+        told = (
+            "one of batches (equal for all clients) and batch_size (as many batches as a "
+            "client's rows give)"
+        )
         expect(one, "data", told, Told(found), "set the other to null")
         for each in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
             bounds = [each, each] if isinstance(each, int) else each
-            fits = bounds is None or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0)
+            fits = bounds is None or (
+                len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0
+            )
             advice = "per client: {name or pattern: number}"
             expect(fits, "data.steps", "a number of at least 1, or [least, most]", each, advice)
 
@@ -76,14 +86,21 @@ class Batching:
         few = [f"{client} ({own})" for client, own in rows.items() if own < (self.batches or 1)]
         told = "at most as many batches as a client has training rows"
         found = Told(f"{self.batches} batches for {', '.join(few)}")
-        advice = f"set data.batches to at most {min(rows.values(), default=0)}, or leave these clients out"
+        advice = (
+            f"set data.batches to at most {min(rows.values(), default=0)}, or leave these "
+            "clients out"
+        )
         expect(not few, "data.batches", told, found, advice, DataError)
         if isinstance(self.steps, dict):
             check_patterns("data.steps", self.steps, names or rows)
 
     def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
-        """Return (batch size, batches in one pass over the rows, least and most steps of an epoch) of a client."""
-        size = rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
+        """Return (batch size, batches in one pass over the rows, least and most steps of an epoch)
+        of a client.
+        """
+        size = (
+            rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
+        )
         number = self.batches if self.batches is not None else rows // size
         own = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
         if own is None:
@@ -96,10 +113,12 @@ class Batching:
 
 
 class ClientLoader:
-    """A client's training batches of an epoch, with None for each aligned step in which it waits for others.
+    """A client's training batches of an epoch, with None for each aligned step in which it waits
+    for others.
 
-    The order of rows is a function of (seed, client, epoch); what of it does not fill a batch is left out. The position
-    within an epoch is saved with a checkpoint, so a run resumed in the middle of an epoch goes on with the next batch.
+    The order of rows is a function of (seed, client, epoch); what of it does not fill a batch is
+    left out. The position within an epoch is saved with a checkpoint, so a run resumed in the
+    middle of an epoch goes on with the next batch.
 
     Args:
         rows: the client's training rows.
@@ -125,7 +144,9 @@ class ClientLoader:
     """
 
     def __init__(self, rows: Rows, batching: Batching, seed: int, client: str) -> None:
-        self.rows, self.seed, self.client = rows, seed, client
+        self.rows = rows
+        self.seed = seed
+        self.client = client
         self.batch_size, self.batches, (self._least, self.most) = batching.of(client, len(rows))
         self.length = self.most
         self.epoch = 0
@@ -145,7 +166,9 @@ class ClientLoader:
         """The number of steps that the client takes in this epoch."""
         if self._least == self.most:
             return self.most
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "steps", self.client, self.epoch))
+        generator = torch.Generator().manual_seed(
+            derive_seed(self.seed, "steps", self.client, self.epoch)
+        )
         return int(torch.randint(self._least, self.most + 1, (), generator=generator))
 
     def ends(self, position: int) -> bool:
@@ -154,13 +177,18 @@ class ClientLoader:
 
     def _order(self, again: int) -> Tensor:
         keys = (self.epoch, again) if again else (self.epoch,)
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "rows", self.client, *keys))
+        generator = torch.Generator().manual_seed(
+            derive_seed(self.seed, "rows", self.client, *keys)
+        )
         return _to_device(torch.randperm(len(self.rows), generator=generator), self.rows.x.device)
 
     def __iter__(self) -> Iterator[Batch | None]:
         # A generator: the order is drawn at the first `next`, after the loop has set the epoch.
-        self._position, self._resume_at = self._resume_at, 0
-        steps, drawn, order = self.steps, -1, torch.empty(0)
+        self._position = self._resume_at
+        self._resume_at = 0
+        steps = self.steps
+        drawn = -1
+        order = torch.empty(0)
         while self._position < self.length:
             again, place = divmod(self._position, self.batches)
             self._position += 1
@@ -168,7 +196,8 @@ class ClientLoader:
                 yield None
                 continue
             if again != drawn:
-                order, drawn = self._order(again), again
+                order = self._order(again)
+                drawn = again
             index = order[place * self.batch_size : (place + 1) * self.batch_size]
             weight = None if self.rows.weight is None else self.rows.weight[index]
             yield Batch(self.rows.x[index], self.rows.y[index], weight)
@@ -184,9 +213,11 @@ class ClientLoader:
             ConfigError: the state was saved with another number of steps per epoch.
         """
         advice = "set data.batches, batch_size and steps as they were, or start a new run"
-        told, found = f"a checkpoint with {self.length} steps per epoch", state["length"]
+        told = f"a checkpoint with {self.length} steps per epoch"
+        found = state["length"]
         expect(found == self.length, f"client {self.client!r}", told, found, advice)
-        # saved after an epoch's last batch: the next one's first may be drawn before the loop says which epoch it is
+        # saved after an epoch's last batch: the next one's first may be drawn before the loop says
+        # which epoch it is
         self.epoch = state["epoch"] + state["position"] // self.length
         self._resume_at = state["position"] % self.length
         self._position = self._resume_at
@@ -203,7 +234,8 @@ class EvalLoader:
     """
 
     def __init__(self, rows: Rows, batch_size: int) -> None:
-        self.rows, self.batch_size = rows, batch_size
+        self.rows = rows
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch_size)
@@ -216,5 +248,11 @@ class EvalLoader:
 
 
 def _to_device(order: Tensor, device: torch.device) -> Tensor:
-    """Copy an order of rows to a device. A GPU is not waited for, which only memory that cannot be paged allows."""
-    return order.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else order.to(device)
+    """Copy an order of rows to a device. A GPU is not waited for, which only memory that cannot be
+    paged allows.
+    """
+    return (
+        order.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else order.to(device)
+    )

@@ -1,4 +1,6 @@
-"""Merges settings of tables into a configuration, where a setting may be one for all clients or one by client."""
+"""Merges settings of tables into a configuration, where a setting may be one for all clients or one
+by client.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _OF_ONE_SPLIT = frozenset({"group", "time", "column"})
 
 
 def merged(content: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with a change. What is there stays: lists grow, mappings grow, and a value for all clients
-    remains that of the clients which the change does not name.
+    """Return a configuration with a change. What is there stays: lists grow, mappings grow, and a
+    value for all clients remains that of the clients which the change does not name.
 
     Args:
         content: the configuration, or a part of it.
@@ -42,7 +44,9 @@ def _value(key: str, before: Any, change: Any) -> Any:
     if key == "files":
         return _files(before, change)
     if key == "missing" and isinstance(before, list) != isinstance(change, list):
-        before, change = (own if isinstance(own, Mapping) else {_ALL: own} for own in (before, change))
+        before, change = (
+            own if isinstance(own, Mapping) else {_ALL: own} for own in (before, change)
+        )
     return _combined(before, change)
 
 
@@ -58,14 +62,16 @@ def _files(before: Any, change: Mapping[str, Any]) -> Any:
     """Return clients' files with options for reading them. A file's entry may be only its path."""
     if not isinstance(before, Mapping):
         return change
-    entries = {client: own if isinstance(own, Mapping) else {"path": own} for client, own in before.items()}
+    entries = {
+        client: own if isinstance(own, Mapping) else {"path": own} for client, own in before.items()
+    }
     changed = {client: merged(entries.get(client, {}), own) for client, own in change.items()}
     return {**before, **changed}
 
 
 def _by_client(key: str, before: Any, change: Any) -> Any:
-    """Return a setting that may have one value for all clients, or one by client. The first pattern that fits counts,
-    so names stand before patterns.
+    """Return a setting that may have one value for all clients, or one by client. The first pattern
+    that fits counts, so names stand before patterns.
     """
     settings = _each(key, before)
     names = dict[str, Any]()

@@ -38,64 +38,78 @@ class FederatedData(LightningDataModule):
 
     Args:
         source: where the tables come from.
-        batches: B, batches per epoch, equal for all clients; a client's batch size is its training rows // B. 10 if
-            neither this nor ``batch_size`` is given.
-        batch_size: rows per batch, equal for all clients, instead of ``batches``: a client then has training rows //
-            size batches, and waits at the end of the epoch for clients with more.
-        steps: the number of steps that a client takes in an epoch, if it is not its number of batches: a number, or
-            [least, most] to draw it for each client and epoch; for all clients, or by client's name or pattern.
-        align: common input space and label encoder for all clients (see :class:`fedlit.data.agree.Terms`):
-            ``none`` for Global Layers and Local, ``both`` for FedAvg.
-        scaling: numbers are standardised by each client's own training rows (``client``) or by moments that all clients
-            send (``pooled``), or are not changed (``none``).
-        categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators of the frequent ones
-            (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto`` for your own tables, whose types were
-            found, and ``codes`` for others, as the papers have it.
-        missing: missing numbers become the ``mean``, with ``indicator`` together with an indicator column.
-        bins: the bins of numbers, for networks that use bins (TabM): quantiles of the client's own training rows
-            (``own``), or of all clients that have the column, from a sketch that each client sends (``agreed``), or no
-            bins (``none``).
+        batches: B, batches per epoch, equal for all clients; a client's batch size is its training
+            rows // B. 10 if neither this nor ``batch_size`` is given.
+        batch_size: rows per batch, equal for all clients, instead of ``batches``: a client then has
+            training rows // size batches, and waits at the end of the epoch for clients with more.
+        steps: the number of steps that a client takes in an epoch, if it is not its number of
+            batches: a number, or [least, most] to draw it for each client and epoch; for all
+                clients, or by client's name or pattern.
+        align: common input space and label encoder for all clients (see
+            :class:`fedlit.data.agree.Terms`): ``none`` for Global Layers and Local, ``both`` for
+            FedAvg.
+        scaling: numbers are standardised by each client's own training rows (``client``) or by
+            moments that all clients send (``pooled``), or are not changed (``none``).
+        categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators
+            of the frequent ones (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto``
+            for your own tables, whose types were found, and ``codes`` for others, as the papers
+            have it.
+        missing: missing numbers become the ``mean``, with ``indicator`` together with an indicator
+            column.
+        bins: the bins of numbers, for networks that use bins (TabM): quantiles of the client's own
+            training rows (``own``), or of all clients that have the column, from a sketch that each
+            client sends (``agreed``), or no bins (``none``).
         num_bins: the largest number of bins of a column; must equal the network's ``num_bins``.
-        facts_from: the least number of training rows behind each category, mean, quantile and range that a client sends
-            before training; 5 where a site joins, unless its federation sets another. A category of fewer rows is not
-            sent by name (see :class:`fedlit.data.agree.Terms`).
-        common: the common columns, for methods that treat them separately (CHFL): ``all`` for those that every client
-            has, ``groups`` for those of every set of clients, or a list (see :func:`fedlit.data.common.find_groups`).
-        pool: put all rows into one client (the centralized baseline), or, with ``concept``, into one client for each
-            concept of :class:`~fedlit.data.shaping.derived.ConceptShift` and such; clients without a known concept are
-            put together.
-        columns: names or patterns of the columns to use (see :func:`fedlit.data.table.choose_columns`: ``!`` takes
-            out); all if None.
-        mutations: faults to inject into chosen clients (see :class:`fedlit.data.shaping.mutations.Mutation`).
-        known: maps a column to the reason why nothing has to be done about what ``fedlit check`` finds in it: ``{score:
-            measured at admission}``. Reports and the model card print it.
-        leave_out: names of clients to leave out. The source makes their tables first, so that splits, injected faults
-            and seeds of the others do not change.
+        facts_from: the least number of training rows behind each category, mean, quantile and range
+            that a client sends before training; 5 where a site joins, unless its federation sets
+            another. A category of fewer rows is not sent by name (see
+            :class:`fedlit.data.agree.Terms`).
+        common: the common columns, for methods that treat them separately (CHFL): ``all`` for those
+            that every client has, ``groups`` for those of every set of clients, or a list (see
+            :func:`fedlit.data.common.find_groups`).
+        pool: put all rows into one client (the centralized baseline), or, with ``concept``, into
+            one client for each concept of :class:`~fedlit.data.shaping.derived.ConceptShift` and
+            such; clients without a known concept are put together.
+        columns: names or patterns of the columns to use (see
+            :func:`fedlit.data.table.choose_columns`: ``!`` takes out); all if None.
+        mutations: faults to inject into chosen clients (see
+            :class:`fedlit.data.shaping.mutations.Mutation`).
+        known: maps a column to the reason why nothing has to be done about what ``fedlit check``
+            finds in it: ``{score: measured at admission}``. Reports and the model card print it.
+        leave_out: names of clients to leave out. The source makes their tables first, so that
+            splits, injected faults and seeds of the others do not change.
         eval_batch_size: rows per batch in validation, test and prediction.
         predict: the split that ``predict`` writes predictions for.
-        folds: the number of folds into which each client's training and validation rows are split; 0 for the split that
-            the source gives. Test rows are untouched.
-        fold: the fold whose rows are the validation rows, counted from 0; the others are training rows.
+        folds: the number of folds into which each client's training and validation rows are split;
+            0 for the split that the source gives. Test rows are untouched.
+        fold: the fold whose rows are the validation rows, counted from 0; the others are training
+            rows.
         seed: the run's seed, for the splits that are random and the order of rows.
 
     Attributes:
         share: sends facts about the clients of this process, and returns those about all (see
-            :data:`fedlit.names.Share`); set it before ``setup`` if some clients are in other processes.
-        poison: returns tables with changed training rows, given tables and the names of all clients; set it before
-            ``setup`` if attacks are planted.
-        deal: returns the names of this process's clients, given the size of each client; None if clients are not
-            divided among processes.
-        clients: the encoded clients of this process, ordered by name; known after ``setup``, like all attributes below.
+            :data:`fedlit.names.Share`); set it before ``setup`` if some clients are in other
+            processes.
+        poison: returns tables with changed training rows, given tables and the names of all
+            clients; set it before ``setup`` if attacks are planted.
+        deal: returns the names of this process's clients, given the size of each client; None if
+            clients are not divided among processes.
+        clients: the encoded clients of this process, ordered by name; known after ``setup``, like
+            all attributes below.
         names: the names of all clients, in all processes.
         encoders: maps each client of this process to the encoder of its table.
         planted: a note on each injected fault.
-        findings: the findings about the tables of this process above which there is no verdict, and those that are
-            known; none if encoders are a trained run's.
-        told_before: what clients send each other before the first step (see :func:`fedlit.data.agree.told`).
-        statements: client of this process → what it said about values of columns, with the number of rows behind it.
+        findings: the findings about the tables of this process above which there is no verdict, and
+            those that are known; none if encoders are a trained run's.
+        told_before: what clients send each other before the first step (see
+            :func:`fedlit.data.agree.told`).
+        statements: client of this process → what it said about values of columns, with the number
+            of rows behind it.
         train_loaders: maps each client of this process to its loader of training batches.
-        aligned_steps: the number of aligned steps in an epoch: that of the client with the most steps.
-        rows_per_epoch: the largest number of training rows on which all clients together step in an epoch.
+        aligned_steps: the number of aligned steps in an epoch: that of the client with the most
+            steps.
+        rows_per_epoch: the largest number of training rows on which all clients together step in an
+            epoch.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -131,14 +145,18 @@ class FederatedData(LightningDataModule):
     def __post_init__(self) -> None:
         """Check the arguments as far as this is possible without reading a table."""
         super().__init__()
-        expect(self.eval_batch_size >= 1, "data.eval_batch_size", "at least 1", self.eval_batch_size)
+        expect(
+            self.eval_batch_size >= 1, "data.eval_batch_size", "at least 1", self.eval_batch_size
+        )
         check_fold(self.folds, self.fold)
         batches = 10 if self.batches is None and self.batch_size is None else self.batches
         self.batching = Batching(batches, self.batch_size, self.steps)
         self.mutations, self.leave_out = list(self.mutations or ()), list(self.leave_out or ())
         self.share: Share = all_here
         self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
-        self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = None
+        self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = (
+            None
+        )
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
@@ -151,7 +169,8 @@ class FederatedData(LightningDataModule):
         self._agreement: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
-        self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}  # loops ask at every batch, of ten thousand clients
+        # loops ask at every batch, of ten thousand clients
+        self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}
         self._about: Mapping[str, Mapping[str, Any]] = {}
 
     @property
@@ -159,13 +178,17 @@ class FederatedData(LightningDataModule):
         """The arguments that make another data module like this one."""
         return {own.name: getattr(self, own.name) for own in fields(self)}
 
-    def use_encoders(self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any] | None = None) -> None:
+    def use_encoders(
+        self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any] | None = None
+    ) -> None:
         """Use the encoders of a trained run instead of learning new ones. Call it before ``setup``.
 
         Args:
-            states: maps each client of the run to its encoder's state, as :meth:`encoder_states` returned it.
-            agreement: the agreement of the run, as :meth:`agreement_state` returned it, by which other clients are
-                encoded (see :func:`fedlit.data.encoder.newcomer`). If None, there may be no others.
+            states: maps each client of the run to its encoder's state, as :meth:`encoder_states`
+                returned it.
+            agreement: the agreement of the run, as :meth:`agreement_state` returned it, by which
+                other clients are encoded (see :func:`fedlit.data.encoder.newcomer`). If None, there
+                may be no others.
         """
         self._learnt = states
         self._agreement = None if agreement is None else Agreement.of(agreement)
@@ -176,8 +199,8 @@ class FederatedData(LightningDataModule):
         return bool(self._learnt)
 
     def agreement_state(self) -> dict[str, Any] | None:
-        """What clients agreed on, as plain data for :meth:`use_encoders`; None if encoders are a trained run's, whose
-        agreement was not given.
+        """What clients agreed on, as plain data for :meth:`use_encoders`; None if encoders are a
+        trained run's, whose agreement was not given.
         """
         return None if self._agreement is None else self._agreement.state_dict()
 
@@ -194,7 +217,8 @@ class FederatedData(LightningDataModule):
         """
         if self.clients:
             return
-        aligned, found = not self.pool or self.align == "both", Told(f"align: {self.align}")
+        aligned = not self.pool or self.align == "both"
+        found = Told(f"align: {self.align}")
         expect(aligned, "data.pool: true", "align: both, because all rows go into one table", found)
         shaped, known = self._read()
         self.names = [name for name in known if name not in (self.leave_out or ())]
@@ -218,7 +242,8 @@ class FederatedData(LightningDataModule):
             for client in self.clients
         }
         steps = {
-            name: {"steps": own.most, "rows": own.batch_size * own.most} for name, own in self.train_loaders.items()
+            name: {"steps": own.most, "rows": own.batch_size * own.most}
+            for name, own in self.train_loaders.items()
         }
         shared = self.share("steps", steps)
         self.steps_of = {name: own["steps"] for name, own in shared.items()}
@@ -234,15 +259,17 @@ class FederatedData(LightningDataModule):
         self.findings = Findings(tuple(map(Finding.of, contents)))
 
     def _read(self) -> tuple[list[ClientTable], list[str]]:
-        """Return the tables of this process, and the names of all clients without those that are left out.
+        """Return the tables of this process, and the names of all clients without those that are
+        left out.
 
-        Where clients are dealt to several processes, what depends on other clients' tables needs all of them, as does a
-        source that holds all in one.
+        Where clients are dealt to several processes, what depends on other clients' tables needs
+        all of them, as does a source that holds all in one.
         """
         together = self.pool or self.mutations or self.leave_out or self.columns
         sizes = None if together or self.deal is None else self.source.sizes()
         if self.deal is not None and sizes is not None:
-            known, own = check_names(list(sizes)), self.deal(sizes)
+            known = check_names(list(sizes))
+            own = self.deal(sizes)
             tables = self._shape(self.source.some(own, self.seed, self.share), known)
         else:
             read = self.source.tables(self.seed)
@@ -263,8 +290,8 @@ class FederatedData(LightningDataModule):
         """Return what clients have to agree on.
 
         Args:
-            known: whether the kinds of some table's columns were found by fedlit; ``categories`` then are ``auto`` by
-                default.
+            known: whether the kinds of some table's columns were found by fedlit; ``categories``
+                then are ``auto`` by default.
         """
         categories = self.categories or ("auto" if known else "codes")
         own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
@@ -281,13 +308,17 @@ class FederatedData(LightningDataModule):
             groups.setdefault(ending, []).append(client)
         return [pool_clients(groups[ending], self.num_bins, ending) for ending in sorted(groups)]
 
-    def _encoders(self, tables: list[ClientTable]) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
+    def _encoders(
+        self, tables: list[ClientTable]
+    ) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as the encoders take them."""
         terms = self.terms(known=any(table.schema is not None for table in tables))
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
             self.told_before = [] if self.pool else told(sent, terms)
-            encoders = {table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables}
+            encoders = {
+                table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables
+            }
             if self.facts_from > 1:
                 tables = [self._with_notes(table, encoders[table.name]) for table in tables]
             return encoders, tables
@@ -297,7 +328,9 @@ class FederatedData(LightningDataModule):
                 encoders[table.name] = TableEncoder(table.name)
                 encoders[table.name].load_state_dict(self._learnt[table.name])
             elif self._agreement is not None:
-                encoders[table.name], tables[place] = newcomer(table, terms, self._agreement, self._learnt)
+                encoders[table.name], tables[place] = newcomer(
+                    table, terms, self._agreement, self._learnt
+                )
             else:
                 check_client("the trained run", table.name, list(self._learnt))
         return encoders, tables
@@ -305,8 +338,12 @@ class FederatedData(LightningDataModule):
     def _with_notes(self, table: ClientTable, encoder: TableEncoder) -> ClientTable:
         """Add notes on what the client withholds."""
         stated = self.statements.get(table.name, {})
-        numbers = [own for topic in ("moments", "sketches") for own in stated.get(topic, {}).items()]
-        notes = notes_on_withheld(table.name, [*encoder.statements(table).items(), *numbers], self.facts_from)
+        numbers = [
+            own for topic in ("moments", "sketches") for own in stated.get(topic, {}).items()
+        ]
+        notes = notes_on_withheld(
+            table.name, [*encoder.statements(table).items(), *numbers], self.facts_from
+        )
         return replace(table, notes=(*table.notes, *notes))
 
     def tables(self) -> list[ClientTable]:
@@ -315,8 +352,8 @@ class FederatedData(LightningDataModule):
         return self._shape(tables, [table.name for table in tables])
 
     def table(self, client: str) -> ClientTable:
-        """Return one client's table with the selected columns and the injected faults. Other clients' tables are not
-        read if nothing in it depends on them.
+        """Return one client's table with the selected columns and the injected faults. Other
+        clients' tables are not read if nothing in it depends on them.
         """
         if self.mutations or self.leave_out or self.columns:
             return next(table for table in self.tables() if table.name == client)
@@ -324,13 +361,21 @@ class FederatedData(LightningDataModule):
         return table
 
     def _shape(self, tables: Sequence[ClientTable], names: Sequence[str]) -> list[ClientTable]:
-        """Resolve the batching; ``names`` are those of all clients, some of which may be elsewhere."""
+        """Resolve the batching; ``names`` are those of all clients, some of which may be
+        elsewhere.
+        """
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
         tables, planted = mutate(tables, self.mutations or (), self.seed, names)
-        self.planted = [fault for fault in planted if fault.clients[0] not in (self.leave_out or ())]
+        self.planted = [
+            fault for fault in planted if fault.clients[0] not in (self.leave_out or ())
+        ]
         tables = leave_out(tables, self.leave_out or (), names)
-        tables = [folded(own, self.folds, self.fold, self.seed) for own in tables] if self.folds else tables
+        tables = (
+            [folded(own, self.folds, self.fold, self.seed) for own in tables]
+            if self.folds
+            else tables
+        )
         return tables if self.poison is None else self.poison(tables, names)
 
     @property
@@ -345,7 +390,9 @@ class FederatedData(LightningDataModule):
 
     @property
     def concepts(self) -> dict[str, str | None]:
-        """Maps each client of any process to the concept that its labels follow, where an experiment knows it."""
+        """Maps each client of any process to the concept that its labels follow, where an
+        experiment knows it.
+        """
         return {name: own["concept"] for name, own in self._about.items()}
 
     @property
@@ -360,7 +407,9 @@ class FederatedData(LightningDataModule):
         for name, concept in self.concepts.items():
             if concept is not None:
                 concepts.setdefault(concept, []).append(name)
-        followed = "; ".join(f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts))
+        followed = "; ".join(
+            f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts)
+        )
         shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
         return (
             *left,
@@ -377,13 +426,15 @@ class FederatedData(LightningDataModule):
         """Return (client, site, rows) in the order of the evaluation loaders."""
         if self.clients and split not in self._sites:
             self._sites[split] = [
-                (own.spec.name, site, splits[split]) for own in self.clients for site, splits in own.sites.items()
+                (own.spec.name, site, splits[split])
+                for own in self.clients
+                for site, splits in own.sites.items()
             ]
         return self._sites.get(split, [])
 
     def _resident(self, rows: Rows) -> Rows:
-        """Return the rows on the Trainer's device. They are moved once, so that no batch has to travel
-        during training.
+        """Return the rows on the Trainer's device. They are moved once, so that no batch has to
+        travel during training.
         """
         device = self.trainer.strategy.root_device if self.trainer is not None else rows.x.device
         if device == rows.x.device:
@@ -397,7 +448,9 @@ class FederatedData(LightningDataModule):
             )
         return self._moved[id(rows)]
 
-    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
         """Return the batch: its rows are on the device already."""
         return batch
 
@@ -408,7 +461,10 @@ class FederatedData(LightningDataModule):
         return CombinedLoader(dict(self.train_loaders), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:
-        return [EvalLoader(self._resident(rows), self.eval_batch_size) for _, _, rows in self.sites(split)]
+        return [
+            EvalLoader(self._resident(rows), self.eval_batch_size)
+            for _, _, rows in self.sites(split)
+        ]
 
     def val_dataloader(self) -> list[EvalLoader]:
         """Return one loader per site."""

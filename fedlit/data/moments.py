@@ -17,7 +17,8 @@ SKETCHED = 257
 MOST_ROWS = 100_000
 """From which a client's own bins are found."""
 CLOSEST = 1e-6
-"""Of a column's range: edges that are closer are one, for they would fall together in float32 at some client."""
+"""Of a column's range: edges that are closer are one, for they would fall together in float32 at
+some client."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Moments:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Moments | None:
-        """Compute the moments of the values (n,) that are not missing (NaN); None if all are missing."""
+        """Compute the moments of the values (n,) that are not missing (NaN); None if all are
+        missing.
+        """
         values = values[~np.isnan(values)]
         if not len(values):
             return None
@@ -56,12 +59,16 @@ class Moments:
 
     @classmethod
     def pooled(cls, parts: Sequence[Moments]) -> Moments | None:
-        """Combine the moments of all parts (Chan, Golub and LeVeque 1983, Eq. 2.1); None if there are none."""
+        """Combine the moments of all parts (Chan, Golub and LeVeque 1983, Eq. 2.1); None if there
+        are none.
+        """
         if len(parts) < 2:
             return parts[0] if parts else None
         counts, means, variances = (
             np.array(values, np.float64)
-            for values in zip(*((part.count, part.mean, part.variance) for part in parts), strict=True)
+            for values in zip(
+                *((part.count, part.mean, part.variance) for part in parts), strict=True
+            )
         )
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
             mean = (counts * means).sum() / counts.sum()
@@ -73,20 +80,22 @@ class Moments:
         return list(vars(self).values())
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return (values − mean) / standard deviation for values of any shape. A column that is constant up to rounding
-        is only centred.
+        """Return (values − mean) / standard deviation for values of any shape. A column that is
+        constant up to rounding is only centred.
         """
         # scikit-learn's bound for the error of a variance of equal numbers
         epsilon = np.finfo(np.float64).eps
         with np.errstate(over="ignore", invalid="ignore"):
-            rounding = self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
+            rounding = (
+                self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
+            )
             scale = 1.0 if self.variance <= rounding else math.sqrt(self.variance)
             return (values - self.mean) / scale
 
 
 def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
-    """Return at most ``number`` + 1 different quantiles of an encoded column (n,). Of more than 100,000 rows, only
-    every second, third, … row is used.
+    """Return at most ``number`` + 1 different quantiles of an encoded column (n,). Of more than
+    100,000 rows, only every second, third, … row is used.
 
     Example:
         >>> own_edges(np.array([0, 0, 0, 1, 2, 3]), 4)
@@ -95,18 +104,21 @@ def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
     if not len(values):
         return ()
     values = values[:: -(-len(values) // MOST_ROWS)]
-    return tuple(np.unique(np.quantile(values, np.linspace(0, 1, number + 1)).astype(np.float32)).tolist())
+    return tuple(
+        np.unique(np.quantile(values, np.linspace(0, 1, number + 1)).astype(np.float32)).tolist()
+    )
 
 
 def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:
-    """Return a client's sketch of a column of numbers (n,), from which all clients derive the same bins: the count of
-    values that are not missing (NaN), the smallest, the largest and 255 evenly spaced quantiles. If all values are
-    missing, it is the count alone.
+    """Return a client's sketch of a column of numbers (n,), from which all clients derive the same
+    bins: the count of values that are not missing (NaN), the smallest, the largest and 255 evenly
+    spaced quantiles. If all values are missing, it is the count alone.
 
     Args:
         values: the numbers.
-        rows: the number of rows behind each quantile. From 2 on, quantiles are the means of groups of so many rows
-            or more (see :func:`fedlit.disclosure.group_means`), and there are as many as groups, at most 257.
+        rows: the number of rows behind each quantile. From 2 on, quantiles are the means of groups
+            of so many rows or more (see :func:`fedlit.disclosure.group_means`), and there are as
+            many as groups, at most 257.
     """
     values = values[~np.isnan(values)]
     if not len(values):
@@ -117,8 +129,8 @@ def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:
 
 
 def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[float, ...]:
-    """Estimate at most ``number`` + 1 quantiles of the numbers of all clients together from their sketches. The first
-    is the smallest of all that was sent, the last the largest.
+    """Estimate at most ``number`` + 1 quantiles of the numbers of all clients together from their
+    sketches. The first is the smallest of all that was sent, the last the largest.
 
     Example:
         >>> one, two = sketch(np.arange(1001.0)), sketch(np.arange(1000, 3001.0))
@@ -131,10 +143,12 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
     values = np.concatenate([own[1:] for own in sketches])
     weights = np.concatenate([np.full(len(own) - 1, own[0] / (len(own) - 1)) for own in sketches])
     order = np.argsort(values, kind="stable")
-    values, weights = values[order], weights[order]
+    values = values[order]
+    weights = weights[order]
     shares = (np.cumsum(weights) - weights / 2) / weights.sum()
     edges = np.interp(np.linspace(0, 1, number + 1), shares, values)
-    edges[0], edges[-1] = values[0], values[-1]
+    edges[0] = values[0]
+    edges[-1] = values[-1]
     with np.errstate(over="ignore"):  # of numbers whose range is not finite, all are one
         closest = CLOSEST * (values[-1] - values[0])
     apart = [float(edges[0])]

@@ -8,15 +8,18 @@ from typing import Any
 
 
 class Note(str):
-    """A sentence with its kind, clients, column and fix. As text it begins with the client and the column.
+    """A sentence with its kind, clients, column and fix. As text it begins with the client and the
+    column.
 
     Args:
         text: the sentence.
-        kind: a short word for the finding, such as ``left out``, ``missing`` or ``group``; "" for none.
+        kind: a short word for the finding, such as ``left out``, ``missing`` or ``group``; "" for
+            none.
         clients: the clients concerned; empty if the table that carries the note says it.
         column: the column concerned; "" for none.
-        fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``, ``missing``, ``types``,
-            ``task``, ``positive``, ``split``), that settle it; none where a person must decide.
+        fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``,
+            ``missing``, ``types``, ``task``, ``positive``, ``split``), that settle it; none where a
+            person must decide.
         alternatives: several such fixes, where a person must choose one; ``fix`` is then empty.
         counts: the numbers of the sentence, by noun: ``{"cells": 20}``.
         at: the clients whose settings ``fix`` is; all of ``clients`` if None.
@@ -52,10 +55,14 @@ class Note(str):
     ) -> Note:
         """See the class."""
         own = super().__new__(cls, f"{head}: {text}" if head else text)
-        own.text, own.kind, own.column, own.fix = text, kind, column, dict(fix or {})
+        own.text = text
+        own.kind = kind
+        own.column = column
+        own.fix = dict(fix or {})
         own.alternatives = tuple(alternatives)
         own.counts = dict(counts or {})
-        own.clients, own.at = tuple(clients), tuple(clients if at is None else at)
+        own.clients = tuple(clients)
+        own.at = tuple(clients if at is None else at)
         return own
 
     def copied(self, *, clients: Sequence[str] = (), column: str = "", head: str = "") -> Note:
@@ -73,10 +80,21 @@ class Note(str):
 
 
 def client_note(
-    client: str, kind: str, text: str, columns: Sequence[str] = (), fix: Mapping[str, Any] | None = None
+    client: str,
+    kind: str,
+    text: str,
+    columns: Sequence[str] = (),
+    fix: Mapping[str, Any] | None = None,
 ) -> Note:
     """Make a note on one client's table; it names the column if there is only one."""
-    return Note(text, kind, clients=[client], column=columns[0] if len(columns) == 1 else "", fix=fix, head=client)
+    return Note(
+        text,
+        kind,
+        clients=[client],
+        column=columns[0] if len(columns) == 1 else "",
+        fix=fix,
+        head=client,
+    )
 
 
 def prefixed(head: str, note: str, *, column: str = "") -> Note:
@@ -95,7 +113,8 @@ def prefixed(head: str, note: str, *, column: str = "") -> Note:
 
 
 def similar(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """Group notes that differ only in numbers, so that each is shown once with the clients that have it.
+    """Group notes that differ only in numbers, so that each is shown once with the clients that
+    have it.
 
     Args:
         notes: client and note.

@@ -11,9 +11,11 @@ PATIENCE = 4.0
 
 
 def unreachable(addresses: Iterable[str], seconds: float = PATIENCE) -> dict[str, str]:
-    """Return the addresses that do not answer, each with the reason. Nothing is downloaded but their headers.
+    """Return the addresses that do not answer, each with the reason. Nothing is downloaded but
+    their headers.
 
-    Each address is asked by a thread of its own, because neither the look-up of a name nor a proxy keeps to a timeout.
+    Each address is asked by a thread of its own, because neither the look-up of a name nor a proxy
+    keeps to a timeout.
 
     Args:
         addresses: addresses of files.
@@ -48,7 +50,8 @@ def _reason(address: str, seconds: float) -> str:
             response.raise_for_status()
     except (requests.ConnectionError, requests.Timeout) as error:
         return f"no connection ({_innermost(error)})"
-    except (OSError, ValueError) as error:  # requests' other errors are OSErrors; ValueError for a malformed address
+    # requests' other errors are OSErrors; ValueError for a malformed address
+    except (OSError, ValueError) as error:
         return str(error)
     return ""
 

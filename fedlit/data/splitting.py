@@ -1,5 +1,5 @@
-"""Splits rows into training, validation and test rows: at random, by class, group or time, or by a column; and deals
-rows into folds, so that each row is predicted by a model that has not seen it.
+"""Splits rows into training, validation and test rows: at random, by class, group or time, or by a
+column; and deals rows into folds, so that each row is predicted by a model that has not seen it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import SPLITS, ClientTable, Split, check_patterns, first_match, own_task, row_hashes
+from fedlit.data.table import (
+    SPLITS,
+    ClientTable,
+    Split,
+    check_patterns,
+    first_match,
+    own_task,
+    row_hashes,
+)
 from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, told_as
 from fedlit.show.text import shorten
 
@@ -22,8 +30,8 @@ if TYPE_CHECKING:
     from fedlit.data.schema.column import Column
 
 SplitSettings = str | dict[str, str | dict[str, str]]
-"""``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``; or one of these for each
-client, by its name or pattern."""
+"""``stratified``, ``random``, ``{group: COLUMN}``, ``{time: COLUMN}`` or ``{column: COLUMN}``; or
+one of these for each client, by its name or pattern."""
 
 _BY = ("group", "time", "column")
 _NUMBERS = ("regression", "counts")
@@ -43,11 +51,15 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
     """
     if _is_one(split):
         return
-    if not isinstance(split, dict) or not split or any(key in _BY or not _is_one(own) for key, own in split.items()):
+    if (
+        not isinstance(split, dict)
+        or not split
+        or any(key in _BY or not _is_one(own) for key, own in split.items())
+    ):
         hint = did_you_mean(split, ("stratified", "random", *_BY)) if isinstance(split, str) else ""
         raise ConfigError(
-            "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: COLUMN}; or "
-            f"{{CLIENT: one of these}}; found {split!r}." + hint
+            f"split: expected stratified, random, {{group: COLUMN}}, {{time: COLUMN}} or {{column: "
+            f"COLUMN}}; or {{CLIENT: one of these}}; found {split!r}." + hint
         )
     if clients is not None:
         check_patterns("split", split, clients)
@@ -56,24 +68,34 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
 def _is_one(split: Any) -> bool:
     """Return whether the setting is one split, rather than a mapping of clients to splits."""
     if isinstance(split, dict):
-        return len(split) == 1 and all(way in _BY and isinstance(column, str) for way, column in split.items())
+        return len(split) == 1 and all(
+            way in _BY and isinstance(column, str) for way, column in split.items()
+        )
     return split in (None, "stratified", "random")
 
 
 def own_split(split: SplitSettings | None, client: str) -> tuple[str, str]:
-    """Return how a client's rows are split, where each client may have its own way, and by which column; empty texts
-    where the setting says neither.
+    """Return how a client's rows are split, where each client may have its own way, and by which
+    column; empty texts where the setting says neither.
 
     Example:
         >>> own_split({"north": {"group": "patient"}, "*": "random"}, "north"), own_split(None, "north")
         (('group', 'patient'), ('', ''))
     """
-    own: Any = first_match(split, client) if isinstance(split, dict) and not _is_one(split) else split
+    own: Any = (
+        first_match(split, client) if isinstance(split, dict) and not _is_one(split) else split
+    )
     return next(iter(own.items())) if isinstance(own, dict) else (own or "", "")
 
 
 def random_split(
-    rows: int, seed: int, test: float, validation: float, client: str | None = None, labels: Any = None, least: int = 0
+    rows: int,
+    seed: int,
+    test: float,
+    validation: float,
+    client: str | None = None,
+    labels: Any = None,
+    least: int = 0,
 ) -> dict[Split, np.ndarray]:
     """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed.
 
@@ -83,8 +105,8 @@ def random_split(
         test: the share of all rows that are test rows, in (0, 1).
         validation: the share of the *other* rows that are validation rows, in (0, 1).
         client: the name of the client, for messages.
-        labels: (n,) the labels of the rows; each split then gets the same share of each label. None for a plain random
-            split.
+        labels: (n,) the labels of the rows; each split then gets the same share of each label. None
+            for a plain random split.
         least: the least number of test rows, if the table has at least twice as many rows.
 
     Returns:
@@ -105,12 +127,14 @@ def random_split(
             np.arange(rows, dtype=np.int64), test_size=size, random_state=seed, stratify=labels
         )
         own = None if labels is None else np.asarray(labels)[rest]
-        train, validation_rows = train_test_split(rest, test_size=validation, random_state=seed, stratify=own)
+        train, validation_rows = train_test_split(
+            rest, test_size=validation, random_state=seed, stratify=own
+        )
     except ValueError as error:
         raise DataError(
-            f"{f'client {client!r}: ' if client else ''}{rows} rows cannot be split into training, validation and test "
-            f"rows with test={test} and validation={validation}: {error} Give more rows or other shares, or leave the "
-            "client out."
+            f"{f'client {client!r}: ' if client else ''}{rows} rows cannot be split into training, "
+            f"validation and test rows with test={test} and validation={validation}: {error} Give "
+            "more rows or other shares, or leave the client out."
         ) from error
     return {"train": train, "validation": validation_rows, "test": test_rows}
 
@@ -130,8 +154,8 @@ def split_rows(
 
     Args:
         client: the name of the client, for messages.
-        way: how this client's rows are split (see :func:`own_split`); if it is empty, stratified if there are classes,
-            and random otherwise.
+        way: how this client's rows are split (see :func:`own_split`); if it is empty, stratified if
+            there are classes, and random otherwise.
         target: the target of each row.
         by: the raw column by which rows are split, if there is one.
         seed: the seed of random draws.
@@ -159,14 +183,19 @@ def split_rows(
         said = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
         return made, [Note(said, "split", column=str(by.name), head=client)]
     parts = parts_of(by)
-    odd, advice = by[~parts.isin(SPLITS)], "correct them, or split in another way"
+    odd = by[~parts.isin(SPLITS)]
+    advice = "correct them, or split in another way"
     found = Told(f"{len(odd):,} others: {shorten([*map(repr, odd.unique())])}")
     expect(odd.empty, where, "train, validation or test in each row", found, advice, DataError)
-    return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}, []
+    return {
+        split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS
+    }, []
 
 
 def parts_of(column: pd.Series) -> pd.Series:
-    """Return which split each row of a column names, in lower case; ``val`` is short for ``validation``."""
+    """Return which split each row of a column names, in lower case; ``val`` is short for
+    ``validation``.
+    """
     return column.astype(str).str.strip().str.casefold().replace("val", "validation")
 
 
@@ -186,11 +215,17 @@ def _stratified(
     client: str, target: pd.Series, seed: int, test: float, validation: float
 ) -> tuple[dict[Split, np.ndarray], list[Note]]:
     codes, index = target.factorize()
-    labels, counts = index.tolist(), np.bincount(codes, minlength=len(index))  # labels as Python has them
-    rare, notes = counts < _FEWEST, list[Note]()
+    # labels as Python has them
+    labels = index.tolist()
+    counts = np.bincount(codes, minlength=len(index))
+    rare = counts < _FEWEST
+    notes = list[Note]()
     if rare.any():
         shown = shorten([f"{labels[place]!r} ({counts[place]})" for place in np.flatnonzero(rare)])
-        said = f"classes of fewer rows than there are splits are in training rows only and never scored: {shown}"
+        said = (
+            "classes of fewer rows than there are splits are in training rows only and never "
+            f"scored: {shown}"
+        )
         notes.append(Note(said, "rare class", column=str(target.name), head=client))
     common = np.flatnonzero(~rare[codes])
     try:
@@ -205,7 +240,8 @@ def _stratified(
 
 
 def groups_of(by: pd.Series, where: str) -> np.ndarray:
-    """Return the group of each row (n,) as text. " P1" and "p1" are one group, and so are 1 and 1.0.
+    """Return the group of each row (n,) as text. " P1" and "p1" are one group, and so are 1 and
+    1.0.
 
     Raises:
         DataError: rows without one.
@@ -214,20 +250,29 @@ def groups_of(by: pd.Series, where: str) -> np.ndarray:
 
     cells, _ = Cells.of(by).without(())
     _refuse_gaps(where, cells.codes < 0, "a group")
-    return cells.take(np.array([text.casefold().removesuffix(".0") for text in cells.texts], object))
+    return cells.take(
+        np.array([text.casefold().removesuffix(".0") for text in cells.texts], object)
+    )
 
 
 def _refuse_gaps(where: str, gaps: np.ndarray, what: str) -> None:
-    found, advice = Told(f"{gaps.sum()} rows without one"), "fill them in, or drop those rows"
+    found = Told(f"{gaps.sum()} rows without one")
+    advice = "fill them in, or drop those rows"
     expect(not gaps.any(), where, f"{what} in each row", found, advice, DataError)
 
 
-def _by_group(where: str, groups: np.ndarray, seed: int, test: float, validation: float) -> dict[Split, np.ndarray]:
+def _by_group(
+    where: str, groups: np.ndarray, seed: int, test: float, validation: float
+) -> dict[Split, np.ndarray]:
     from sklearn.model_selection import GroupShuffleSplit
 
     found = f"{len(set(groups))}; give more groups, or other shares"
-    with told_as(lambda _: DataError(f"{where}: expected groups enough for three splits, found {found}")):
-        rest, test_rows = next(GroupShuffleSplit(1, test_size=test, random_state=seed).split(groups, groups=groups))
+    with told_as(
+        lambda _: DataError(f"{where}: expected groups enough for three splits, found {found}")
+    ):
+        rest, test_rows = next(
+            GroupShuffleSplit(1, test_size=test, random_state=seed).split(groups, groups=groups)
+        )
         inner = GroupShuffleSplit(1, test_size=validation, random_state=seed)
         train, valid = next(inner.split(rest, groups=groups[rest]))
     return {"train": rest[train], "validation": rest[valid], "test": test_rows}
@@ -248,8 +293,11 @@ def _by_time(
 
     first_test = begin(len(values), test)
     parts = np.split(ordered, [begin(first_test, validation), first_test])
-    found, advice = Told(f"{len(np.unique(values))} different ones"), "use another column or other shares"
-    expect(all(map(len, parts)), where, "times that part the rows into three", found, advice, DataError)
+    found = Told(f"{len(np.unique(values))} different ones")
+    advice = "use another column or other shares"
+    expect(
+        all(map(len, parts)), where, "times that part the rows into three", found, advice, DataError
+    )
     made: dict[Split, np.ndarray] = dict(zip(SPLITS, parts, strict=True))
     return made, {split: times.iloc[rows[0]] for split, rows in made.items()}
 
@@ -263,7 +311,9 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
     for kind in ("numeric", "date"):
         known = column if column is not None and column.kind == kind else None
         try:
-            own = known or find(by, declared=declared_column(str(by.name), kind), where=where).column
+            own = (
+                known or find(by, declared=declared_column(str(by.name), kind), where=where).column
+            )
             if own.kind == "date":
                 return own.times(by)
             return pd.Series(own.apply(by, where)[0][str(by.name)], by.index, name=by.name)
@@ -271,21 +321,25 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
             continue
     found = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
     raise DataError(
-        f"{where}: expected dates or numbers to split by time, found {found}. Name another column, or say how dates "
-        "are written."
+        f"{where}: expected dates or numbers to split by time, found {found}. Name another column, "
+        "or say how dates are written."
     )
 
 
-def same_rows(features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, np.ndarray]) -> tuple[int, int]:
-    """Count the rows that occur more than once in the table, and the validation or test rows that also occur among the
-    training rows.
+def same_rows(
+    features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, np.ndarray]
+) -> tuple[int, int]:
+    """Count the rows that occur more than once in the table, and the validation or test rows that
+    also occur among the training rows.
     """
     rows = row_hashes(features) * np.uint64(31) + target.factorize()[0].astype(np.uint64)
     doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0
     train = rows[splits["train"]]
-    return doubled, int(sum(np.isin(rows[splits[split]], train).sum() for split in ("validation", "test")))
+    return doubled, int(
+        sum(np.isin(rows[splits[split]], train).sum() for split in ("validation", "test"))
+    )
 
 
 # ---------------------------------------------------------------------- folds
@@ -307,18 +361,21 @@ def check_fold(folds: int, fold: int) -> None:
     expect(not isinstance(fold, bool) and 0 <= fold < max(folds, 1), "data.fold", known, fold)
 
 
-def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | None = None) -> np.ndarray:
+def fold_of(
+    y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | None = None
+) -> np.ndarray:
     """Deal training and validation rows into folds, as a function of these arguments alone.
 
     Args:
-        y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows, in ascending order
-            of row number (see :meth:`fedlit.data.encoding.Rows.merged`). Whole numbers are classes, and each fold has
-            its share of every one; of other numbers it has its share of each tenth; of several labels of each
-            combination.
+        y: (rows,) or (rows, labels), the encoded target of a client's training and validation rows,
+            in ascending order of row number (see :meth:`fedlit.data.encoding.Rows.merged`). Whole
+            numbers are classes, and each fold has its share of every one; of other numbers it has
+            its share of each tenth; of several labels of each combination.
         n: the number of folds, at least 2.
         seed: the run's.
         client: the client's name; the folds of each client are drawn separately.
-        groups: (rows,) of whom a row tells: rows of one stay in one fold. None for rows that stand for themselves.
+        groups: (rows,) of whom a row tells: rows of one stay in one fold. None for rows that stand
+            for themselves.
 
     Returns:
         (rows,) int64, the fold of each row, 0 to n − 1; none is empty.
@@ -335,19 +392,24 @@ def fold_of(y: np.ndarray, n: int, seed: int, client: str, groups: np.ndarray | 
 
     from fedlit.seeding import derive_seed
 
-    several, what = (len(y), "rows") if groups is None else (len(np.unique(groups)), "groups of rows")
-    told, advice = f"{n} training and validation {what} or more, one for each fold", "give it more rows, or fewer folds"
+    several, what = (
+        (len(y), "rows") if groups is None else (len(np.unique(groups)), "groups of rows")
+    )
+    told = f"{n} training and validation {what} or more, one for each fold"
+    advice = "give it more rows, or fewer folds"
     expect(several >= n, f"client {client!r}", told, several, advice, DataError)
     strata = _strata(y, n)
     state = derive_seed(seed, "folds", client, n) % 2**32
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     folds = np.empty(len(y), np.int64)
     with warnings.catch_warnings():
-        # of a class with fewer rows than folds: it is in as many folds as it has rows, which is all that can be
+        # of a class with fewer rows than folds: it is in as many folds as it has rows, which is all
+        # that can be
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         parts = kind(n, shuffle=True, random_state=state).split(np.zeros(len(y)), strata, groups)
         for fold, (_, rows) in enumerate(parts):
-            told, found = f"groups that fill {n} folds", Told("that one stays empty")
+            told = f"groups that fill {n} folds"
+            found = Told("that one stays empty")
             expect(len(rows) > 0, f"client {client!r}", told, found, "give fewer folds", DataError)
             folds[rows] = fold
     return folds
@@ -360,17 +422,20 @@ def _strata(y: np.ndarray, n: int) -> np.ndarray:
         strata = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
     elif y.dtype.kind == "f":
         edges = np.quantile(y, np.arange(1, _BINS) / _BINS)
-        strata = np.unique(np.searchsorted(np.unique(edges), y, side="right"), return_inverse=True)[1]
+        strata = np.unique(np.searchsorted(np.unique(edges), y, side="right"), return_inverse=True)[
+            1
+        ]
     else:
         strata = np.unique(y, return_inverse=True)[1]
-    if np.bincount(strata).max(initial=0) < n:  # every class is rarer than that: nothing can be shared out
+    # every class is rarer than that: nothing can be shared out
+    if np.bincount(strata).max(initial=0) < n:
         strata = np.zeros(len(y), np.int64)
     return np.asarray(strata, np.int64)
 
 
 def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
-    """Return the table with one fold of its training and validation rows for validation and all other folds for
-    training. Test rows are unchanged, and rows of one group stay in one fold.
+    """Return the table with one fold of its training and validation rows for validation and all
+    other folds for training. Test rows are unchanged, and rows of one group stay in one fold.
 
     Args:
         table: a client's, with the splits of its source.
@@ -385,11 +450,25 @@ def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
 
     number = table.features.index.to_numpy()
     places = np.concatenate([table.splits["train"], table.splits["validation"]])
-    places = places[np.argsort(number[places], kind="stable")]  # whatever the split that the source gives
-    target, task = table.target.iloc[places], own_task(table.task, table.name)
-    numbers = pd.to_numeric(target, errors="coerce") if task is not None and task["name"] in _NUMBERS else None
-    y = pd.factorize(target)[0] if numbers is None or numbers.isna().any() else numbers.to_numpy(np.float64)
+    # whatever the split that the source gives
+    places = places[np.argsort(number[places], kind="stable")]
+    target = table.target.iloc[places]
+    task = own_task(table.task, table.name)
+    numbers = (
+        pd.to_numeric(target, errors="coerce")
+        if task is not None and task["name"] in _NUMBERS
+        else None
+    )
+    y = (
+        pd.factorize(target)[0]
+        if numbers is None or numbers.isna().any()
+        else numbers.to_numpy(np.float64)
+    )
     groups = None if table.groups is None else table.groups[places]
     held = fold_of(y, folds, seed, table.name, groups) == fold
-    splits: dict[Split, np.ndarray] = {**table.splits, "train": places[~held], "validation": places[held]}
+    splits: dict[Split, np.ndarray] = {
+        **table.splits,
+        "train": places[~held],
+        "validation": places[held],
+    }
     return replace(table, splits=splits)

@@ -1,4 +1,6 @@
-"""What one client says about the values of one column, and how many training rows stand behind it."""
+"""What one client says about the values of one column, and how many training rows stand behind
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class Statement:
 
     Attributes:
         value: what is sent, as JSON.
-        rows: the number of training rows behind each category, in the order of ``value``; behind the moments; or behind
-            that quantile of a sketch which has the fewest.
+        rows: the number of training rows behind each category, in the order of ``value``; behind
+            the moments; or behind that quantile of a sketch which has the fewest.
         withheld: maps each category that has too few rows to be sent to its number of rows.
         few: the number of values of a column that has too few for anything to be sent.
     """
@@ -44,7 +46,8 @@ def state(topic: str, train: pd.Series, kind: Kind, categories: str, least: int)
     """Return what a client sends about the training rows of a column.
 
     Args:
-        topic: ``categories``, ``tails``, ``moments`` or ``sketches`` (see :meth:`fedlit.data.agree.Agreement.topics`).
+        topic: ``categories``, ``tails``, ``moments`` or ``sketches`` (see
+            :meth:`fedlit.data.agree.Agreement.topics`).
         train: (n,) the cells.
         kind: the kind of the column.
         categories: how categories are coded (``data.categories``).
@@ -92,7 +95,9 @@ def _categories(train: pd.Series, kind: Kind, coding: str, least: int) -> Statem
     return Statement(named, [rows[label] for label in named], withheld)
 
 
-def notes_on_withheld(client: str, stated: Iterable[tuple[str, Statement]], least: int) -> list[Note]:
+def notes_on_withheld(
+    client: str, stated: Iterable[tuple[str, Statement]], least: int
+) -> list[Note]:
     """Return a note on each column of which a client withholds something.
 
     Args:
@@ -104,11 +109,17 @@ def notes_on_withheld(client: str, stated: Iterable[tuple[str, Statement]], leas
     for column, statement in stated:
         if statement.withheld:
             names = shorten([f"{label} ({rows})" for label, rows in statement.withheld.items()])
-            text = f"fewer than {least} training rows have {names}: the name is not sent, and these rows count as "
+            text = (
+                f"fewer than {least} training rows have {names}: the name is not sent, and "
+                "these rows count as "
+            )
             text += "another category, unless other clients send it (data.facts_from)"
         elif statement.few:
             values = counted(statement.few, "value")
-            text = f"{values} in training rows, fewer than {least}: nothing is sent about them (data.facts_from)"
+            text = (
+                f"{values} in training rows, fewer than {least}: nothing is sent about them "
+                "(data.facts_from)"
+            )
         else:
             continue
         notes.setdefault(column, client_note(client, "withheld", text, columns=[column]))

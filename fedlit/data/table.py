@@ -1,4 +1,6 @@
-"""A client's table as a source returns it: columns, target and splits; and what is predicted of its rows: the task."""
+"""A client's table as a source returns it: columns, target and splits; and what is predicted of its
+rows: the task.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _BLOCK = 65_536  # rows that are hashed at a time
 
 
 TaskSettings = str | dict[str, Any]
-"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or pattern."""
+"""A task's name, or ``{name: …}`` with its choices; for all clients, or by client's name or
+pattern."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,27 +37,29 @@ class ClientTable:
 
     Attributes:
         name: the client's name.
-        features: one column per feature, one row per row of the source; the index holds the row's number in the
-            source file (0 is its first data row).
-        target: the label of each row, in the source's own values, with the same index as ``features``. A frame with a
-            column for each of several labels becomes what :func:`several` makes of it, and the task ``multi_label``
-            where none is said.
-        splits: for ``"train"``, ``"validation"`` and ``"test"`` the *positions* (int64, shape (n_split,)) of its
-            rows in ``features``.
+        features: one column per feature, one row per row of the source; the index holds the row's
+            number in the source file (0 is its first data row).
+        target: the label of each row, in the source's own values, with the same index as
+            ``features``. A frame with a column for each of several labels becomes what
+            :func:`several` makes of it, and the task ``multi_label`` where none is said.
+        splits: for ``"train"``, ``"validation"`` and ``"test"`` the *positions* (int64, shape
+            (n_split,)) of its rows in ``features``.
         categorical: the names of the columns that hold categories; all others hold numbers.
         positive: the label that counts as positive where there are two; the larger one if None.
-        concept: the concept that the labels follow, where an experiment knows it; used only for evaluation.
-        task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's choices; classification
-            if None.
-        schema: how raw rows became these features, so that new rows can be read in the same way; None if the source
-            returns typed columns.
+        concept: the concept that the labels follow, where an experiment knows it; used only for
+            evaluation.
+        task: what is predicted of the rows (``regression``), or ``{name: …}`` with the task's
+            choices; classification if None.
+        schema: how raw rows became these features, so that new rows can be read in the same way;
+            None if the source returns typed columns.
         notes: notes on how the table was read and split.
-        groups: (n,) which rows belong to one person or thing, and so in one split and one fold; None if that is not
-            known.
+        groups: (n,) which rows belong to one person or thing, and so in one split and one fold;
+            None if that is not known.
         weights: (n,) float64, how much each row counts; None if all count alike.
-        classes: the labels that are predicted, where its training rows have one of them only; otherwise empty.
-        keys: identifier that is left out → a uint64 for each of its different values, ascending, by which clients can
-            be compared that one process sees.
+        classes: the labels that are predicted, where its training rows have one of them only;
+            otherwise empty.
+        keys: identifier that is left out → a uint64 for each of its different values, ascending, by
+            which clients can be compared that one process sees.
     """
 
     name: str
@@ -75,7 +80,9 @@ class ClientTable:
     def __post_init__(self) -> None:
         if self.target.ndim > 1:
             object.__setattr__(
-                self, "target", several(cast("pd.DataFrame", self.target), f"client {self.name!r}, target")
+                self,
+                "target",
+                several(cast("pd.DataFrame", self.target), f"client {self.name!r}, target"),
             )
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", "multi_label")
@@ -85,7 +92,9 @@ class ClientTable:
         kept = {*columns}
         categorical = tuple(name for name in self.categorical if name in kept)
         schema = self.schema and self.schema.only(columns)
-        return replace(self, features=self.features[[*columns]], categorical=categorical, schema=schema)
+        return replace(
+            self, features=self.features[[*columns]], categorical=categorical, schema=schema
+        )
 
 
 def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) -> None:
@@ -111,15 +120,17 @@ def check_client(key: str, name: str, clients: Sequence[str]) -> None:
 
 def first_match(settings: Mapping[str, Any], client: str) -> Any:
     """Return the value of the first name or pattern that matches a client, or None."""
-    return next((own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None)
+    return next(
+        (own for pattern, own in settings.items() if fnmatch.fnmatchcase(client, pattern)), None
+    )
 
 
 def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
-    """Combine several labels a row into one target: each row becomes a tuple, and the target's name is the tuple of the
-    columns' names.
+    """Combine several labels a row into one target: each row becomes a tuple, and the target's name
+    is the tuple of the columns' names.
 
-    A value that is missing is None, and so is the tuple of a row that has no value at all. Whole numbers are integers,
-    also where missing ones made them floats.
+    A value that is missing is None, and so is the tuple of a row that has no value at all. Whole
+    numbers are integers, also where missing ones made them floats.
 
     Args:
         labels: one column for each label.
@@ -137,23 +148,33 @@ def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
     import pandas as pd
 
     names = tuple(map(str, labels.columns))
-    once, advice = 0 < len(names) == len(set(names)), "name each once" if names else "name one, or several"
-    expect(once, where, "a column for each label", Told(", ".join(names) or "none"), advice, DataError)
+    once = 0 < len(names) == len(set(names))
+    advice = "name each once" if names else "name one, or several"
+    expect(
+        once, where, "a column for each label", Told(", ".join(names) or "none"), advice, DataError
+    )
     columns = [_plain_labels(labels.iloc[:, place]) for place in range(labels.shape[1])]
-    rows = [row if any(value is not None for value in row) else None for row in zip(*columns, strict=True)]
-    values = np.fromiter(rows, dtype=object, count=len(rows))  # an array would take tuples for columns
+    rows = [
+        row if any(value is not None for value in row) else None
+        for row in zip(*columns, strict=True)
+    ]
+    # an array would take tuples for columns
+    values = np.fromiter(rows, dtype=object, count=len(rows))
     return pd.Series(values, labels.index, name=names)
 
 
 def _plain_labels(column: pd.Series) -> list[Any]:
-    missing, values = column.isna().tolist(), column.tolist()
+    missing = column.isna().tolist()
+    values = column.tolist()
     known = [None if gone else value for value, gone in zip(values, missing, strict=True)]
-    return [int(value) if isinstance(value, float) and value.is_integer() else value for value in known]
+    return [
+        int(value) if isinstance(value, float) and value.is_integer() else value for value in known
+    ]
 
 
 def row_hashes(frame: pd.DataFrame) -> np.ndarray:
-    """Return a uint64 for each row (n,), the same for equal rows. Numbers are compared as float64, everything else as
-    text.
+    """Return a uint64 for each row (n,), the same for equal rows. Numbers are compared as float64,
+    everything else as text.
 
     Example:
         >>> import pandas as pd
@@ -164,9 +185,14 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
     import pandas as pd
 
     if len(frame) > _BLOCK:  # copies of all rows may not fit
-        return np.concatenate([row_hashes(frame.iloc[at : at + _BLOCK]) for at in range(0, len(frame), _BLOCK)])
+        return np.concatenate(
+            [row_hashes(frame.iloc[at : at + _BLOCK]) for at in range(0, len(frame), _BLOCK)]
+        )
     plain = {
-        place: own.to_numpy(np.float64) + 0.0 if own.dtype.kind in "iuf" else own.astype(str).to_numpy()  # -0 is 0
+        # -0 is 0
+        place: own.to_numpy(np.float64) + 0.0
+        if own.dtype.kind in "iuf"
+        else own.astype(str).to_numpy()
         for place, (_, own) in enumerate(frame.items())
     }
     if not plain:  # refused later, by name
@@ -174,21 +200,25 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
     return pd.util.hash_pandas_object(pd.DataFrame(plain), index=False).to_numpy()
 
 
-def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True) -> list[ClientTable]:
+def choose_columns(
+    tables: Sequence[ClientTable], patterns: Sequence[str], *, strict: bool = True
+) -> list[ClientTable]:
     """Return the tables with the columns that match the patterns, in their order.
 
     Args:
         tables: one per client.
-        patterns: names or globs; one that starts with ``!`` takes out what an earlier one chose, or from all columns
-            if it is the first.
+        patterns: names or globs; one that starts with ``!`` takes out what an earlier one chose, or
+            from all columns if it is the first.
         strict: whether each must match a column; of one client's table alone it need not.
 
     Raises:
-        ConfigError: a pattern that matches no column of any client, or a client that is left without columns.
+        ConfigError: a pattern that matches no column of any client, or a client that is left
+            without columns.
     """
     known = list(dict.fromkeys(str(name) for table in tables for name in table.features))
     for pattern in patterns if strict else ():
-        met, told = bool(fnmatch.filter(known, pattern.removeprefix("!"))), f"names or patterns among {shorten(known)}"
+        met = bool(fnmatch.filter(known, pattern.removeprefix("!")))
+        told = f"names or patterns among {shorten(known)}"
         expect(met, "data.columns", told, pattern, known=known)
     kept = set(known) if patterns and patterns[0].startswith("!") else set[str]()
     for pattern in patterns:
@@ -197,12 +227,19 @@ def choose_columns(tables: Sequence[ClientTable], patterns: Sequence[str], *, st
     chosen = []
     for table in tables:
         columns = [name for name in table.features if name in kept]
-        expect(bool(columns), "data.columns", f"a column for client {table.name!r}", Told("none that is chosen"))
+        expect(
+            bool(columns),
+            "data.columns",
+            f"a column for client {table.name!r}",
+            Told("none that is chosen"),
+        )
         chosen.append(table.only(columns))
     return chosen
 
 
-def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequence[str]) -> list[ClientTable]:
+def leave_out(
+    tables: Sequence[ClientTable], clients: Sequence[str], names: Sequence[str]
+) -> list[ClientTable]:
     """Return the tables without those of some clients.
 
     Args:
@@ -215,7 +252,8 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
     """
     for name in clients:
         check_client("data.leave_out", name, names)
-    here, advice = not clients or len(tables) == len(names), "drop the key, and do not start the sites to leave out"
+    here = not clients or len(tables) == len(names)
+    advice = "drop the key, and do not start the sites to leave out"
     expect(here, "data.leave_out", "all clients here", Told("some elsewhere"), advice)
     kept = [table for table in tables if table.name not in clients]
     expect(bool(kept) or not clients, "data.leave_out", "a client that stays", Told("all left out"))
@@ -226,15 +264,23 @@ def leave_out(tables: Sequence[ClientTable], clients: Sequence[str], names: Sequ
 
 
 def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
-    """Return labels (n,) unchanged, except that whole numbers stored as floats become integers. Numbers of other tasks
-    stay as they are.
+    """Return labels (n,) unchanged, except that whole numbers stored as floats become integers.
+    Numbers of other tasks stay as they are.
 
     Raises:
         DataError: numbers that are no classes.
     """
-    if is_classification(own_task(task, client)) and target.dtype.kind == "f" and target.notna().all():
-        odd, where = target[target % 1 != 0], f"client {client!r}, target {target.name!r}"
-        advice = "say task: regression to predict numbers; or name another target, or cut this one into classes first"
+    if (
+        is_classification(own_task(task, client))
+        and target.dtype.kind == "f"
+        and target.notna().all()
+    ):
+        odd = target[target % 1 != 0]
+        where = f"client {client!r}, target {target.name!r}"
+        advice = (
+            "say task: regression to predict numbers; or name another target, or cut this one "
+            "into classes first"
+        )
         found = Told(f"numbers such as {in_rows(odd.index, odd, 3)}")
         expect(odd.empty, where, "class labels", found, advice, DataError)
         return target.astype(np.int64)  # the label is 1, not 1.0
@@ -260,7 +306,8 @@ def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
 
 
 def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
-    """Return a client's task as ``{name: …}`` with its options, or None if the setting does not mention it.
+    """Return a client's task as ``{name: …}`` with its options, or None if the setting does not
+    mention it.
 
     Example:
         >>> own_task({"north": "regression", "*": {"name": "classification"}}, "north")
@@ -272,7 +319,9 @@ def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
 
 
 def is_classification(task: Mapping[str, str] | None) -> bool:
-    """Return whether a client's task, as :func:`own_task` returns it, is classification, which is the default."""
+    """Return whether a client's task, as :func:`own_task` returns it, is classification, which is
+    the default.
+    """
     return task is None or task["name"] == "classification"
 
 
@@ -292,7 +341,11 @@ def without_classes(target: pd.Series) -> str:
     several = isinstance(target.name, tuple)
     if not several and target.dtype.kind not in "biuf":
         return "a label for each position (task: sequence_labelling)"
-    return "several labels a row (task: multi_label)" if several else "a number to predict (task: regression or counts)"
+    return (
+        "several labels a row (task: multi_label)"
+        if several
+        else "a number to predict (task: regression or counts)"
+    )
 
 
 def _checked(task: TaskSettings) -> dict[str, str]:
@@ -300,18 +353,33 @@ def _checked(task: TaskSettings) -> dict[str, str]:
 
     known = ", ".join(TASKS)
     own = {"name": task} if isinstance(task, str) else dict(task) if isinstance(task, dict) else {}
-    if (name := str(own.get("name", ""))) not in TASKS:  # the hint takes its time, and each of many clients asks
-        expect(False, "task", f"one of {known}, or {{name: one of them, …}}", task, did_you_mean(name, TASKS).strip())
+    # the hint takes its time, and each of many clients asks
+    if (name := str(own.get("name", ""))) not in TASKS:
+        expect(
+            False,
+            "task",
+            f"one of {known}, or {{name: one of them, …}}",
+            task,
+            did_you_mean(name, TASKS).strip(),
+        )
     choices = TASKS[name].choices
     for key, value in own.items():
-        takes = "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items()) or "no choices"
-        expect(key == "name" or value in choices.get(key, ()), f"task: {name}", takes, Told(f"{key}: {value}"))
+        takes = (
+            "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items())
+            or "no choices"
+        )
+        expect(
+            key == "name" or value in choices.get(key, ()),
+            f"task: {name}",
+            takes,
+            Told(f"{key}: {value}"),
+        )
     return own
 
 
 def target_facts(table: ClientTable) -> dict[str, Any]:
-    """Return everything that a client may send about its target before training, as plain data. ``shared`` says whether
-    it is sent whatever ``align`` is.
+    """Return everything that a client may send about its target before training, as plain data.
+    ``shared`` says whether it is sent whatever ``align`` is.
 
     Raises:
         DataError: a target that the task cannot predict.
@@ -329,13 +397,15 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
     return {**facts, "shared": settings.get("targets") == "pooled"}
 
 
-def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classes: bool = False) -> Task:
+def agree_on_task(
+    client: str, facts: Mapping[str, Mapping[str, Any]], *, classes: bool = False
+) -> Task:
     """Return a client's task, given what all clients send about their targets.
 
     Args:
         client: its name.
-        facts: what each client sends, as :func:`target_facts` returns it. Facts of other clients count only if they are
-            shared.
+        facts: what each client sends, as :func:`target_facts` returns it. Facts of other clients
+            count only if they are shared.
         classes: whether classifiers have their classes in common.
 
     Raises:
@@ -345,7 +415,11 @@ def agree_on_task(client: str, facts: Mapping[str, Mapping[str, Any]], *, classe
 
     own = facts[client]
     alike = {name: other for name, other in facts.items() if other["task"] == own["task"]}
-    met = {name: other for name, other in alike.items() if other["shared"] or (classes and "labels" in other)}
+    met = {
+        name: other
+        for name, other in alike.items()
+        if other["shared"] or (classes and "labels" in other)
+    }
     return TASKS[own["task"]].agree(client, met if client in met else {client: own})
 
 
@@ -357,21 +431,35 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """
     kinds = {(own["task"], own.get("loss")): name for name, own in facts.items()}
     if len(kinds) > 1:
-        found = " and ".join(f"{' of loss '.join(filter(None, kind))} at {name!r}" for kind, name in kinds.items())
-        raise ConfigError(f"pool: true puts all rows into one table and so needs one task, found {found}")
+        found = " and ".join(
+            f"{' of loss '.join(filter(None, kind))} at {name!r}" for kind, name in kinds.items()
+        )
+        raise ConfigError(
+            f"pool: true puts all rows into one table and so needs one task, found {found}"
+        )
 
 
 def sent_about_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
-    """Describe what clients send each other about their targets (see :func:`fedlit.data.agree.told`)."""
-    labels = [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
+    """Describe what clients send each other about their targets (see
+    :func:`fedlit.data.agree.told`).
+    """
+    labels = (
+        [own for own in facts.values() if "labels" in own] if align in ("classes", "both") else []
+    )
     told: list[dict[str, Any]] = []
     if labels:
-        what = "labels and length of sequences" if any("length" in own for own in labels) else "labels"
-        told.append({"what": what, "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]})
+        what = (
+            "labels and length of sequences" if any("length" in own for own in labels) else "labels"
+        )
+        told.append(
+            {"what": what, "key": f"data.align: {align}", "columns": [str(labels[0]["target"])]}
+        )
     pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
     if pooled:
         numbers = {name: len({"count", "mean", "variance"} & facts[name].keys()) for name in pooled}
         what = "count, mean and variance" if 3 in numbers.values() else "count and mean"
         columns = sorted(set(pooled.values()))
-        told.append({"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers})
+        told.append(
+            {"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers}
+        )
     return told

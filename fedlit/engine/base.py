@@ -1,4 +1,6 @@
-"""Engines, the steps and evaluations that they execute, and the engines that step clients one by one."""
+"""Engines, the steps and evaluations that they execute, and the engines that step clients one by
+one.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -21,8 +23,9 @@ EngineName = Literal["auto", "plain", "threads"]
 Step = Callable[[bool], bool]
 
 
-"""A client's step. Its argument determines whether torch's generators are seeded for this client and step (they
-belong to all threads, so this is only possible if clients take turns). It returns whether random numbers were drawn."""
+"""A client's step. Its argument determines whether torch's generators are seeded for this client
+and step (they belong to all threads, so this is only possible if clients take turns). It returns
+whether random numbers were drawn."""
 
 
 Scope = Callable[[], AbstractContextManager[None]]
@@ -125,26 +128,31 @@ class PlainEngine(Engine):
 class ThreadedEngine(Engine):
     """Clients side by side, each step on one of several threads.
 
-    PyTorch's generator belongs to all threads. So a client that draws random numbers (dropout) takes its turn, as under
-    the plain engine, and draws the same ones; the others run side by side. A client's first step, which it takes alone,
-    tells whether it draws.
+    PyTorch's generator belongs to all threads. So a client that draws random numbers (dropout)
+    takes its turn, as under the plain engine, and draws the same ones; the others run side by side.
+    A client's first step, which it takes alone, tells whether it draws.
 
     Args:
         workers: threads, each of which executes whole client steps.
         intra_op: threads inside one operation of each.
-        trial: whether the first steps are timed, one after another and side by side in turn, so that the faster way is
-            taken from then on. Both give the same bits, so the choice may depend on the clock.
+        trial: whether the first steps are timed, one after another and side by side in turn, so
+            that the faster way is taken from then on. Both give the same bits, so the choice may
+            depend on the clock.
 
     Attributes:
         draws: client → whether it draws, of those that have taken a step.
     """
 
     def __init__(self, workers: int, intra_op: int = 1, trial: bool = False) -> None:
-        self.workers, self.intra_op = workers, intra_op
+        self.workers = workers
+        self.intra_op = intra_op
         self.draws: dict[str, bool] = {}
-        self._side_by_side, self._trials = True, [False, True, False, True] if trial else []
+        self._side_by_side = True
+        self._trials = [False, True, False, True] if trial else []
         self._times: dict[bool, list[float]] = {False: [], True: []}
-        self._pool = ThreadPoolExecutor(workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op))
+        self._pool = ThreadPoolExecutor(
+            workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op)
+        )
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`.
@@ -161,14 +169,17 @@ class ThreadedEngine(Engine):
         if not dry or not self._trials:
             self._run(dry, self._side_by_side)
             return
-        way, start = self._trials.pop(0), time.perf_counter()
+        way = self._trials.pop(0)
+        start = time.perf_counter()
         self._run(dry, way)
         self._times[way].append((time.perf_counter() - start) / len(dry))
         if not self._trials:
             self._side_by_side = min(self._times[True]) < min(self._times[False])
 
     def _run(self, steps: Sequence[ClientStep], side_by_side: bool) -> None:
-        """Steps that draw nothing; the largest batches start first, so that the threads end together."""
+        """Steps that draw nothing; the largest batches start first, so that the threads end
+        together.
+        """
         if not side_by_side:
             for one in steps:
                 one.step(True)
@@ -179,8 +190,9 @@ class ThreadedEngine(Engine):
         if not torch.equal(torch.default_generator.get_state(), state):
             names = ", ".join(sorted(one.client.spec.name for one in steps))
             raise RunError(
-                f"model.engine: threads: expected clients that draw random numbers from their first step on or never, "
-                f"found that one of {names} began later (dropout that was switched on?); set model.engine: plain"
+                "model.engine: threads: expected clients that draw random numbers from their "
+                f"first step on or never, found that one of {names} began later (dropout that was "
+                "switched on?); set model.engine: plain"
             )
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
@@ -200,7 +212,9 @@ class ThreadedEngine(Engine):
 
 
 def _finish(futures: Iterable[Future]) -> None:
-    """Wait for all futures before the first error is raised, so that none goes on in the background."""
+    """Wait for all futures before the first error is raised, so that none goes on in the
+    background.
+    """
     errors = [error for future in list(futures) if (error := future.exception()) is not None]
     if errors:
         raise errors[0]

@@ -1,4 +1,6 @@
-"""The exchange: when clients' states are aggregated, by which rule, and what share of the result each client takes."""
+"""The exchange: when clients' states are aggregated, by which rule, and what share of the result
+each client takes.
+"""
 
 import time
 from collections import Counter
@@ -34,58 +36,68 @@ OptimizerState = Literal["keep", "reset"]
 
 
 class Exchange(Callback):
-    """Collects the federated state of every client, applies a rule, and writes back ω_k ← (1 − r) ω_k + r ω̄_k.
+    """Collects the federated state of every client, applies a rule, and writes back ω_k ← (1 − r)
+    ω_k + r ω̄_k.
 
-    An exchange at the end of an epoch precedes that epoch's validation and checkpoint. A client whose federated state
-    is not finite is left out of the rule, receives its result, starts with an empty optimizer state, is named in the
-    log and counted. Its other tensors that are not finite are reset to their initial values.
+    An exchange at the end of an epoch precedes that epoch's validation and checkpoint. A client
+    whose federated state is not finite is left out of the rule, receives its result, starts with an
+    empty optimizer state, is named in the log and counted. Its other tensors that are not finite
+    are reset to their initial values.
 
-    NOTE[DIFF]: Algorithm 1 of Global Layers adds the clients' layers up after every step. Its η is the share that a
-    client keeps, so η = 1 (Table 10) would share nothing. Here the rule takes the mean, r is 1 − η, and the shipped
-    configurations of Global Layers exchange once an epoch, as the published program.
+    NOTE[DIFF]: Algorithm 1 of Global Layers adds the clients' layers up after every step. Its η is
+    the share that a client keeps, so η = 1 (Table 10) would share nothing. Here the rule takes the
+    mean, r is 1 − η, and the shipped configurations of Global Layers exchange once an epoch, as the
+    published program.
 
     Args:
-        federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); an empty list means no
-            exchange, unless the rule works by questions.
-        every: when clients exchange: after each aligned step (``step``) or epoch (``epoch``), or after every n of them
-            (``{steps: n}``, ``{epochs: n}``).
+        federated: patterns of federated modules or tensors (see :func:`fedlit.sharing.select`); an
+            empty list means no exchange, unless the rule works by questions.
+        every: when clients exchange: after each aligned step (``step``) or epoch (``epoch``), or
+            after every n of them (``{steps: n}``, ``{epochs: n}``).
         rule: computes what clients receive; :class:`~fedlit.exchange.rules.mean.Mean` by default.
-        rate: the update rate r, in (0, 1]: the share that a client takes from what it receives; 1 replaces its own
-            values.
-        buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are averaged too
-            (``average``).
-        optimizer_state: whether each client keeps its optimizer's state (``keep``), or each round begins without state
-            (``reset``). The state never leaves the client.
-        participation: the share of the clients that take part in a round, drawn by (seed, round) after each exchange.
-            The others take no steps and send nothing. They receive the result of the exchange right away, as they would
-            when they are drawn next.
-        minimum: the number of clients that must have a usable update; with fewer, the run fails. It is a number, or a
-            share of the clients that take part in a round, such as 0.5; if None, more than half of them (one if there
-            are two clients).
+        rate: the update rate r, in (0, 1]: the share that a client takes from what it receives; 1
+            replaces its own values.
+        buffers: whether BatchNorm statistics that the patterns match stay ``private`` or are
+            averaged too (``average``).
+        optimizer_state: whether each client keeps its optimizer's state (``keep``), or each round
+            begins without state (``reset``). The state never leaves the client.
+        participation: the share of the clients that take part in a round, drawn by (seed, round)
+            after each exchange. The others take no steps and send nothing. They receive the result
+            of the exchange right away, as they would when they are drawn next.
+        minimum: the number of clients that must have a usable update; with fewer, the run fails. It
+            is a number, or a share of the clients that take part in a round, such as 0.5; if None,
+            more than half of them (one if there are two clients).
         guard: what is done about a client whose update is far from those of the others (see
-            :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or ``true``), or named only
-            (``watch``); ``false`` for no guard.
-        by_name: patterns of federated tensors that are shared slice by slice: embeddings among the clients that have
-            the column or category, outputs among those that have the class (see :mod:`fedlit.sharing`). Networks that
-            name their slices are ``fedlit.TabM``, ``GlobalLayers`` and ``MLP``; none by default.
-        attacks: attacks to inject into clients, as an experiment (see :class:`fedlit.attacks.Attack`).
+            :class:`~fedlit.exchange.guard.Guard`): it is left out and named (``leave_out``, or
+            ``true``), or named only (``watch``); ``false`` for no guard.
+        by_name: patterns of federated tensors that are shared slice by slice: embeddings among the
+            clients that have the column or category, outputs among those that have the class (see
+            :mod:`fedlit.sharing`). Networks that name their slices are ``fedlit.TabM``,
+            ``GlobalLayers`` and ``MLP``; none by default.
+        attacks: attacks to inject into clients, as an experiment (see
+            :class:`fedlit.attacks.Attack`).
 
     Attributes:
         rounds: the number of exchanges so far.
-        bytes: the bytes that have travelled in them, from and to all clients, including the rule's questions.
+        bytes: the bytes that have travelled in them, from and to all clients, including the rule's
+            questions.
         seconds: the time that they took, in seconds.
         transport: carries messages to and from clients in other processes.
         attackers: the attacking clients, if attacks are planted.
         sharing: which tensors of each client are federated; known once the clients are built.
-        published: maps each client to what it published before training; names, types and shapes must stay the same.
-        clustering: which clients belong together after the last exchange, if the rule finds clusters.
+        published: maps each client to what it published before training; names, types and shapes
+            must stay the same.
+        clustering: which clients belong together after the last exchange, if the rule finds
+            clusters.
         named: counts which clients were left out or watched.
-        matched_by_shape: maps each client to its federated tensors that are matched by name and shape alone, because it
-            is not known which columns or labels they stand for (see :mod:`fedlit.meanings`).
+        matched_by_shape: maps each client to its federated tensors that are matched by name and
+            shape alone, because it is not known which columns or labels they stand for (see
+            :mod:`fedlit.meanings`).
         remark: the remark of the rule on the settings, for the plan.
-        open: whether steps follow the last exchange of a federation that is to end with one (see :attr:`completes`).
-        started: whether clients start from another run (``model.start``); the rule must then leave their starting state
-            as it is.
+        open: whether steps follow the last exchange of a federation that is to end with one (see
+            :attr:`completes`).
+        started: whether clients start from another run (``model.start``); the rule must then leave
+            their starting state as it is.
 
     Raises:
         ConfigError: a value is out of range.
@@ -110,35 +122,62 @@ class Exchange(Callback):
         attacks: list[Attack] | None = None,
     ) -> None:
         rule = rule if rule is not None else Mean()
-        facts, share, needs = rule.facts, "a share in (0, 1]", f"{type(rule).__name__} needs it"
+        facts = rule.facts
+        share = "a share in (0, 1]"
+        needs = f"{type(rule).__name__} needs it"
         if wrong := wrong_every(every):
             raise ConfigError(wrong)
-        demand(0 < rate <= 1, "exchange.rate", share, rate, "for no exchange set exchange.federated: []")
+        demand(
+            0 < rate <= 1,
+            "exchange.rate",
+            share,
+            rate,
+            "for no exchange set exchange.federated: []",
+        )
         demand(rate == 1 or not (facts.whole_rate and federated), "exchange.rate", "1", rate, needs)
-        demand(0 < participation <= 1, "exchange.participation", share, participation, "1 for all clients")
+        demand(
+            0 < participation <= 1,
+            "exchange.participation",
+            share,
+            participation,
+            "1 for all clients",
+        )
         wanted = f"at least 1 client, or {share}"
         demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
-        sends, found = bool(federated) or facts.by_questions, "exchange.federated: []; set one of them"
-        demand(participation == 1 or sends, "exchange.participation", "something to exchange", found)
-        self.rate, self.buffers = rate, buffers
+        sends = bool(federated) or facts.by_questions
+        found = "exchange.federated: []; set one of them"
+        demand(
+            participation == 1 or sends, "exchange.participation", "something to exchange", found
+        )
+        self.rate = rate
+        self.buffers = buffers
         self.minimum: Minimum = minimum
         self.optimizer_state: OptimizerState = optimizer_state
-        self.participation, self.rule = participation, rule
+        self.participation = participation
+        self.rule = rule
         self.federated = [*federated, *facts.private] if federated else []
         # patterns that only leave out say nothing by themselves
-        more = facts.by_name if by_name else dropwhile(lambda pattern: pattern.startswith("!"), facts.by_name)
+        more = (
+            facts.by_name
+            if by_name
+            else dropwhile(lambda pattern: pattern.startswith("!"), facts.by_name)
+        )
         self.by_name = [*(by_name or []), *more]
         self.every: Every = every
-        self.remark, self.started = "", False
+        self.remark = ""
+        self.started = False
         self.open = False
         self.matched_by_shape: dict[str, list[str]] = {}
-        self.rounds, self.bytes, self.seconds = 0, 0, 0.0
+        self.rounds = 0
+        self.bytes = 0
+        self.seconds = 0.0
         self.transport = Transport()
         self.sharing = Sharing({}, {})
         self.published: dict[str, dict[str, Tensor]] = {}
         self.clustering: Clustering | None = None
         self.guard = None if guard is False else Guard("leave_out" if guard is True else guard)
-        self.named, self._lending = Named(), Lending()
+        self.named = Named()
+        self._lending = Lending()
         self._specs: dict[str, ClientSpec] = {}
         self.attackers = Attackers(attacks or [])
 
@@ -150,7 +189,11 @@ class Exchange(Callback):
     @property
     def not_finite(self) -> dict[str, int]:
         """Maps each client whose state was not finite to how often that happened."""
-        return {name: counts["not_finite"] for name, counts in self.found.items() if "not_finite" in counts}
+        return {
+            name: counts["not_finite"]
+            for name, counts in self.found.items()
+            if "not_finite" in counts
+        }
 
     @property
     def found(self) -> dict[str, dict[str, int]]:
@@ -161,53 +204,82 @@ class Exchange(Callback):
 
     @property
     def completes(self) -> bool:
-        """Whether the federation's last step is an exchange, whatever the schedule: all parameters are federated, by
-        the mean or a server's optimizer. Without it, what is one network would end as another one at each client.
+        """Whether the federation's last step is an exchange, whatever the schedule: all parameters
+        are federated, by the mean or a server's optimizer. Without it, what is one network would
+        end as another one at each client.
         """
         known = type(self.rule) is Mean or isinstance(self.rule, ServerOptimizer)
         return self.on and self.sharing.whole and known
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
-        """Return whether an exchange follows an aligned step (see :func:`fedlit.exchange.schedule.due`)."""
+        """Return whether an exchange follows an aligned step (see
+        :func:`fedlit.exchange.schedule.due`).
+        """
         return self.on and due(self.every, step, last, epoch)
 
     def plan(self, members: Members) -> Sharing:
-        """Determine which tensors of the clients are federated, once the clients are built, and refuse settings that do
-        not fit (see :func:`fedlit.sharing.resolve`).
+        """Determine which tensors of the clients are federated, once the clients are built, and
+        refuse settings that do not fit (see :func:`fedlit.sharing.resolve`).
         """
         clients = members.clients
-        self.sharing = resolve(clients, self.federated, self.buffers, self.transport.share, self.by_name)
+        self.sharing = resolve(
+            clients, self.federated, self.buffers, self.transport.share, self.by_name
+        )
         self.matched_by_shape = self._check_meanings(members)
         if self.guard is not None:
             self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         wanted = f"at most the number of clients that take part in a round, {taking_part}"
-        demand(least(self.minimum, taking_part) <= taking_part, "exchange.minimum", wanted, self.minimum)
+        demand(
+            least(self.minimum, taking_part) <= taking_part,
+            "exchange.minimum",
+            wanted,
+            self.minimum,
+        )
         if self.on:
             model = self._blueprint(members, min(clients))
-            model.clients, model.reset = tuple(clients.values()), self.optimizer_state == "reset"
+            model.clients = tuple(clients.values())
+            model.reset = self.optimizer_state == "reset"
             self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
             if "model" in self.rule.needs:
-                sizes = {name: [client.spec.num_features, client.spec.num_outputs] for name, client in clients.items()}
+                sizes = {
+                    name: [client.spec.num_features, client.spec.num_outputs]
+                    for name, client in clients.items()
+                }
                 self.transport.share("model", sizes)
                 specs = {name: client.spec.state_dict() for name, client in clients.items()}
                 told = self.transport.gather("specs", specs)
-                self._specs = {name: ClientSpec.from_state(state) for one in told for name, state in one.items()}
+                self._specs = {
+                    name: ClientSpec.from_state(state)
+                    for one in told
+                    for name, state in one.items()
+                }
         self._take_hold(members)
-        self.published = {name: planned(client, members.seed) if self.on else {} for name, client in clients.items()}
+        self.published = {
+            name: planned(client, members.seed) if self.on else {}
+            for name, client in clients.items()
+        }
         return self.sharing
 
     def _check_meanings(self, members: Members) -> dict[str, list[str]]:
-        """Refuse tensors that stand for different columns or labels at different clients. Return the tensors of each
-        client for which this is not known.
+        """Refuse tensors that stand for different columns or labels at different clients. Return
+        the tensors of each client for which this is not known.
         """
         names = self.sharing.names
-        clients = {name: Described(client, client.spec, names[name]) for name, client in members.clients.items()}
-        found = find_meanings(clients, members.fresh, agreed=members.data.align in ("features", "both"))
-        sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}  # also of one that federates nothing
+        clients = {
+            name: Described(client, client.spec, names[name])
+            for name, client in members.clients.items()
+        }
+        found = find_meanings(
+            clients, members.fresh, agreed=members.data.align in ("features", "both")
+        )
+        # also of one that federates nothing
+        sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}
         for client, meanings in found.meanings.items():
-            sent[client] = {tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()}
+            sent[client] = {
+                tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()
+            }
         check_meanings(self.transport.share("meaning", sent))
         return found.unknown
 
@@ -218,7 +290,8 @@ class Exchange(Callback):
 
     def _blueprint(self, members: Members, name: str) -> Blueprint:
         spec = members.clients[name].spec if name in members.clients else self._specs[name]
-        names, parameters = self.sharing.names[name], self.sharing.parameters[name]
+        names = self.sharing.names[name]
+        parameters = self.sharing.parameters[name]
         return Blueprint(lambda seed: members.fresh(spec, seed), names, parameters, members.device)
 
     # ------------------------------------------------------------------ when
@@ -228,16 +301,22 @@ class Exchange(Callback):
         self._take_hold(_members(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw the first cohort. Unless a checkpoint was restored, let the rule begin and call each client's
-        ``on_receive`` with the state that it starts from.
+        """Draw the first cohort. Unless a checkpoint was restored, let the rule begin and call each
+        client's ``on_receive`` with the state that it starts from.
         """
         members = _members(pl_module)
         self.attackers.say()
         if trainer.global_step == 0:
-            if self.on and type(self.rule).begin is not Rule.begin:  # nothing is collected for nothing
+            # nothing is collected for nothing
+            if self.on and type(self.rule).begin is not Rule.begin:
                 self._begin(members)
             for client in members.clients.values():
-                self._tell(members, client, {key: value.clone() for key, value in client.federated.items()}, "start")
+                self._tell(
+                    members,
+                    client,
+                    {key: value.clone() for key, value in client.federated.items()},
+                    "start",
+                )
                 client.steps_taken = 0
         self._draw_cohort(members)
 
@@ -265,7 +344,8 @@ class Exchange(Callback):
 
     def _draw_cohort(self, members: Members) -> None:
         members.cohort = cohort(self.participation, self.sharing.names, members.seed, self.rounds)
-        if self.on and not self.transport.takes_part(self.rounds):  # the others went on without the clients here
+        # the others went on without the clients here
+        if self.on and not self.transport.takes_part(self.rounds):
             members.cohort = frozenset()
         if members.cohort is not None:
             self._lending.return_to(members.cohort)
@@ -274,25 +354,32 @@ class Exchange(Callback):
 
     @torch.no_grad()
     def _begin(self, members: Members) -> None:
-        collected = {name: self.collect(members, client, begin=True) for name, client in members.clients.items()}
+        collected = {
+            name: self.collect(members, client, begin=True)
+            for name, client in members.clients.items()
+        }
         outcome = self._round(members, BEGIN, collected, measure=False)
         if self.started and any(outcome.received.values()):
             raise ConfigError(
                 "model.start: expected a rule that leaves clients what they start from, found "
-                f"{type(self.rule).__name__}, which gives them something else; join with a frozen core (fedlit "
-                "add-client)"
+                f"{type(self.rule).__name__}, which gives them something else; join with a frozen "
+                "core (fedlit add-client)"
             )
         for name, state in outcome.received.items():
             self._write_back(members.clients[name], state, 1.0)
         self.bytes += outcome.bytes
 
-    def _round(self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool) -> Any:
+    def _round(
+        self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool
+    ) -> Any:
         server = Server(
             self.rule,
             members.seed,
             self.minimum,
             guard=self.guard,
-            model=lambda name: self._blueprint(members, name) if name in {*members.clients, *self._specs} else None,
+            model=lambda name: (
+                self._blueprint(members, name) if name in {*members.clients, *self._specs} else None
+            ),
             sharing=self.sharing,
             device=members.device,
         )
@@ -302,7 +389,9 @@ class Exchange(Callback):
         def answer(name: str, question: Question) -> Any:
             client = members.clients[name]
             asked[name] += 1
-            with isolated_rng(derive_seed(members.seed, "answer", name, number, asked[name]), members.device):
+            with isolated_rng(
+                derive_seed(members.seed, "answer", name, number, asked[name]), members.device
+            ):
                 return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
 
         return self.transport.exchange(server, number, collected, answer, measure=measure)
@@ -313,8 +402,8 @@ class Exchange(Callback):
 
         Args:
             members: the federation whose clients exchange.
-            measure: whether to record each client's drift, its relative distance from what it receives, before the
-                result is written back.
+            measure: whether to record each client's drift, its relative distance from what it
+                receives, before the result is written back.
         """
         begun = time.perf_counter()
         collected = {name: self.collect(members, client) for name, client in members.active.items()}
@@ -328,7 +417,9 @@ class Exchange(Callback):
             finite = all_finite({name: update.state for name, update in collected.items()})
             gone |= {name for name, sound in finite.items() if not sound}
         rate = 1.0 if outcome.void else self.rate
-        sent = {value.data_ptr() for update in collected.values() for value in update.state.values()}
+        sent = {
+            value.data_ptr() for update in collected.values() for value in update.state.values()
+        }
         for name, client in members.clients.items():
             state = outcome.received.get(name, {})
             if name in gone:
@@ -351,13 +442,24 @@ class Exchange(Callback):
         self.clustering = outcome.clustering
         seconds = time.perf_counter() - begun
         self.seconds += seconds
-        here = {name: value for name, value in {**outcome.records, **named}.items() if _is_of(name, members)}
+        here = {
+            name: value
+            for name, value in {**outcome.records, **named}.items()
+            if _is_of(name, members)
+        }
         members.record({**here, "exchange/seconds": seconds})
 
-    def _tell(self, members: Members, client: FederatedClient, received: State, number: int | str) -> None:
-        """Call the client's ``on_receive``. It must not change what it is given, because clients share tensors."""
+    def _tell(
+        self, members: Members, client: FederatedClient, received: State, number: int | str
+    ) -> None:
+        """Call the client's ``on_receive``. It must not change what it is given, because clients
+        share tensors.
+        """
         name = client.spec.name
-        expected = f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it is given as it is"
+        expected = (
+            f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it "
+            "is given as it is"
+        )
         seed = derive_seed(members.seed, "receive", name, number)
         with (
             unchanged(received.items(), expected),
@@ -378,7 +480,8 @@ class Exchange(Callback):
         """Compute ω_k ← (1 − r) ω_k + r ω̄_k in place, on the device of the tensors."""
         federated = client.federated
         names = [name for name in received if name in federated]
-        mine, theirs = [federated[name] for name in names], [received[name].to(federated[name].dtype) for name in names]
+        mine = [federated[name] for name in names]
+        theirs = [received[name].to(federated[name].dtype) for name in names]
         if not names:
             return
         if rate == 1:
@@ -412,5 +515,9 @@ def _members(module: Any) -> Members:
 
 def _is_of(key: str, members: Members) -> bool:
     """Return whether a record belongs to a client of this process or to the whole federation."""
-    client = key.removesuffix("/train/drift") if key.endswith("/train/drift") else key.rpartition("/exchange/")[0]
+    client = (
+        key.removesuffix("/train/drift")
+        if key.endswith("/train/drift")
+        else key.rpartition("/exchange/")[0]
+    )
     return not client or client in members.clients

@@ -1,4 +1,6 @@
-"""The clients of a federation as its exchange and other parts of it see them, and what they send and take back."""
+"""The clients of a federation as its exchange and other parts of it see them, and what they send
+and take back.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -20,7 +22,8 @@ from fedlit.tasks.base import Score
 
 
 class Members(Protocol):
-    """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and personal parts use.
+    """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and
+    personal parts use.
 
     Attributes:
         seed: the run's seed.
@@ -32,7 +35,8 @@ class Members(Protocol):
         device: the device of the clients.
         clients: the clients of this process, by name.
         cohort: the names of all clients that take part in the coming round; None for all.
-        last_step: the number of aligned steps with which the federation is planned to end; None if it is not known.
+        last_step: the number of aligned steps with which the federation is planned to end; None if
+            it is not known.
         tuning: whether the clients are being fine-tuned after the federation.
     """
 
@@ -60,7 +64,9 @@ class Members(Protocol):
 
     @property
     def steps(self) -> Mapping[str, int]:
-        """Maps each client that reported it to the largest number of optimizer steps that it takes in an epoch."""
+        """Maps each client that reported it to the largest number of optimizer steps that it takes
+        in an epoch.
+        """
 
     def end_exchange(self) -> None:
         """Called after an epoch's last step and its exchange, before validation and checkpoint."""
@@ -89,13 +95,15 @@ def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:
     for key, value in published.items():
         if not value.is_floating_point():
             raise ConfigError(
-                f"client {client.spec.name!r}: expected floating-point tensors from publish, found {key} of "
-                f"{value.dtype}; convert it"
+                f"client {client.spec.name!r}: expected floating-point tensors from publish, found "
+                f"{key} of {value.dtype}; convert it"
             )
     return published
 
 
-def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, begin: bool) -> Update:
+def collect(
+    client: FederatedClient, sharing: Sharing, expected: State, seed: int, *, begin: bool
+) -> Update:
     """Collect what a client sends, and check it against the plan.
 
     Args:
@@ -119,23 +127,26 @@ def collect(client: FederatedClient, sharing: Sharing, expected: State, seed: in
     private = sorted(set(state) - set(sharing.names[name]))
     if private:
         raise RunError(
-            f"client {name!r}: expected only federated tensors in an exchange, found {private}; this is a "
-            "defect, please report it"
+            f"client {name!r}: expected only federated tensors in an exchange, found {private}; "
+            "this is a defect, please report it"
         )
-    forms = [{key: form_of(value) for key, value in tensors.items()} for tensors in (published, expected)]
+    forms = [
+        {key: form_of(value) for key, value in tensors.items()} for tensors in (published, expected)
+    ]
     if forms[0] != forms[1]:
         raise RunError(
-            f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, found {forms[0]}; give "
-            "tensors of the same names, types and shapes each time"
+            f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, "
+            f"found {forms[0]}; give tensors of the same names, types and shapes each time"
         )
-    rows, parameters = client.spec.rows["train"], sharing.parameters[name]
+    rows = client.spec.rows["train"]
+    parameters = sharing.parameters[name]
     return Update(state, rows, published, parameters=parameters, steps=client.steps_taken)
 
 
 @torch.no_grad()
 def recover(client: FederatedClient, initial: State) -> None:
-    """Clear the optimizer states of a client that was not finite, and reset each of its tensors that is not finite to
-    its initial value. Otherwise the client would be lost for good.
+    """Clear the optimizer states of a client that was not finite, and reset each of its tensors
+    that is not finite to its initial value. Otherwise the client would be lost for good.
     """
     for optimizer in client._optimizers:
         optimizer.state.clear()
@@ -145,10 +156,11 @@ def recover(client: FederatedClient, initial: State) -> None:
 
 
 class Lending:
-    """Lets idle clients share the memory of what they received: a thousand of them then hold one federated part.
+    """Lets idle clients share the memory of what they received: a thousand of them then hold one
+    federated part.
 
-    A client whose class may write to its tensors (``adapts``) gets copies. Any other client that writes to lent tensors
-    would change those of all, so this is an error.
+    A client whose class may write to its tensors (``adapts``) gets copies. Any other client that
+    writes to lent tensors would change those of all, so this is an error.
     """
 
     def __init__(self) -> None:
@@ -171,7 +183,12 @@ class Lending:
         kept = {}
         for name, value in received.items():
             tensor = None if client._federated.is_slice(name) else client._federated.get(name)
-            if tensor is None or value.dtype != tensor.dtype or value.data_ptr() in sent or not value.is_contiguous():
+            if (
+                tensor is None
+                or value.dtype != tensor.dtype
+                or value.data_ptr() in sent
+                or not value.is_contiguous()
+            ):
                 kept[name] = value
             else:
                 tensor.data = value.detach()
@@ -189,9 +206,9 @@ class Lending:
         for name, tensor in self._lent.get(client, {}).items():
             if tensor._version != versions[name]:
                 raise RunError(
-                    f"client {client!r}: expected {name} to stay as it was received while the client sits out a round, "
-                    "found that it was changed, and with it the same tensor of other clients; set adapts = True in the "
-                    "client's class"
+                    f"client {client!r}: expected {name} to stay as it was received while the "
+                    "client sits out a round, found that it was changed, and with it the same "
+                    "tensor of other clients; set adapts = True in the client's class"
                 )
 
     def return_to(self, clients: Iterable[str]) -> None:

@@ -12,14 +12,16 @@ from fedlit.exchange.guard import DONE, Verdict
 _log = logging.getLogger(__name__)
 
 Found = Mapping[str, Mapping[str, int]]
-"""Maps each client to the number of ``exchanges`` that it took part in, and of those in which it was ``left_out``,
-``watched``, ``not_finite`` or ``unfit``."""
+"""Maps each client to the number of ``exchanges`` that it took part in, and of those in which it
+was ``left_out``, ``watched``, ``not_finite`` or ``unfit``."""
 
 OUT = ("left_out", "not_finite")
-"""The findings that keep a client from taking part as the others do; a client that is only watched takes part."""
+"""The findings that keep a client from taking part as the others do; a client that is only watched
+takes part."""
 
 OFTEN = 0.5
-"""The share of its exchanges from which on a client is reported, at the end, as left out too often."""
+"""The share of its exchanges from which on a client is reported, at the end, as left out too
+often."""
 
 _SAID = {
     "left_out": "was left out: {why}",
@@ -54,20 +56,23 @@ class Named:
         Returns:
             The values to log, by ``<client>/<tag>``.
         """
-        where, records, before = f"exchange {number + 1}", dict[str, float](), self.before(lost)
+        where = f"exchange {number + 1}"
+        records = dict[str, float]()
+        before = self.before(lost)
         for client in clients:
             self._counts[client]["exchanges"] += 1
         for client in lost:
             records[f"{client}/exchange/not_finite"] = float(self._count(client, "not_finite"))
             _log.warning(
-                f"{where}: client {client!r} was left out, its state is not finite; it received the aggregate{before}"
+                f"{where}: client {client!r} was left out, its state is not finite; it received "
+                f"the aggregate{before}"
             )
         for client in void:
             records[f"{client}/exchange/unfit"] = float(self._count(client, "unfit"))
         if void:
             _log.warning(
-                f"{where}: there is no sum, because {', '.join(void)} called its update unfit; every client goes back "
-                "to what it received last, and the next exchange counts"
+                f"{where}: there is no sum, because {', '.join(void)} called its update unfit; "
+                "every client goes back to what it received last, and the next exchange counts"
             )
         for done in DONE:
             for client, size in getattr(verdict, done).items():
@@ -76,22 +81,33 @@ class Named:
                 if count in _MARKS:
                     often = f" ({count:.0f} times so far)" if count > 1 else ""
                     why = _SAID[done].format(why=_why(size, grown=client in verdict.grown))
-                    doubt = "; nobody can tell whether it or others are wrong" if client in verdict.doubt else ""
+                    doubt = (
+                        "; nobody can tell whether it or others are wrong"
+                        if client in verdict.doubt
+                        else ""
+                    )
                     _log.warning(f"{where}: client {client!r} {why}{often}{doubt}; {_ADVICE}")
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:
-        """Return the clients that the guard named earlier and that may have caused an error, as the end of a message.
+        """Return the clients that the guard named earlier and that may have caused an error, as the
+        end of a message.
 
         Args:
             lost: clients that the message is about.
         """
         named = {name for name, counts in self._counts.items() if counts["watched"]}
         guilty = named.difference(lost)
-        return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}" if guilty else ""
+        return (
+            f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}"
+            if guilty
+            else ""
+        )
 
     def found(self) -> dict[str, dict[str, int]]:
-        """Map each client to how often it was left out, watched or not finite; omit clients without a finding."""
+        """Map each client to how often it was left out, watched or not finite; omit clients without
+        a finding.
+        """
         return found_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, Any]:
@@ -100,7 +116,9 @@ class Named:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        self._counts = defaultdict(Counter, {client: Counter(counts) for client, counts in state.items()})
+        self._counts = defaultdict(
+            Counter, {client: Counter(counts) for client, counts in state.items()}
+        )
 
     def _count(self, client: str, done: str) -> int:
         self._counts[client][done] += 1
@@ -108,7 +126,8 @@ class Named:
 
 
 _MARKS = tuple(10**power for power in range(12))
-"""The counts at which a repeated finding is logged, because exchanges at every step would fill the terminal."""
+"""The counts at which a repeated finding is logged, because exchanges at every step would fill the
+terminal."""
 
 
 def _why(size: float, *, grown: bool = False) -> str:
@@ -124,36 +143,46 @@ def _times(size: float) -> str:
 
 
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the counts of clients that were left out or watched, from a checkpoint; empty without an exchange."""
+    """Return the counts of clients that were left out or watched, from a checkpoint; empty without
+    an exchange.
+    """
     return {
-        name: {key: counts[key] for key in ("exchanges", *DONE, "not_finite", "unfit") if key in counts}
+        name: {
+            key: counts[key] for key in ("exchanges", *DONE, "not_finite", "unfit") if key in counts
+        }
         for name, counts in sorted(state.get("named", {}).items())
         if counts.keys() != {"exchanges"}
     }
 
 
 def too_often(found: Found) -> list[str]:
-    """Return the clients that were left out of half or more of the exchanges that they took part in.
+    """Return the clients that were left out of half or more of the exchanges that they took part
+    in.
 
     Example:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
     out = {name: sum(counts.get(done, 0) for done in OUT) for name, counts in found.items()}
-    return sorted(name for name, times in out.items() if times and times >= OFTEN * found[name].get("exchanges", times))
+    return sorted(
+        name
+        for name, times in out.items()
+        if times and times >= OFTEN * found[name].get("exchanges", times)
+    )
 
 
 def check_left_out(found: Found) -> None:
-    """Raise an error if a client was left out too often, so that the command's exit status shows it.
+    """Raise an error if a client was left out too often, so that the command's exit status shows
+    it.
 
     Raises:
         LeftOutError: a client was left out of half or more of its exchanges.
     """
     if out := too_often(found):
         raise LeftOutError(
-            f"training came to its end, and {' and '.join(out)} was left out of half or more of its exchanges: it "
-            "learns from the others, and they learn next to nothing from it. Look at its data, units and learning "
-            "rate, and train anew"
+            f"training came to its end, and {' and '.join(out)} was left out of half or more of "
+            "its exchanges: it learns from the others, and they learn next to nothing from it. "
+            "Look at its data, units and learning rate, and train anew"
         )
 
 
@@ -162,7 +191,8 @@ def words(found: Found) -> list[str]:
 
     Example:
         >>> words({"north": {"exchanges": 4, "left_out": 3, "watched": 1}})
-        ["north: left out of 3 of its 4 exchanges (its updates were far from the others'), watched in 1"]
+        ["north: left out of 3 of its 4 exchanges (its updates were far from the others'), watched
+        in 1"]
     """
     lines: list[tuple[int, str]] = []
     gone = {
@@ -172,7 +202,11 @@ def words(found: Found) -> list[str]:
     }
     for name, counts in sorted(found.items()):
         of = f"of its {counts.get('exchanges', 0)} exchanges"
-        parts = [f"left out of {counts[key]} {of} ({why})" for key, why in gone.items() if counts.get(key)]
+        parts = [
+            f"left out of {counts[key]} {of} ({why})"
+            for key, why in gone.items()
+            if counts.get(key)
+        ]
         parts += [f"watched in {counts['watched']}"] if counts.get("watched") else []
         lines.append((-sum(counts.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

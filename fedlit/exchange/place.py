@@ -1,4 +1,6 @@
-"""The place of this process among those that torchrun or srun started together. Imports no torch."""
+"""The place of this process among those that torchrun or srun started together. Imports no
+torch.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -30,7 +32,8 @@ class Place:
 
 
 def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """Return the place in the environment of torchrun or srun; None if neither started this process, or only this one.
+    """Return the place in the environment of torchrun or srun; None if neither started this
+    process, or only this one.
 
     Example:
         >>> find_place({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n7", "MASTER_PORT": "29500"})
@@ -38,14 +41,22 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
         >>> find_place({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"})  # a batch script, without srun
     """
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
-        rank, size, local = (int(environment.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        rank, size, local = (
+            int(environment.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        )
+        address = environment["MASTER_ADDR"]
+        port = int(environment["MASTER_PORT"])
     elif {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environment.keys():
         rank, size, local = (
-            int(environment.get(key, 0)) for key in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+            int(environment.get(key, 0))
+            for key in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
         )
         # the same port at all, and another one for each job of a machine
-        port = int(environment.get("MASTER_PORT", 15000 + int(environment.get("SLURM_JOB_ID", "0")) % 10000))
+        port = int(
+            environment.get(
+                "MASTER_PORT", 15000 + int(environment.get("SLURM_JOB_ID", "0")) % 10000
+            )
+        )
         address = environment.get("MASTER_ADDR") or _first_node(environment) if size > 1 else ""
     else:
         return None
@@ -67,11 +78,14 @@ def refuse_ranks(what: str) -> None:
     """
     if (place := find_place()) is not None:
         raise ConfigError(
-            f"expected one process for {what}, found {place.size} (torchrun or srun); start it without them. Several "
-            "processes can fit, validate, test, predict and describe one federation"
+            f"expected one process for {what}, found {place.size} (torchrun or srun); start it "
+            "without them. Several processes can fit, validate, test, predict and describe one "
+            "federation"
         )
 
 
 def says_the_end() -> bool:
-    """Return whether this process prints why it ends. The first rank to end does; the others end because of it."""
+    """Return whether this process prints why it ends. The first rank to end does; the others end
+    because of it.
+    """
     return all(is_first() for is_first in first_to_end)

@@ -1,4 +1,6 @@
-"""What a rule declares of each kind of question: a site shows it in its terms, and answers nothing beyond."""
+"""What a rule declares of each kind of question: a site shows it in its terms, and answers nothing
+beyond.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def kind_of(question: Question) -> str:
 
 
 def tensors_of(question: Question) -> State:
-    """Return the tensors of a question, by name. Of the states of :class:`Losses`, it is their number that counts."""
+    """Return the tensors of a question, by name. Of the states of :class:`Losses`, it is their
+    number that counts.
+    """
     if isinstance(question, Own):
         return question.tensors
     return {"models": torch.zeros(len(question.states))} if isinstance(question, Losses) else {}
@@ -42,15 +46,17 @@ class QuestionTerms:
     """The bounds of one kind of question.
 
     Attributes:
-        forms: maps each tensor that may come with it, or a pattern of names, to its type and its largest shape. A size
-            is a number, :data:`OTHERS`, or another name, which has one value in all tensors of a question. If None,
-            any tensors may come with it.
+        forms: maps each tensor that may come with it, or a pattern of names, to its type and its
+            largest shape. A size is a number, :data:`OTHERS`, or another name, which has one value
+            in all tensors of a question. If None, any tensors may come with it.
         times: how often it may be asked in a round; None for any number.
-        about: the beginning of the names of tensors that say, up to a colon, what a question is about; ``times`` then
-            counts for each. If empty, all questions of the kind count together.
+        about: the beginning of the names of tensors that say, up to a colon, what a question is
+            about; ``times`` then counts for each. If empty, all questions of the kind count
+            together.
         elements: how many values it may have; None for any number.
         values: the values that tensors must have, by name.
-        seeds: maps tensors that are seeds to their purpose: they must be derived from the seed of the round.
+        seeds: maps tensors that are seeds to their purpose: they must be derived from the seed of
+            the round.
 
     Example:
         >>> terms = QuestionTerms({"at.*": ("float32", (1,))}, times=50)
@@ -88,15 +94,19 @@ class QuestionTerms:
             seed: the seed of the round; None if it is not known.
 
         Raises:
-            RunError: it is beyond them; the message names its kind, what was expected, and what was found.
+            RunError: it is beyond them; the message names its kind, what was expected, and what was
+                found.
         """
-        kind, tensors = kind_of(question), tensors_of(question)
+        kind = kind_of(question)
+        tensors = tensors_of(question)
         sizes: dict[str, int] = {}
         for name, tensor in tensors.items() if self.forms is not None else ():
             dtype, shape = form_of(tensor)
             wanted = self._form(name)
             if wanted is None or wanted[0] != dtype or not _fits(shape, wanted[1], sizes, others):
-                expected = "no such tensor" if wanted is None else f"at most {wanted[0]} {list(wanted[1])}"
+                expected = (
+                    "no such tensor" if wanted is None else f"at most {wanted[0]} {list(wanted[1])}"
+                )
                 raise _refused(kind, f"{name}: {expected}", f"{dtype} {list(shape)}")
         values = elements_of(question)
         if self.elements is not None and values > self.elements:
@@ -105,13 +115,17 @@ class QuestionTerms:
         if seed is not None:
             fixed |= {name: derive_seed(seed, purpose) for name, purpose in self.seeds.items()}
         for name, value in fixed.items():
-            found = tensors[name].item() if name in tensors and tensors[name].numel() == 1 else "none"
+            found = (
+                tensors[name].item() if name in tensors and tensors[name].numel() == 1 else "none"
+            )
             if found != value:
                 raise _refused(kind, f"{name}: {value}", str(found))
 
     def counted_as(self, question: Question) -> str:
         """Return the name under which a question counts."""
-        names = [name for name in tensors_of(question) if self.about and name.startswith(self.about)]
+        names = [
+            name for name in tensors_of(question) if self.about and name.startswith(self.about)
+        ]
         return " ".join([kind_of(question), *sorted({name.partition(": ")[0] for name in names})])
 
     def _form(self, name: str) -> tuple[str, tuple[int | str, ...]] | None:
@@ -125,7 +139,9 @@ def elements_of(question: Question) -> int:
     return sum(prod(tensor.shape) for tensor in tensors_of(question).values())
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int], others: int | None) -> bool:
+def _fits(
+    shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int], others: int | None
+) -> bool:
     """Return whether a shape is allowed; sizes that have a name are noted."""
     if len(shape) != len(wanted):
         return False
@@ -141,6 +157,6 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str
 
 def _refused(kind: str, expected: str, found: str) -> RunError:
     return RunError(
-        f"{kind}: expected a question within the bounds that were agreed to ({expected}), found {found} from the "
-        "coordinator; nothing was answered"
+        f"{kind}: expected a question within the bounds that were agreed to ({expected}), found "
+        f"{found} from the coordinator; nothing was answered"
     )

@@ -1,4 +1,6 @@
-"""The questions that a rule may ask clients, and what it knows without asking: the structure of their common part."""
+"""The questions that a rule may ask clients, and what it knows without asking: the structure of
+their common part.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,20 @@ CHAIN = ("encoder", "core", "head")
 
 
 class FederatedFunction:
-    """The parts of a client (encoder, core, head) from the first to the last that has federated parameters, as a
-    function of these parameters.
+    """The parts of a client (encoder, core, head) from the first to the last that has federated
+    parameters, as a function of these parameters.
 
-    It holds nothing that a client has learnt. Private parameters in between have their initial values, which are the
-    same at all clients; batch normalisation uses the statistics of the function's inputs; dropout is off.
+    It holds nothing that a client has learnt. Private parameters in between have their initial
+    values, which are the same at all clients; batch normalisation uses the statistics of the
+    function's inputs; dropout is off.
 
     Args:
-        modules: maps each part's name to its module, in the order in which they are called; the modules are copied.
+        modules: maps each part's name to its module, in the order in which they are called; the
+            modules are copied.
         federated: the names of the federated parameters.
         shape: of one input.
-        bounded: makes probabilities of the outputs of a head, whatever comes before their last dimension.
+        bounded: makes probabilities of the outputs of a head, whatever comes before their last
+            dimension.
 
     Attributes:
         parameters: the names of the federated parameters that the function depends on.
@@ -55,23 +60,31 @@ class FederatedFunction:
         bounded: Callable[[Tensor], Tensor] = one_of,
     ) -> None:
         self.bounded = bounded
-        self._chain = nn.ModuleDict({name: copy.deepcopy(module) for name, module in modules.items()})
+        self._chain = nn.ModuleDict(
+            {name: copy.deepcopy(module) for name, module in modules.items()}
+        )
         self._chain.eval().requires_grad_(False)
         for module in self._chain.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, FrozenBatchNorm):
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(
+                module, FrozenBatchNorm
+            ):
                 # without statistics of its own it uses those of its input
                 module.track_running_stats = False
                 module.running_mean = module.running_var = module.num_batches_tracked = None
         known = {name for name, _ in self._chain.named_parameters()}
         self.parameters = tuple(name for name in federated if name in known)
         self.shape = tuple(shape)
-        self.activations, self.ends_in_head = self._count(), CHAIN[-1] in modules
+        self.activations = self._count()
+        self.ends_in_head = CHAIN[-1] in modules
 
     @torch.no_grad()
     def _count(self) -> int:
         found: list[int] = []
         leaves = [module for module in self._chain.modules() if not list(module.children())]
-        hooks = [leaf.register_forward_hook(lambda _, __, out: found.append(out.numel() // 2)) for leaf in leaves]
+        hooks = [
+            leaf.register_forward_hook(lambda _, __, out: found.append(out.numel() // 2))
+            for leaf in leaves
+        ]
         self({}, torch.zeros(2, *self.shape))
         for hook in hooks:
             hook.remove()
@@ -83,7 +96,9 @@ class FederatedFunction:
         return self
 
     def __call__(self, state: State, x: Tensor) -> Tensor:
-        """Return the outputs (n, …) for inputs (n, *shape). ``state`` holds ``parameters``, and may hold more."""
+        """Return the outputs (n, …) for inputs (n, *shape). ``state`` holds ``parameters``, and may
+        hold more.
+        """
         for name, module in self._chain.items():
             prefix = f"{name}."
             parameters = {
@@ -95,7 +110,9 @@ class FederatedFunction:
         return x
 
     def stacked(self, states: State, x: Tensor) -> Tensor:
-        """Return the outputs (m, n, …) of m functions at once, for tensors (m, …) by name and inputs (m, n, *shape)."""
+        """Return the outputs (m, n, …) of m functions at once, for tensors (m, …) by name and
+        inputs (m, n, *shape).
+        """
         parameters = {name: states[name] for name in self.parameters}
         outputs: Tensor = vmap(self.__call__)(parameters, x)
         return outputs
@@ -103,13 +120,16 @@ class FederatedFunction:
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
     """Return the first and the last part of the chain that have federated parameters."""
-    held = [CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)]
+    held = [
+        CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)
+    ]
     odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
     if not held or odd:
         raise ConfigError(
-            "exchange.rule: this rule calls the federated part as a function, expected whole tensors within encoder, "
-            f"core and head, found {', '.join(odd[:3]) or 'nothing'}; choose another rule or other patterns in "
-            "exchange.federated, or set exchange.by_name: []"
+            "exchange.rule: this rule calls the federated part as a function, expected whole "
+            f"tensors within encoder, core and head, found {', '.join(odd[:3]) or 'nothing'}; "
+            "choose another rule or other patterns in exchange.federated, or set "
+            "exchange.by_name: []"
         )
     return held[0], held[-1]
 
@@ -123,19 +143,23 @@ def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def function_of(
-    client: nn.Module, inputs: int, federated: Sequence[str], bounded: Callable[[Tensor], Tensor] = one_of
+    client: nn.Module,
+    inputs: int,
+    federated: Sequence[str],
+    bounded: Callable[[Tensor], Tensor] = one_of,
 ) -> FederatedFunction:
     """Return the federated part of a client as a function.
 
     Args:
-        client: a client with an encoder, a core and a head. It must not be trained yet, because private parameters
-            within the part keep the values that they have here.
+        client: a client with an encoder, a core and a head. It must not be trained yet, because
+            private parameters within the part keep the values that they have here.
         inputs: the width of its input.
         federated: the names of its federated parameters.
         bounded: see :class:`FederatedFunction`.
 
     Raises:
-        ConfigError: there are federated parameters outside of encoder, core and head, or none within them.
+        ConfigError: there are federated parameters outside of encoder, core and head, or none
+            within them.
     """
     first, last = _span(federated)
     x = entering(copy.deepcopy(client).eval(), federated, torch.zeros(2, inputs))
@@ -159,8 +183,8 @@ def bytes_of(state: State) -> int:
 
 @dataclass(frozen=True)
 class Losses:
-    """Asks for the mean loss over the client's training rows, (len(states),) float32, with the federated tensors of
-    each state in place of the client's.
+    """Asks for the mean loss over the client's training rows, (len(states),) float32, with the
+    federated tensors of each state in place of the client's.
     """
 
     states: Sequence[State]
@@ -168,7 +192,9 @@ class Losses:
 
 @dataclass(frozen=True)
 class InputRange:
-    """Asks for the least and largest values of the federated part's inputs over training rows: (2, *shape) float32."""
+    """Asks for the least and largest values of the federated part's inputs over training rows: (2,
+    *shape) float32.
+    """
 
 
 @dataclass(frozen=True)
@@ -192,18 +218,21 @@ class AnswerForm:
         """Return whether a tensor of a type and a shape has this form."""
         if dtype not in self.dtypes or len(shape) != len(self.shape):
             return False
-        return all(wanted is None or size == wanted for size, wanted in zip(shape, self.shape, strict=True))
+        return all(
+            wanted is None or size == wanted for size, wanted in zip(shape, self.shape, strict=True)
+        )
 
 
 @dataclass(frozen=True)
 class Own:
-    """A question for clients of one class, answered by the named tensors of ``client.answer(topic, tensors, rows)``.
+    """A question for clients of one class, answered by the named tensors of ``client.answer(topic,
+    tensors, rows)``.
 
     Attributes:
         topic: what the question is about.
         tensors: the tensors that come with it, by name.
-        answers: the forms of all tensors of its answer, by name. They are not sent: who asks knows them. If None, any
-            tensors are believed.
+        answers: the forms of all tensors of its answer, by name. They are not sent: who asks knows
+            them. If None, any tensors are believed.
 
     Example:
         >>> question = Own("slope", answers={"slope": AnswerForm(("float64",), (2, None))})
@@ -224,8 +253,8 @@ QUESTIONS: dict[str, type[Any]] = {"losses": Losses, "input_range": InputRange, 
 
 
 def wrong_answer(question: Question, answer: Any) -> str:
-    """Return the form that an answer should have, in words, if it has another one; otherwise an empty text. Answers to
-    :class:`Own` are finite, and have the forms that the question expects.
+    """Return the form that an answer should have, in words, if it has another one; otherwise an
+    empty text. Answers to :class:`Own` are finite, and have the forms that the question expects.
 
     Example:
         >>> wrong_answer(Losses([{}, {}]), torch.zeros(2)), wrong_answer(Losses([{}, {}]), torch.zeros(3))
@@ -233,10 +262,16 @@ def wrong_answer(question: Question, answer: Any) -> str:
     """
     if isinstance(question, Losses):
         shape = (len(question.states),)
-        fits = isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape == shape
+        fits = (
+            isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape == shape
+        )
         return "" if fits else f"float32 of shape {shape}"
     if isinstance(question, InputRange):
-        fits = isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape[:1] == (2,)
+        fits = (
+            isinstance(answer, Tensor)
+            and answer.dtype == torch.float32
+            and answer.shape[:1] == (2,)
+        )
         return "" if fits else "float32 of shape (2, …)"
     named = isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
     if not named or not all(bool(value.isfinite().all()) for value in answer.values()):
@@ -246,8 +281,11 @@ def wrong_answer(question: Question, answer: Any) -> str:
     return wrong_forms({name: form_of(value) for name, value in answer.items()}, question.answers)
 
 
-def wrong_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]], expected: Mapping[str, AnswerForm]) -> str:
-    """Return what an answer should have, in words, if it has other tensors than expected; otherwise an empty text.
+def wrong_forms(
+    forms: Mapping[str, tuple[str, tuple[int, ...]]], expected: Mapping[str, AnswerForm]
+) -> str:
+    """Return what an answer should have, in words, if it has other tensors than expected; otherwise
+    an empty text.
 
     Args:
         forms: maps the name of each tensor of the answer to its (dtype, shape).
@@ -261,15 +299,19 @@ def wrong_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]], expected: Mapp
 
 @dataclass
 class Blueprint:
-    """The structure of clients' networks, which is known without asking them. It holds nothing that was learnt.
+    """The structure of clients' networks, which is known without asking them. It holds nothing that
+    was learnt.
 
     Attributes:
-        build: makes an untrained client, with initial values of the run's seed (None) or of another one.
+        build: makes an untrained client, with initial values of the run's seed (None) or of another
+            one.
         names: the names of its federated tensors.
         parameters: the names of the federated tensors that are parameters.
         device: the device on which rules compute.
-        clients: the clients of this process, as their configuration makes them; only known to ``Rule.check``.
-        reset: whether each round begins with an empty optimizer state; only known to ``Rule.check``.
+        clients: the clients of this process, as their configuration makes them; only known to
+            ``Rule.check``.
+        reset: whether each round begins with an empty optimizer state; only known to
+            ``Rule.check``.
     """
 
     build: Callable[[int | None], FederatedClient]
@@ -281,16 +323,22 @@ class Blueprint:
 
     def part(self, names: Collection[str]) -> Blueprint:
         """Return a blueprint that has only some of the federated tensors."""
-        kept, parameters = ([name for name in mine if name in names] for mine in (self.names, self.parameters))
+        kept, parameters = (
+            [name for name in mine if name in names] for mine in (self.names, self.parameters)
+        )
         return replace(self, names=kept, parameters=parameters)
 
     def function(self) -> FederatedFunction:
         """Return the federated part as a function."""
         client = self.build(None)
-        return function_of(client, client.spec.num_features, self.parameters, client.spec.task.bounded)
+        return function_of(
+            client, client.spec.num_features, self.parameters, client.spec.task.bounded
+        )
 
     def fresh(self, seed: int | None) -> State:
-        """Return initial values of the federated tensors, drawn from another seed, or from the run's seed if None."""
+        """Return initial values of the federated tensors, drawn from another seed, or from the
+        run's seed if None.
+        """
         client = self.build(seed)
         drawn = live_of(client, named_tensors(client), self.names)
         return {name: drawn[name].detach().to(self.device) for name in self.names}
@@ -318,15 +366,22 @@ class Answerer:
         was = {module: module.training for module in self.client.modules()}
         self.client.eval()
         try:
-            return self._losses(question.states) if isinstance(question, Losses) else self._input_range()
+            return (
+                self._losses(question.states)
+                if isinstance(question, Losses)
+                else self._input_range()
+            )
         finally:
             for module, training in was.items():
                 module.training = training
 
     def _losses(self, states: Sequence[State]) -> Tensor:
-        federated, total = self.client.federated, []
+        federated = self.client.federated
+        total = []
         for state in states:
-            whole = self.client._federated.whole({name: value for name, value in state.items() if name in federated})
+            whole = self.client._federated.whole(
+                {name: value for name, value in state.items() if name in federated}
+            )
             parts = [
                 self.client.loss(functional_call(self.client, whole, (x,)), y).double() * len(y)
                 for x, y in self._batches()
@@ -335,11 +390,19 @@ class Answerer:
         return torch.stack(total).float()
 
     def _own(self, question: Own) -> State:
-        where = f"client {self.client.spec.name!r}: {type(self.client).__name__}.answer({question.topic!r})"
+        where = (
+            f"client {self.client.spec.name!r}: "
+            f"{type(self.client).__name__}.answer({question.topic!r})"
+        )
         with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
             found = self.client.answer(question.topic, question.tensors, self.rows)
-        if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-            raise RunError(f"{where}: expected named tensors, found {type(found).__name__}; return a dictionary")
+        if not isinstance(found, dict) or not all(
+            isinstance(value, Tensor) for value in found.values()
+        ):
+            raise RunError(
+                f"{where}: expected named tensors, found {type(found).__name__}; return a "
+                "dictionary"
+            )
         return found
 
     def _input_range(self) -> Tensor:

@@ -1,7 +1,8 @@
-"""The processes (ranks) of a cluster's job, started, watched and ended by torchrun or srun. Each has some clients.
+"""The processes (ranks) of a cluster's job, started, watched and ended by torchrun or srun. Each
+has some clients.
 
-The ranks communicate through a process group of their own (gloo): in torch's default one, metrics of other libraries
-would wait for each other. Tensors travel through the CPU.
+The ranks communicate through a process group of their own (gloo): in torch's default one, metrics
+of other libraries would wait for each other. Tensors travel through the CPU.
 """
 
 import atexit
@@ -29,14 +30,16 @@ from fedlit.show.shown import Notices, print_notice, say, say_by
 _MEETING = timedelta(seconds=60)
 """The time within which all ranks must arrive."""
 _WORK = timedelta(days=365)
-"""The time that a rank may take between two messages. It is long, because the launcher knows whether the rank lives."""
+"""The time that a rank may take between two messages. It is long, because the launcher knows
+whether the rank lives."""
 
 
 def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
     """Divide clients into blocks of neighbouring names, as even in size as such blocks can be.
 
     Args:
-        sizes: maps each client to its number of rows, or to another measure of the time that it takes.
+        sizes: maps each client to its number of rows, or to another measure of the time that it
+            takes.
         ranks: the number of blocks.
 
     Raises:
@@ -46,19 +49,24 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
         >>> deal({"ash": 10, "birch": 10, "cedar": 30, "elm": 5}, 2)
         [['ash', 'birch'], ['cedar', 'elm']]
     """
-    names, total = sorted(sizes), sum(sizes.values())
+    names = sorted(sizes)
+    total = sum(sizes.values())
     if len(names) < ranks:
         raise ConfigError(
-            f"expected at least as many clients as ranks, found {len(names)} clients on {ranks} ranks; start at most "
-            f"{len(names)} processes"
+            f"expected at least as many clients as ranks, found {len(names)} clients on {ranks} "
+            f"ranks; start at most {len(names)} processes"
         )
-    blocks, done = list[list[str]](), 0
+    blocks = list[list[str]]()
+    done = 0
     for rank in range(ranks):
         block = [names.pop(0)]
         done += sizes[block[0]]
         until = total * (rank + 1) / ranks
-        # one more as long as the block then ends nearer to its share, and each later rank is left a client
-        while len(names) > ranks - rank - 1 and (rank + 1 == ranks or done + sizes[names[0]] / 2 <= until):
+        # one more as long as the block then ends nearer to its share, and each later rank is left a
+        # client
+        while len(names) > ranks - rank - 1 and (
+            rank + 1 == ranks or done + sizes[names[0]] / 2 <= until
+        ):
             done += sizes[names[0]]
             block.append(names.pop(0))
         blocks.append(block)
@@ -66,10 +74,11 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
 
 
 class Ranks(Transport):
-    """A transport over the ranks of a job. Rank 0 receives a message from each rank and sends the result to all.
+    """A transport over the ranks of a job. Rank 0 receives a message from each rank and sends the
+    result to all.
 
-    Each rank has a block of clients with neighbouring names. Rank 0 applies the rule to the updates of all clients in
-    the order of their names, so that the result has the bits of a single process.
+    Each rank has a block of clients with neighbouring names. Rank 0 applies the rule to the updates
+    of all clients in the order of their names, so that the result has the bits of a single process.
 
     Args:
         place: the place of this process.
@@ -81,7 +90,9 @@ class Ranks(Transport):
     everybody_here = False
 
     def __init__(self, place: Place) -> None:
-        self.rank, self.size, self.local = place.rank, place.size, place.local
+        self.rank = place.rank
+        self.size = place.size
+        self.local = place.local
         self.homes: dict[str, int] = {}
         meeting = f"tcp://{place.address}:{place.port}"
         try:
@@ -89,21 +100,27 @@ class Ranks(Transport):
             self._store: Any = PrefixStore("fedlit", store)
             self._store.set(f"rank {place.rank}", "")
             self._store.wait([f"rank {rank}" for rank in range(place.size)], _MEETING)
-            self._group: Any = ProcessGroupGloo(self._store, place.rank, place.size, _WORK)  # torch leaves it untyped
+            # torch leaves it untyped
+            self._group: Any = ProcessGroupGloo(self._store, place.rank, place.size, _WORK)
         except (RuntimeError, ValueError, OSError) as error:
             raise ConfigError(
-                f"rank {place.rank}: expected {place.size} ranks to meet at {place.address}, port {place.port}, within "
-                f"{_MEETING.seconds} seconds, found: {_first_line(error)}; see what the others said, and whether that "
-                "port (MASTER_PORT) is free and can be reached from each machine"
+                f"rank {place.rank}: expected {place.size} ranks to meet at {place.address}, port "
+                f"{place.port}, within {_MEETING.seconds} seconds, found: {_first_line(error)}; "
+                "see what the others said, and whether that port (MASTER_PORT) is free and can be "
+                "reached from each machine"
             ) from error
 
     def close(self) -> None:
-        """End the threads that torch uses for messages before the interpreter ends, and then release what they use."""
+        """End the threads that torch uses for messages before the interpreter ends, and then
+        release what they use.
+        """
         self._group.shutdown()
         self._group = self._store = None
 
     def is_first(self, what: str) -> bool:
-        """Return whether no other rank has asked this about the same text, so that only one rank prints it."""
+        """Return whether no other rank has asked this about the same text, so that only one rank
+        prints it.
+        """
         try:
             return bool(self._store.add(f"said: {what}", 1) == 1)
         except RuntimeError:  # who kept it has ended
@@ -117,13 +134,16 @@ class Ranks(Transport):
             yield
         except RuntimeError as error:
             raise RunError(
-                f"rank {self.rank}, at {topic!r}: expected all {self.size} ranks to answer, found that one has ended "
-                f"({_first_line(error)}); torchrun or srun names the rank that ended first, which may have said why. "
-                "Continue with --ckpt_path last, if a checkpoint was written"
+                f"rank {self.rank}, at {topic!r}: expected all {self.size} ranks to answer, found "
+                f"that one has ended ({_first_line(error)}); torchrun or srun names the rank that "
+                "ended first, which may have said why. Continue with --ckpt_path last, if a "
+                "checkpoint was written"
             ) from error
 
     def _say(self, topic: str, value: Any, device: Any = "cpu") -> list[Any]:
-        """Send a value to rank 0. Return the values of all ranks there, by rank, and an empty list elsewhere."""
+        """Send a value to rank 0. Return the values of all ranks there, by rank, and an empty list
+        elsewhere.
+        """
         content = pack({"topic": topic, "value": value})
         with self._at(topic):
             if self.rank:
@@ -139,20 +159,28 @@ class Ranks(Transport):
                 parts.append(part.numpy().tobytes())
         told = [unpack(part, device) for part in parts]
         if len({message["topic"] for message in told}) > 1:
-            found = ", ".join(f"rank {rank} at {message['topic']!r}" for rank, message in enumerate(told))
+            found = ", ".join(
+                f"rank {rank} at {message['topic']!r}" for rank, message in enumerate(told)
+            )
             raise RunError(
-                f"expected all ranks to be at the same point, found {found}; do all run the same script, and does no "
-                "callback end training at one of them alone?"
+                f"expected all ranks to be at the same point, found {found}; do all run the same "
+                "script, and does no callback end training at one of them alone?"
             )
         return [message["value"] for message in told]
 
-    def _tell(self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu") -> dict[str, Any]:
+    def _tell(
+        self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu"
+    ) -> dict[str, Any]:
         """Broadcast a message of rank 0 to all ranks."""
         content = b"" if message is None else pack(message)
         with self._at(topic):
             size = torch.tensor([len(content)])
             self._group.broadcast(size, 0).wait()
-            whole = _bytes(content) if message is not None else torch.empty(int(size), dtype=torch.uint8)
+            whole = (
+                _bytes(content)
+                if message is not None
+                else torch.empty(int(size), dtype=torch.uint8)
+            )
             self._group.broadcast(whole, 0).wait()
         return dict(message) if message is not None else unpack(whole.numpy().tobytes(), device)
 
@@ -174,7 +202,8 @@ class Ranks(Transport):
         for told in everybody:
             if twice := sorted(facts.keys() & told.keys()):
                 raise RunError(
-                    f"client {twice[0]!r}: expected it at one rank, found it at two; give each a configuration"
+                    f"client {twice[0]!r}: expected it at one rank, found it at two; give each a "
+                    "configuration"
                 )
             facts |= told
         if topic == "clients":
@@ -182,34 +211,57 @@ class Ranks(Transport):
         return dict(sorted(facts.items()))
 
     def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self,
+        server: Server,
+        number: int,
+        updates: Mapping[str, Update],
+        answer: Answer,
+        *,
+        measure: bool,
     ) -> Outcome:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         topic = "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
-        needs, device = server.rule.needs, server.device
-        updates_here = {name: {**update_to(one, needs), "parameters": one.parameters} for name, one in updates.items()}
+        needs = server.rule.needs
+        device = server.device
+        updates_here = {
+            name: {**update_to(one, needs), "parameters": one.parameters}
+            for name, one in updates.items()
+        }
         told = self._say(topic, updates_here, device)
 
         def answers(questions: Mapping[str, Question]) -> dict[str, Any]:
-            return {name: answer(name, one) for name, one in questions.items() if self.homes[name] == self.rank}
+            return {
+                name: answer(name, one)
+                for name, one in questions.items()
+                if self.homes[name] == self.rank
+            }
 
         def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
             self._tell(topic, {"ask": {name: question_to(one) for name, one in questions.items()}})
-            found = {name: one for part in self._say(topic, answers(questions), device) for name, one in part.items()}
+            found = {
+                name: one
+                for part in self._say(topic, answers(questions), device)
+                for name, one in part.items()
+            }
             return {name: found[name] for name in questions}
 
         if self.rank:
             while "ask" in (heard := self._tell(topic, None, device)):
-                self._say(topic, answers({name: question_from(one) for name, one in heard["ask"].items()}))
+                self._say(
+                    topic, answers({name: question_from(one) for name, one in heard["ask"].items()})
+                )
             outcome = Outcome.from_message(heard)
         else:
             everybody = {name: one for part in told for name, one in part.items()}
             collected = {
-                name: Update(**{**one, "parameters": tuple(one["parameters"])}) for name, one in everybody.items()
+                name: Update(**{**one, "parameters": tuple(one["parameters"])})
+                for name, one in everybody.items()
             }
             outcome = server.round(number, collected, ask, measure=measure)
             self._tell(topic, outcome.to_message(outcome.received))
-        here = {name: state for name, state in outcome.received.items() if self.homes[name] == self.rank}
+        here = {
+            name: state for name, state in outcome.received.items() if self.homes[name] == self.rank
+        }
         return replace(outcome, received=here)
 
 
@@ -225,7 +277,9 @@ _joined: list[Ranks | None] = []
 
 
 def join() -> Ranks | None:
-    """Return the transport of this process's job, once all ranks have arrived; None if this is the only process."""
+    """Return the transport of this process's job, once all ranks have arrived; None if this is the
+    only process.
+    """
     if not _joined:
         place = find_place()
         _joined.append(None if place is None else Ranks(place))

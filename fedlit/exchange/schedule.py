@@ -1,4 +1,6 @@
-"""When clients exchange, and which of them take part, as functions of the settings, the seed and the round."""
+"""When clients exchange, and which of them take part, as functions of the settings, the seed and
+the round.
+"""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +17,10 @@ Every = Literal["step", "epoch"] | dict[str, int]
 def wrong_every(every: Every) -> str:
     """Return what is wrong with a schedule; an empty text if nothing is."""
     if every in ("step", "epoch") or (
-        isinstance(every, dict) and len(every) == 1 and set(every) <= {"steps", "epochs"} and min(every.values()) >= 1
+        isinstance(every, dict)
+        and len(every) == 1
+        and set(every) <= {"steps", "epochs"}
+        and min(every.values()) >= 1
     ):
         return ""
     units = ["steps", "epochs"]
@@ -39,7 +44,11 @@ def due(every: Every, step: int, last: bool, epoch: int) -> bool:
         True
     """
     if isinstance(every, dict):
-        return (step + 1) % every["steps"] == 0 if "steps" in every else last and (epoch + 1) % every["epochs"] == 0
+        return (
+            (step + 1) % every["steps"] == 0
+            if "steps" in every
+            else last and (epoch + 1) % every["epochs"] == 0
+        )
     return every == "step" or last
 
 
@@ -69,7 +78,9 @@ def cohort_size(participation: float, clients: int) -> int:
     return max(1, math.ceil(round(participation * clients, 9)))
 
 
-def cohort(participation: float, clients: Iterable[str], seed: int, round: int) -> frozenset[str] | None:
+def cohort(
+    participation: float, clients: Iterable[str], seed: int, round: int
+) -> frozenset[str] | None:
     """Draw the clients of a round from (seed, round); None if all take part.
 
     Example:
@@ -81,4 +92,6 @@ def cohort(participation: float, clients: Iterable[str], seed: int, round: int) 
     names = sorted(clients)
     generator = torch.Generator().manual_seed(derive_seed(seed, "cohort", round))
     order = torch.randperm(len(names), generator=generator).tolist()
-    return frozenset(names[position] for position in order[: cohort_size(participation, len(names))])
+    return frozenset(
+        names[position] for position in order[: cohort_size(participation, len(names))]
+    )

@@ -1,4 +1,6 @@
-"""Transports: how clients share facts before training, and how updates and their aggregates travel."""
+"""Transports: how clients share facts before training, and how updates and their aggregates
+travel.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,25 @@ Answer = Callable[[str, Question], Any]
 
 
 class Transport:
-    """Carries messages between clients. The base class serves clients that are all in this process. Results have the
-    same bits over every transport.
+    """Carries messages between clients. The base class serves clients that are all in this process.
+    Results have the same bits over every transport.
 
-    Several processes of one job may hold the clients together (:class:`fedlit.exchange.ranks.Ranks`). They trust each
-    other, so facts and tensors are shared without checks of consent. Any other transport has a single process here.
+    Several processes of one job may hold the clients together
+    (:class:`fedlit.exchange.ranks.Ranks`). They trust each other, so facts and tensors are shared
+    without checks of consent. Any other transport has a single process here.
 
     Attributes:
         everybody_here: whether all clients of the federation are in this process.
-        rank: the number of this process in its job, from 0; the first one owns the run's folder and prints.
+        rank: the number of this process in its job, from 0; the first one owns the run's folder and
+            prints.
         size: the number of processes of the job.
         local: the number of this process on its machine.
     """
 
     everybody_here = True
-    rank, size, local = 0, 1, 0
+    rank = 0
+    size = 1
+    local = 0
 
     def __deepcopy__(self, memo: Any) -> Transport:
         """Return the transport itself: whatever is copied has the same connection to the others."""
@@ -43,11 +49,14 @@ class Transport:
         return all_here(topic, own)
 
     def disguise(self, meaning: Meaning) -> Meaning:
-        """Return a tensor's meaning as it is sent to other clients: here, as it is (see :mod:`fedlit.meanings`)."""
+        """Return a tensor's meaning as it is sent to other clients: here, as it is (see
+        :mod:`fedlit.meanings`).
+        """
         return meaning
 
     def takes_part(self, number: int) -> bool:
-        """Return whether clients of this process may still take part in a round; others may have finished it already.
+        """Return whether clients of this process may still take part in a round; others may have
+        finished it already.
 
         Args:
             number: the number of exchanges before it.
@@ -55,7 +64,13 @@ class Transport:
         return True
 
     def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self,
+        server: Server,
+        number: int,
+        updates: Mapping[str, Update],
+        answer: Answer,
+        *,
+        measure: bool,
     ) -> Outcome:
         """Run one round.
 
@@ -69,18 +84,22 @@ class Transport:
         return server.round(
             number,
             updates,
-            lambda questions: {name: answer(name, question) for name, question in questions.items()},
+            lambda questions: {
+                name: answer(name, question) for name, question in questions.items()
+            },
             measure=measure,
         )
 
     # ------------------------------------------------------------------ the processes of a job
 
     def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
-        """Send a value to the first process, which computes a result from all values and sends it to all.
+        """Send a value to the first process, which computes a result from all values and sends it
+        to all.
 
         Args:
             topic: what the values are about; all processes must be at the same topic.
-            value: the value of this process, in a form that :func:`fedlit.exchange.wire.pack` accepts.
+            value: the value of this process, in a form that :func:`fedlit.exchange.wire.pack`
+                accepts.
             work: computes the result from the values, by rank; called by the first process only.
 
         Raises:

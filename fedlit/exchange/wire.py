@@ -1,4 +1,6 @@
-"""Messages as bytes: JSON for plain data, safetensors for tensors. No pickle, so that reading one runs no code."""
+"""Messages as bytes: JSON for plain data, safetensors for tensors. No pickle, so that reading one
+runs no code.
+"""
 
 import json
 import struct
@@ -17,7 +19,8 @@ _PLACE = "__tensor__"
 
 
 def pack(message: Mapping[str, Any]) -> bytes:
-    """Return a message as bytes: text, numbers, lists, mappings with names as keys, and tensors, in any nesting.
+    """Return a message as bytes: text, numbers, lists, mappings with names as keys, and tensors, in
+    any nesting.
 
     Example:
         >>> import torch
@@ -55,13 +58,15 @@ def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]
         (length,) = struct.unpack(">Q", content[:8])
         tensors = {place: value.to(device) for place, value in load(content[8 + length :]).items()}
         found: dict[str, Any] = _whole(json.loads(content[8 : 8 + length]), tensors)
-        eight_bits = any(value.is_floating_point() and value.itemsize == 1 for value in tensors.values())
+        eight_bits = any(
+            value.is_floating_point() and value.itemsize == 1 for value in tensors.values()
+        )
         if not isinstance(found, dict) or eight_bits:  # torch cannot calculate with the latter
             raise ValueError
     except (Exception, RecursionError) as error:  # safetensors raises kinds of its own
         raise RunError(
-            f"expected a message of fedlit, found {len(content)} bytes that are none ({type(error).__name__}); do all "
-            "sites run the same version?"
+            f"expected a message of fedlit, found {len(content)} bytes that are none "
+            f"({type(error).__name__}); do all sites run the same version?"
         ) from error
     return found
 
@@ -75,7 +80,9 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
-    """Return an update as a message, without the counts that the rule does not need and the names of parameters."""
+    """Return an update as a message, without the counts that the rule does not need and the names
+    of parameters.
+    """
     counts = {key: getattr(update, key) if key in needs else 0 for key in ("rows", "steps")}
     return {"state": update.state, "published": update.published, **counts}
 
@@ -87,7 +94,10 @@ _EXPECTED = "answers"
 def question_to(question: Question) -> dict[str, Any]:
     """Return a question as a message."""
     name = next(name for name, kind in QUESTIONS.items() if type(question) is kind)
-    return {"question": name, **{key: value for key, value in vars(question).items() if key != _EXPECTED}}
+    return {
+        "question": name,
+        **{key: value for key, value in vars(question).items() if key != _EXPECTED},
+    }
 
 
 def question_from(message: Mapping[str, Any]) -> Question:

@@ -10,4 +10,5 @@ EFFECTS = "effects.csv"
 """Of a run's folder: effects, variances and clients' own effects of a mixed model."""
 
 PATHS = "paths.csv"
-"""Of a run's folder: round, first, second, path, u, loss along paths between clients' models, of the last exchange."""
+"""Of a run's folder: round, first, second, path, u, loss along paths between clients' models, of
+the last exchange."""

@@ -11,7 +11,8 @@ from fedlit.names import Clusters, sort_clusters
 
 CLUSTERS = "clusters.csv"
 
-"""Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is not known)."""
+"""Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is
+not known)."""
 
 PAIRS = "pairs.csv"
 
@@ -29,7 +30,8 @@ def clusters_of(own: pd.DataFrame) -> Clusters:
 
 
 def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
-    """Return the final clusters: the most frequent partition of the last rounds, the latest among equals.
+    """Return the final clusters: the most frequent partition of the last rounds, the latest among
+    equals.
 
     Args:
         frame: the table of :data:`CLUSTERS`.
@@ -57,8 +59,9 @@ def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
-    """Return the adjusted Rand index of a partition against planted concepts: 1 for the same groups, about 0 for random
-    groups, NaN if no concept is known. Clients without a known concept do not count.
+    """Return the adjusted Rand index of a partition against planted concepts: 1 for the same
+    groups, about 0 for random groups, NaN if no concept is known. Clients without a known concept
+    do not count.
 
     If all have the same concept, it is 1 if they are one cluster, otherwise 0.
 
@@ -68,18 +71,21 @@ def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
     """
     from sklearn.metrics import adjusted_rand_score
 
-    known = {name: number for number, names in enumerate(partition) for name in names if name in concepts}
+    known = {
+        name: number for number, names in enumerate(partition) for name in names if name in concepts
+    }
     if not known:
         return float("nan")
     return float(adjusted_rand_score([concepts[name] for name in known], list(known.values())))
 
 
 def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of clients × rounds with a stable number (from 0) for each cluster of two or more clients, −1 for
-    a client by itself, and NaN for a client that took no part.
+    """Return a table of clients × rounds with a stable number (from 0) for each cluster of two or
+    more clients, −1 for a client by itself, and NaN for a client that took no part.
 
-    A cluster is recognised by its first client: those of one first client have one number in all rounds. The clusters
-    of the last round have the smallest numbers, in the order of their first clients.
+    A cluster is recognised by its first client: those of one first client have one number in all
+    rounds. The clusters of the last round have the smallest numbers, in the order of their first
+    clients.
 
     Example:
         >>> rows = {"round": [1, 1, 1, 2, 2, 2], "client": ["ash", "elm", "oak"] * 2, "cluster": [1, 2, 2, 1, 1, 1]}
@@ -90,7 +96,11 @@ def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     firsts = [group[0] for number in reversed(rounds) for group in rounds[number] if len(group) > 1]
     numbers = {first: place for place, first in enumerate(dict.fromkeys(firsts))}
     columns = {
-        number: {name: numbers[group[0]] if len(group) > 1 else -1 for group in partition for name in group}
+        number: {
+            name: numbers[group[0]] if len(group) > 1 else -1
+            for group in partition
+            for name in group
+        }
         for number, partition in rounds.items()
     }
     return pd.DataFrame(columns, dtype=float).sort_index()

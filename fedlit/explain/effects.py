@@ -1,4 +1,6 @@
-"""Effects of a mixed model: shared effects, variances between sites, and each site's random effects."""
+"""Effects of a mixed model: shared effects, variances between sites, and each site's random
+effects.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,27 @@ _LOGISTIC = math.pi**2 / 3
 
 
 def effects_frame(told: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
-    """Return the effects that clients report of their mixed models, with shared parts only once. The part of a row is
-    ``effect`` (shared), ``variance`` (of sites, and ``residual``) or ``own`` (a client's).
+    """Return the effects that clients report of their mixed models, with shared parts only once.
+    The part of a row is ``effect`` (shared), ``variance`` (of sites, and ``residual``) or ``own``
+    (a client's).
 
     Args:
-        told: maps each client to rows with ``output``, ``part``, ``column``, ``value`` and ``error`` (standard error,
-            or None).
+        told: maps each client to rows with ``output``, ``part``, ``column``, ``value`` and
+            ``error`` (standard error, or None).
     """
-    rows = [{"client": client if row["part"] == "own" else "", **row} for client, own in told.items() for row in own]
+    rows = [
+        {"client": client if row["part"] == "own" else "", **row}
+        for client, own in told.items()
+        for row in own
+    ]
     frame = pd.DataFrame(rows, columns=_COLUMNS)
     return frame.drop_duplicates(["client", "output", "part", "column"], ignore_index=True)
 
 
 def intraclass(effects: pd.DataFrame) -> dict[str, float]:
-    """Map each output to the share of the variance that lies between sites (intraclass correlation): the variance of
-    sites' intercepts relative to its sum with the residual variance of a number, or with π²/3 for log odds. Counts have
-    none.
+    """Map each output to the share of the variance that lies between sites (intraclass
+    correlation): the variance of sites' intercepts relative to its sum with the residual variance
+    of a number, or with π²/3 for log odds. Counts have none.
 
     Example:
         >>> rows = [dict(output="y (number)", part="variance", column=own, value=value, error=None)

@@ -1,1 +1,3 @@
-"""Federations whose clients are at institutions: certificates, folders, and the processes that use the network."""
+"""Federations whose clients are at institutions: certificates, folders, and the processes that use
+the network.
+"""

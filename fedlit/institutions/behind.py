@@ -1,4 +1,6 @@
-"""How many training rows of a site stand behind what it says before training, and the classes that are too rare."""
+"""How many training rows of a site stand behind what it says before training, and the classes that
+are too rare.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +15,8 @@ JOINED = Layer({"data": {"facts_from": 5}}, "where a site joins: ", own=False)
 """What lies below a federation's configuration at its sites and its coordinator."""
 
 Behind = Mapping[str, Mapping[str, Any]]
-"""Kind of fact → column, or part of the target → the number of training rows behind each value, or behind all."""
+"""Kind of fact → column, or part of the target → the number of training rows behind each value, or
+behind all."""
 
 
 def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -67,9 +70,11 @@ def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...])
         allowed: the classes that a person allows (``rare_classes``).
 
     Raises:
-        DataError: a class of few rows that nobody allowed, a mean over few rows, or an allowed class that is none.
+        DataError: a class of few rows that nobody allowed, a mean over few rows, or an allowed
+            class that is none.
     """
-    known, least = class_rows(run, site), run.data.facts_from
+    known = class_rows(run, site)
+    least = run.data.facts_from
     for name in allowed:
         wanted = f"a class of this site's training rows ({', '.join(known) or 'none'})"
         expect(name in known, f"site {site}: rare_classes", wanted, name, known=list(known))
@@ -79,7 +84,10 @@ def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...])
         if rows >= least or name in allowed:
             continue
         wanted = f"at least {least} training rows of each class, because its name is sent"
-        advice = "leave these rows out, put the class together with another, or, if its name may be known, write "
+        advice = (
+            "leave these rows out, put the class together with another, or, if its name may "
+            "be known, write "
+        )
         advice += f'rare_classes: ["{name}"] into site.yaml'
         expect(False, where, wanted, Told(f"{rows} of class {name!r}"), advice, DataError)
     rows = target.get("mean", least)
@@ -88,7 +96,9 @@ def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...])
 
 
 def _names_of_slices(run: Run, site: str) -> set[str]:
-    """Return the names of columns, categories and classes in the names of the tensors that are sent."""
+    """Return the names of columns, categories and classes in the names of the tensors that are
+    sent.
+    """
     tensors = run.exchange.sharing.names[site]
     return {name.partition("[")[2].removesuffix("]") for name in tensors if name.endswith("]")}
 
@@ -100,5 +110,6 @@ def _coded_in_slices(run: Run, site: str, known: Iterable[str]) -> list[str]:
     return [
         column
         for column, encoder in columns.items()
-        if column not in known and names.intersection(f"{column}={plain_text(label)}" for label in encoder.categories)
+        if column not in known
+        and names.intersection(f"{column}={plain_text(label)}" for label in encoder.categories)
     ]

@@ -1,7 +1,8 @@
-"""Identities: the coordinator's certificate authority and server certificate, and the key pair of each site.
+"""Identities: the coordinator's certificate authority and server certificate, and the key pair of
+each site.
 
-All keys are of the elliptic curve P-384; Flower's node authentication takes no other. Import this module inside
-:func:`fedlit.institutions.extra.needs_flower`.
+All keys are of the elliptic curve P-384; Flower's node authentication takes no other. Import this
+module inside :func:`fedlit.institutions.extra.needs_flower`.
 """
 
 import ipaddress
@@ -23,7 +24,8 @@ from fedlit.privacy.keys import fingerprint_of
 CA_DAYS = 3650
 """Days that a certificate authority is valid."""
 SERVER_DAYS = 397
-"""Days that a server certificate is valid; ``fedlit coordinate renew`` makes a new one, and sites need nothing new."""
+"""Days that a server certificate is valid; ``fedlit coordinate renew`` makes a new one, and sites
+need nothing new."""
 _SOON = 30
 
 
@@ -41,9 +43,13 @@ def write_new(path: Path, content: bytes, *, secret: bool = False) -> None:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
     except FileExistsError as error:
-        raise ConfigError(f"{path}: is there already, and is not overwritten; move it away first") from error
+        raise ConfigError(
+            f"{path}: is there already, and is not overwritten; move it away first"
+        ) from error
     except OSError as error:
-        raise ConfigError(f"{path}: expected to write it, found: {error.strerror}; choose another folder") from error
+        raise ConfigError(
+            f"{path}: expected to write it, found: {error.strerror}; choose another folder"
+        ) from error
     with os.fdopen(handle, "wb") as file:
         file.write(content)
 
@@ -66,7 +72,8 @@ def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
 
     Args:
         folder: the folder with ``ca.key`` and ``ca.crt``.
-        address: a name or an IP address at which sites reach the coordinator; names of this machine are added.
+        address: a name or an IP address at which sites reach the coordinator; names of this machine
+            are added.
         days: the number of days for which it is valid.
 
     Raises:
@@ -76,7 +83,9 @@ def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
     try:
         signing = forms.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{folder / 'ca.key'}: expected the authority's private key, found: {error}") from error
+        raise ConfigError(
+            f"{folder / 'ca.key'}: expected the authority's private key, found: {error}"
+        ) from error
     assert isinstance(signing, ec.EllipticCurvePrivateKey)
     names: list[x509.GeneralName] = []
     for own in dict.fromkeys([address, "localhost", "127.0.0.1"]):
@@ -106,10 +115,15 @@ def make_site_keys(folder: Path, site: str) -> str:
         ConfigError: one of the files exists already.
     """
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption())
+    private = key.private_bytes(
+        forms.Encoding.PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()
+    )
     public = key.public_key().public_bytes(forms.Encoding.OpenSSH, forms.PublicFormat.OpenSSH)
     if (folder / f"{site}.pub").exists():
-        raise ConfigError(f"{folder / f'{site}.pub'}: is there already, and is not overwritten; move it away first")
+        raise ConfigError(
+            f"{folder / f'{site}.pub'}: is there already, and is not overwritten; move it away "
+            "first"
+        )
     write_new(folder / "site.key", private, secret=True)
     write_new(folder / f"{site}.pub", public + f" {site}\n".encode())
     return fingerprint(folder / f"{site}.pub")
@@ -127,17 +141,24 @@ def read_public_key(path: Path) -> Any:
     try:
         key = forms.load_ssh_public_key(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"{path}: expected a site's public key, found: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: expected a site's public key, found: {error.strerror}"
+        ) from error
     except ValueError as error:
-        raise ConfigError(f"{path}: expected a public key made by fedlit site keys, found another file") from error
+        raise ConfigError(
+            f"{path}: expected a public key made by fedlit site keys, found another file"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise ConfigError(f"{path}: expected a key of the curve P-384, found another; make one by fedlit site keys")
+        raise ConfigError(
+            f"{path}: expected a key of the curve P-384, found another; make one by fedlit site "
+            "keys"
+        )
     return key
 
 
 def fingerprint(path: Path) -> str:
-    """Return the SHA-256 of a certificate (as ``openssl x509 -fingerprint -sha256`` writes it) or of a public key (as
-    ``ssh-keygen -l -f`` does).
+    """Return the SHA-256 of a certificate (as ``openssl x509 -fingerprint -sha256`` writes it) or
+    of a public key (as ``ssh-keygen -l -f`` does).
 
     Args:
         path: a ``.crt`` or a ``.pub`` file.
@@ -149,7 +170,9 @@ def fingerprint(path: Path) -> str:
         read_public_key(path)
         return fingerprint_of(path.read_text(encoding="utf-8"))
 
-    return ":".join(re.findall("..", _read_certificate(path).fingerprint(hashes.SHA256()).hex().upper()))
+    return ":".join(
+        re.findall("..", _read_certificate(path).fingerprint(hashes.SHA256()).hex().upper())
+    )
 
 
 def check_certificate(path: Path, renew: str) -> str:
@@ -165,12 +188,14 @@ def check_certificate(path: Path, renew: str) -> str:
     Raises:
         ConfigError: it is not valid now.
     """
-    found, now = _read_certificate(path), datetime.now(UTC)
-    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    found = _read_certificate(path)
+    now = datetime.now(UTC)
+    begin = found.not_valid_before_utc
+    end = found.not_valid_after_utc
     if not begin <= now <= end:
         raise ConfigError(
-            f"{path}: expected a certificate that is valid now, found one for {begin:%Y-%m-%d} to {end:%Y-%m-%d}; "
-            f"{renew}, or set this machine's clock"
+            f"{path}: expected a certificate that is valid now, found one for {begin:%Y-%m-%d} to "
+            f"{end:%Y-%m-%d}; {renew}, or set this machine's clock"
         )
     left = (end - now).days
     return f"{path}: is valid for {left} more days only; {renew}" if left < _SOON else ""
@@ -184,24 +209,42 @@ def _make(
     authority: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
     more: Sequence[x509.ExtensionType] = (),
 ) -> None:
-    """Make a key and a certificate. Without an authority, the certificate is one, and signs itself."""
+    """Make a key and a certificate. Without an authority, the certificate is one, and signs
+    itself.
+    """
     key = ec.generate_private_key(ec.SECP384R1())
-    subject, signs = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])]), authority is None
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
+    signs = authority is None
     issuer, signing = authority or (subject, key)
     begin = datetime.now(UTC) - timedelta(hours=1)  # clocks of sites differ
     usage = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+        ),
+        False,
     )
     made = (
-        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key.public_key())
+        x509.CertificateBuilder(
+            subject_name=subject, issuer_name=issuer, public_key=key.public_key()
+        )
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(
+            x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True
+        )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
             x509.KeyUsage(
-                digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, decipher_only=False, **usage
+                digital_signature=not signs,
+                key_cert_sign=signs,
+                crl_sign=signs,
+                decipher_only=False,
+                **usage,
             ),
             critical=True,
         )
@@ -210,7 +253,9 @@ def _make(
         made = made.add_extension(extension, critical=False)
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     write_new(folder / f"{file}.key", private, secret=True)
-    write_new(folder / f"{file}.crt", made.sign(signing, hashes.SHA384()).public_bytes(forms.Encoding.PEM))
+    write_new(
+        folder / f"{file}.crt", made.sign(signing, hashes.SHA384()).public_bytes(forms.Encoding.PEM)
+    )
 
 
 def _read_certificate(path: Path) -> x509.Certificate:

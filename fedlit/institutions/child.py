@@ -1,8 +1,9 @@
 """A process that ends when its parent does, and the pipe between the two.
 
-The child reads the pipe before it imports anything large, so a parent that dies during these imports leaves no orphan:
-the pipe is closed when the parent ends, even by SIGKILL, and a closed pipe stays closed. Messages are bytes that nobody
-unpickles. The pipe has no name, so no other process can reach it.
+The child reads the pipe before it imports anything large, so a parent that dies during these
+imports leaves no orphan: the pipe is closed when the parent ends, even by SIGKILL, and a closed
+pipe stays closed. Messages are bytes that nobody unpickles. The pipe has no name, so no other
+process can reach it.
 """
 
 import os
@@ -30,9 +31,13 @@ MOST = 2**30
 """The bytes of one message, where nobody sets another limit."""
 
 _AGAIN = 75
-_GRACE, _PATIENCE = 5.0, 10.0
-_DEATHS, _WITHIN = 8, 120.0
-_MESSAGE, _NOTE = 0, 3  # between them the exit statuses of errors
+_GRACE = 5.0
+_PATIENCE = 10.0
+_DEATHS = 8
+_WITHIN = 120.0
+# between them the exit statuses of errors
+_MESSAGE = 0
+_NOTE = 3
 _ERRORS: dict[int, type[FedlitError]] = {own.exit_status: own for own in (RunError, ConfigError)}
 
 
@@ -48,7 +53,8 @@ class Parent:
 
     Attributes:
         said: the messages of the parent that have not been taken yet.
-        gone: called when the parent is gone. The process ends 5 s later, whatever this function does.
+        gone: called when the parent is gone. The process ends 5 s later, whatever this function
+            does.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -87,7 +93,8 @@ class Parent:
 
 
 class Child:
-    """A process that runs a module's ``main(arguments, parent)``, and that is started again if it is killed.
+    """A process that runs a module's ``main(arguments, parent)``, and that is started again if it
+    is killed.
 
     Args:
         what: its name, for messages.
@@ -97,9 +104,16 @@ class Child:
         **arguments: the options of the module and their values.
     """
 
-    def __init__(self, what: str, module: str, log: Path, most: int = MOST, **arguments: Any) -> None:
-        self.what, self._log, self._most = what, log, most
-        self._words = [module, *(f"--{key}={value}" for key, value in {**arguments, "most": most}.items())]
+    def __init__(
+        self, what: str, module: str, log: Path, most: int = MOST, **arguments: Any
+    ) -> None:
+        self.what = what
+        self._log = log
+        self._most = most
+        self._words = [
+            module,
+            *(f"--{key}={value}" for key, value in {**arguments, "most": most}.items()),
+        ]
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
         self._start()
 
@@ -141,10 +155,11 @@ class Child:
             raise Gone from error
         except OSError as error:
             raise RunError(
-                f"{self.what}: expected a message of at most {self._most:,} bytes, found a longer one; raise `most` at "
-                "both ends"
+                f"{self.what}: expected a message of at most {self._most:,} bytes, found a longer "
+                "one; raise `most` at both ends"
             ) from error
-        kind, content = content[0], content[1:]
+        kind = content[0]
+        content = content[1:]
         if kind == _MESSAGE:
             return content
         text = content.decode(errors="replace")
@@ -167,7 +182,9 @@ class Child:
         often = len(self._deaths) == _DEATHS and self._deaths[-1] - self._deaths[0] < _WITHIN
         if often or 0 < code != _AGAIN:
             times = f", the {_DEATHS}th time within {_WITHIN:.0f} s" if often else ""
-            raise RunError(f"{self.what} {how}{times}; look at {self._log}, then start again to go on")
+            raise RunError(
+                f"{self.what} {how}{times}; look at {self._log}, then start again to go on"
+            )
         say(f"{self.what} {how}; started again")
         time.sleep(0.1 * 2 ** len(self._deaths))
         self._start()
@@ -184,7 +201,9 @@ class Child:
 
 
 def main() -> int:
-    """Run the module that the second argument names; the first is the pipe. Returns the module's exit status."""
+    """Run the module that the second argument names; the first is the pipe. Returns the module's
+    exit status.
+    """
     parent = Parent(Connection(int(sys.argv[1])))
     try:
         status: int = import_module(f"fedlit.institutions.{sys.argv[2]}").main(sys.argv[3:], parent)

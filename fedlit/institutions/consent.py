@@ -1,4 +1,6 @@
-"""The terms that a site is asked to accept before anything leaves it, and the check that nothing else leaves it."""
+"""The terms that a site is asked to accept before anything leaves it, and the check that nothing
+else leaves it.
+"""
 
 import hashlib
 import json
@@ -19,7 +21,8 @@ Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 _COLUMNS = 80
 
 _TOPICS = {
-    "settings": "the settings of the federation, as federation.yaml has them, and versions (terms.json has all)",
+    "settings": "the settings of the federation, as federation.yaml has them, and versions "
+    "(terms.json has all)",
     "clients": "the site's name",
     "columns": "names and kinds of columns, and what is known of the target",
     "values": "values of columns that other sites have, too",
@@ -43,27 +46,32 @@ class Terms:
         published: the same for the tensors that are published in addition.
         rows: the number of training rows, if the rule needs it.
         asks: what the rule asks in a round, in words.
-        questions: maps each kind of question that is answered to its bounds; ``*`` stands for any kind.
+        questions: maps each kind of question that is answered to its bounds; ``*`` stands for any
+            kind.
         sends: what comes back in addition to tensors, in words.
         peers: maps each site to the fingerprint of its key, as this site knows it.
         masked: whether numbers are sent under masks, 8 bytes each.
-        federation: the federation's identity and its sites (``id``, ``sites``), if its configuration has them.
+        federation: the federation's identity and its sites (``id``, ``sites``), if its
+            configuration has them.
         trust: modules of which the federation's configuration may run any code here.
-        user: the user that the process which uses the network runs as; None for the user who starts it.
+        user: the user that the process which uses the network runs as; None for the user who starts
+            it.
         facts_from: the least number of training rows behind each value that is sent once.
-        behind: the number of training rows behind these values (see :func:`fedlit.institutions.behind.rows_behind`).
-            It is not sent.
+        behind: the number of training rows behind these values (see
+            :func:`fedlit.institutions.behind.rows_behind`). It is not sent.
         rare_classes: the classes of fewer rows whose names are sent.
         privacy: the settings of what protects an update, by mechanism (see
             :class:`~fedlit.privacy.settings.Privacy`).
-        findings: sentences on what must be settled in the site's table before there is a verdict, and on what is known.
-            They are not sent.
-        known: maps columns to the reasons why nothing has to be done about what is found in them. It is not sent.
+        findings: sentences on what must be settled in the site's table before there is a verdict,
+            and on what is known. They are not sent.
+        known: maps columns to the reasons why nothing has to be done about what is found in them.
+            It is not sent.
         scores: whether scores are sent.
         every: when there is a round.
         rounds: the largest number of rounds.
         protection: what is done to an update before it leaves, in words.
-        aligned: whether tensors depend on what other sites send, so that they are known only afterwards.
+        aligned: whether tensors depend on what other sites send, so that they are known only
+            afterwards.
     """
 
     site: str
@@ -109,8 +117,9 @@ class Terms:
 
     @property
     def identity(self) -> str:
-        """The identity of the site's account with this federation: ``federation.id``, or, without one, the hash of the
-        terms, which include the coordinator's fingerprint. Other terms are then another account.
+        """The identity of the site's account with this federation: ``federation.id``, or, without
+        one, the hash of the terms, which include the coordinator's fingerprint. Other terms are
+        then another account.
         """
         return str(self.federation.get("id") or f"terms {self.hash}")
 
@@ -123,21 +132,25 @@ class Terms:
 
     @property
     def most_questions(self) -> int | None:
-        """The largest number of questions in a round, of which one is for the masked sum of updates; None if any number
-        was agreed to.
+        """The largest number of questions in a round, of which one is for the masked sum of
+        updates; None if any number was agreed to.
         """
         most = 1
         for terms in self.questions.values():
             if terms.times is None:
                 return None
-            subjects = {name.partition(": ")[0] for name in self.tensors if name.startswith(terms.about)}
+            subjects = {
+                name.partition(": ")[0] for name in self.tensors if name.startswith(terms.about)
+            }
             most += terms.times * (len(subjects) if terms.about else 1)
         return most
 
     def lines(self) -> list[str]:
         """Return the terms as lines for the person who decides."""
         numbers = sum(prod(form[1]) for form in self.tensors.values())
-        told = [line for topic, facts in self.facts.items() for line in _told(topic, facts, self.behind)]
+        told = [
+            line for topic, facts in self.facts.items() for line in _told(topic, facts, self.behind)
+        ]
         lines = [
             *self._of_this_site(),
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
@@ -149,15 +162,25 @@ class Terms:
             *(told or ["  nothing"]),
             *self._of_rows(),
             "",
-            f"What leaves this site in each of at most {self.rounds:,} rounds (every {_when(self.every)}):",
+            f"What leaves this site in each of at most {self.rounds:,} rounds (every "
+            f"{_when(self.every)}):",
             f"  {len(self.tensors)} tensors of {numbers:,} numbers, {self.bytes_a_round:,} bytes"
             + (f"; {bytes_of_forms(self.tensors):,} bytes come back" if self.tensors else ""),
-            "  their names, the round, and the round of the site's newest checkpoint: some 2,000 bytes",
-            *(f"    {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.tensors.items()),
-            *(f"    published: {name}  {dtype} {list(shape)}" for name, (dtype, shape) in self.published.items()),
+            "  their names, the round, and the round of the site's newest checkpoint: some 2,000 "
+            "bytes",
+            *(
+                f"    {name}  {dtype} {list(shape)}"
+                for name, (dtype, shape) in self.tensors.items()
+            ),
+            *(
+                f"    published: {name}  {dtype} {list(shape)}"
+                for name, (dtype, shape) in self.published.items()
+            ),
         ]
         if self.aligned:
-            lines.append("  (they may become wider by what other sites have; you are then asked again)")
+            lines.append(
+                "  (they may become wider by what other sites have; you are then asked again)"
+            )
         if self.rows:
             lines.append(f"  the number of its training rows: {self.rows:,}")
         if self.asks:
@@ -171,28 +194,47 @@ class Terms:
         lines += [
             f"  scores on validation rows: {'yes' if self.scores else 'no'}",
             "",
-            "What stays: all rows, all other tensors, optimizers, predictions" + ("." if self.scores else ", scores."),
+            "What stays: all rows, all other tensors, optimizers, predictions"
+            + ("." if self.scores else ", scores."),
         ]
         return [part for line in lines for part in wrap(line, _COLUMNS).split("\n")]
 
     def _of_rows(self) -> list[str]:
         """Return how many rows stand behind what is sent once, and what is said of fewer."""
-        lines = [f"  at least {self.facts_from} training rows stand behind each of these values (data.facts_from)"]
+        lines = [
+            f"  at least {self.facts_from} training rows stand behind each of these values "
+            "(data.facts_from)"
+        ]
         classes = self.behind.get("target", {}).get("labels", {})
         if classes:
             lines.append(f"    rows of each class whose name is sent: {_counted(classes)}")
         for column, rows in self.behind.get("names", {}).items():
-            lines.append(f"    rows of each category that names a slice of a tensor: {column}: {_counted(rows)}")
-        rare = {name: rows for name, rows in classes.items() if name in self.rare_classes and rows < self.facts_from}
+            lines.append(
+                f"    rows of each category that names a slice of a tensor: {column}: "
+                f"{_counted(rows)}"
+            )
+        rare = {
+            name: rows
+            for name, rows in classes.items()
+            if name in self.rare_classes and rows < self.facts_from
+        }
         if rare:
-            lines.append(f"  EXCEPT, as site.yaml allows (rare_classes), the names of classes: {_counted(rare)}")
+            lines.append(
+                "  EXCEPT, as site.yaml allows (rare_classes), the names of classes: "
+                f"{_counted(rare)}"
+            )
         return lines
 
     def _of_this_site(self) -> list[str]:
-        """Return what the site's own file decides, and what a stranger who wrote it could have decided."""
+        """Return what the site's own file decides, and what a stranger who wrote it could have
+        decided.
+        """
         trust = "no module: federation.yaml may name only classes that fedlit lists"
         if self.trust:
-            trust = f"ANY CODE OF {', '.join(self.trust)} MAY RUN HERE, because federation.yaml may name it"
+            trust = (
+                f"ANY CODE OF {', '.join(self.trust)} MAY RUN HERE, because federation.yaml "
+                "may name it"
+            )
         peers = "none, and none is needed without masks"
         if self.peers:
             peers = "the keys of other sites, as this one knows them:"
@@ -212,7 +254,9 @@ class Terms:
     def _of_its_table(self) -> list[str]:
         """Return what was found in the site's table, and what is known of its columns."""
         lines = [f"  {sentence}" for sentence in self.findings]
-        lines += [f"  known of the column {column}: {reason}" for column, reason in self.known.items()]
+        lines += [
+            f"  known of the column {column}: {reason}" for column, reason in self.known.items()
+        ]
         return ["What was found in this site's table, which stays here:", *lines] if lines else []
 
 
@@ -225,12 +269,13 @@ class Consent:
 
     Args:
         terms: what was agreed to.
-        renew: asks a person to agree to other terms, where the tensors depend on what other sites told; raises where
-            nobody does.
+        renew: asks a person to agree to other terms, where the tensors depend on what other sites
+            told; raises where nobody does.
     """
 
     def __init__(self, terms: Terms, renew: Callable[[Terms], None] | None = None) -> None:
-        self.terms, self._renew = terms, renew
+        self.terms = terms
+        self._renew = renew
 
     def check(self, topic: str, facts: Any) -> None:
         """Refuse facts that were not agreed to.
@@ -239,9 +284,18 @@ class Consent:
             RunError: facts were not agreed to; the message names their topic.
         """
         agreed = self.terms.facts.get(topic, _MISSING)
-        if topic == "federated" and self.terms.aligned and self._renew is not None and facts != agreed:
-            wider = {name: (dtype, tuple(shape)) for name, (dtype, shape) in facts["tensors"].items()}
-            self.terms = replace(self.terms, facts={**self.terms.facts, topic: facts}, tensors=wider, aligned=False)
+        if (
+            topic == "federated"
+            and self.terms.aligned
+            and self._renew is not None
+            and facts != agreed
+        ):
+            wider = {
+                name: (dtype, tuple(shape)) for name, (dtype, shape) in facts["tensors"].items()
+            }
+            self.terms = replace(
+                self.terms, facts={**self.terms.facts, topic: facts}, tensors=wider, aligned=False
+            )
             self._renew(self.terms)
             return
         if topic == "privacy" and self.terms.protection:
@@ -250,8 +304,8 @@ class Consent:
             return  # it follows from the tensors, which were agreed to
         if not _within(json.loads(json.dumps(facts)), json.loads(json.dumps(agreed, default=str))):
             raise RunError(
-                f"{topic}: expected only facts that were agreed to, found more; nothing of it was sent. Run fedlit "
-                "site check, and accept again"
+                f"{topic}: expected only facts that were agreed to, found more; nothing of it was "
+                "sent. Run fedlit site check, and accept again"
             )
 
     def check_update(self, state: Forms, published: Forms, *, masked: bool = False) -> None:
@@ -260,19 +314,25 @@ class Consent:
         Args:
             state: maps each name to its form.
             published: the same for published tensors.
-            masked: whether they are words under masks, which include sums of weights and of answers.
+            masked: whether they are words under masks, which include sums of weights and of
+                answers.
 
         Raises:
             RunError: tensors were not agreed to; the message names them.
         """
-        strange = [name for name, form in state.items() if not self._fits(name, form, masked=masked)]
+        strange = [
+            name for name, form in state.items() if not self._fits(name, form, masked=masked)
+        ]
         strange += [
             name
             for name, form in published.items()
             if name not in self.terms.published or not _alike(form, self.terms.published[name])
         ]
         if strange:
-            raise RunError(f"expected only tensors that were agreed to, found {shorten(strange)} too; nothing was sent")
+            raise RunError(
+                f"expected only tensors that were agreed to, found {shorten(strange)} too; nothing "
+                "was sent"
+            )
 
     def _fits(self, name: str, form: tuple[str, tuple[int, ...]], *, masked: bool) -> bool:
         if masked and name.startswith("sum/"):
@@ -280,7 +340,9 @@ class Consent:
         planned = self.terms.tensors.get(name)
         return planned is not None and _alike(form, ("int64" if masked else planned[0], planned[1]))
 
-    def check_question(self, question: Question, others: int | None = None, seed: int | None = None) -> QuestionTerms:
+    def check_question(
+        self, question: Question, others: int | None = None, seed: int | None = None
+    ) -> QuestionTerms:
         """Refuse a question that was not agreed to, and return the bounds of its kind.
 
         Args:
@@ -295,8 +357,9 @@ class Consent:
         terms = self.terms.questions.get(kind) or self.terms.questions.get("*")
         if terms is None:
             raise RunError(
-                f"expected only questions that were agreed to ({', '.join(self.terms.questions) or 'none'}), found "
-                f"{kind!r} from the coordinator; nothing was answered"
+                "expected only questions that were agreed to "
+                f"({', '.join(self.terms.questions) or 'none'}), found {kind!r} from the "
+                "coordinator; nothing was answered"
             )
         terms.check(question, others, seed)
         return terms
@@ -330,7 +393,10 @@ def write(folder: Path, terms: Terms) -> None:
 def _which(federation: Mapping[str, Any]) -> list[str]:
     if not federation:
         return []
-    return [f"  the federation {federation['id']}", f"  with the sites {', '.join(federation['sites'])}"]
+    return [
+        f"  the federation {federation['id']}",
+        f"  with the sites {', '.join(federation['sites'])}",
+    ]
 
 
 def _halves(text: str) -> list[str]:
@@ -342,7 +408,11 @@ def _halves(text: str) -> list[str]:
 
 
 def _when(every: Any) -> str:
-    return every if isinstance(every, str) else " ".join(f"{count} {unit}" for unit, count in every.items())
+    return (
+        every
+        if isinstance(every, str)
+        else " ".join(f"{count} {unit}" for unit, count in every.items())
+    )
 
 
 def _counted(rows: Mapping[str, int]) -> str:

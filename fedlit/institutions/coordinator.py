@@ -43,10 +43,17 @@ class NoTables(Source):
 
 
 def run_of(federation: Path) -> Run:
-    """Return the run of a federation's configuration, without tables: its rule, its seed and its settings."""
-    content, where = plain_federation(federation), shown(federation)
+    """Return the run of a federation's configuration, without tables: its rule, its seed and its
+    settings.
+    """
+    content = plain_federation(federation)
+    where = shown(federation)
     check_keys(content, f"{where}: ")
-    layers = [JOINED, Layer(content, f"{where}: "), Layer({"data.source": "fedlit.institutions.coordinator.NoTables"})]
+    layers = [
+        JOINED,
+        Layer(content, f"{where}: "),
+        Layer({"data.source": "fedlit.institutions.coordinator.NoTables"}),
+    ]
     return parse(Asked("fit", layers, federation.stem, [federation]))[0]
 
 
@@ -77,8 +84,10 @@ def coordinate(
     Raises:
         FedlitError: it cannot go on.
     """
-    run, sites = run_of(federation), sorted(sites)
-    rule, training = run.exchange.rule, run.loop.federation.training
+    run = run_of(federation)
+    sites = sorted(sites)
+    rule = run.exchange.rule
+    training = run.loop.federation.training
     server = Server(
         rule,
         run.seed,
@@ -88,43 +97,54 @@ def coordinate(
     )
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     told = federation_of(federation)
-    privacy, settings = told.privacy, settings_of(run, told)
+    privacy = told.privacy
+    settings = settings_of(run, told)
     if told.sites and list(told.sites) != sites:
         raise ConfigError(
-            f"{federation}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, found "
-            f"{', '.join(told.sites)}; give both the same sites, and all sites this file"
+            f"{federation}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, "
+            f"found {', '.join(told.sites)}; give both the same sites, and all sites this file"
         )
     journal = Journal(state, sites, start)
     if "settings" in journal.told:
         (known,) = list(journal.told["settings"].values())[:1]
         if wrong := wrong_settings(next(iter(known.values())) | _sites_of(settings), settings):
             raise ConfigError(
-                f"{federation}: expected the settings that the federation began with, found others: {wrong}; put them "
-                f"back, or move {state} away and let all sites begin anew"
+                f"{federation}: expected the settings that the federation began with, found "
+                f"others: {wrong}; put them back, or move {state} away and let all sites begin anew"
             )
         journal.tell("settings", {site: {site: settings} for site in journal.told["settings"]})
         _log.info("continues with round %d of %s", journal.number + 1, ", ".join(sites))
     needed = least(minimum, len(sites))
     if privacy.masked and needed < len(sites):
         raise ConfigError(
-            f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of each of its sites, "
-            "so a round waits for all of them"
+            f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of "
+            "each of its sites, so a round waits for all of them"
         )
     if privacy.masked and len(sites) < privacy.masked.least:
-        raise ConfigError(f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}")
+        raise ConfigError(
+            f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}"
+        )
     limit = Patience(patience, needed, repeat)
     planned = _planned(run)
     progress = Progress(state, planned or _epochs(run))
     meet = partial(agreed, terms=run.data.terms(known=False))
-    own = SitesServer(server, line, journal, settings, limit, progress.write, privacy, planned, meet)
+    own = SitesServer(
+        server, line, journal, settings, limit, progress.write, privacy, planned, meet
+    )
     own.run()
     if journal.number < planned:
         found = max(journal.number, 0)
-        raise RunError(f"expected {planned} rounds, found that all sites ended after {found}; look at their messages")
+        raise RunError(
+            f"expected {planned} rounds, found that all sites ended after {found}; look at their "
+            "messages"
+        )
     result = {
         "rounds": max(journal.number, 0),
         "sites": sites,
-        "took": {site: sum(site in took for number, took in journal.took.items() if number >= 0) for site in sites},
+        "took": {
+            site: sum(site in took for number, took in journal.took.items() if number >= 0)
+            for site in sites
+        },
         "bytes": own.bytes,
         "scores": own.scores,
         "refused": own.refused,
@@ -157,11 +177,21 @@ def serve(folder: Path, line: Line) -> None:
     known = read_progress(own.state) or {}
     if known.get("state") == "finished":
         where = own.state / "result.json"
-        print(f"This federation has finished ({where}). Move {own.state} away to begin anew", flush=True)
+        print(
+            f"This federation has finished ({where}). Move {own.state} away to begin anew",
+            flush=True,
+        )
         return
     with_time(logging.INFO)
     try:
-        coordinate(own.federation, list(own.sites), own.state, line, patience=own.patience, minimum=own.minimum)
+        coordinate(
+            own.federation,
+            list(own.sites),
+            own.state,
+            line,
+            patience=own.patience,
+            minimum=own.minimum,
+        )
     except FedlitError as error:
         known = read_progress(own.state) or {}
         write_json(own.state / "progress.json", {**known, "state": "failed", "why": str(error)})
@@ -173,7 +203,9 @@ def _planned(run: Run) -> int:
     tune = run.loop.federation.training.tune
     if any(run.trainer_options.get(key) not in (None, -1) for key in ("max_steps", "max_time")):
         return 0
-    return rounds(run.exchange.every, max(_epochs(run) - (tune.epochs if tune is not None else 0), 0), 0)
+    return rounds(
+        run.exchange.every, max(_epochs(run) - (tune.epochs if tune is not None else 0), 0), 0
+    )
 
 
 def _epochs(run: Run) -> int:

@@ -8,7 +8,8 @@ from fedlit.errors import ConfigError
 from fedlit.extras import install, needs
 
 FLOWER = "1.41.0"
-"""Flower's version: its interface for sites is not a public one, so another must be tested first."""
+"""Flower's version: its interface for sites is not a public one, so another must be tested
+first."""
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -38,7 +39,8 @@ def needs_flower() -> Iterator[None]:
         found = version("flwr")
         if found != FLOWER:
             raise ConfigError(
-                f"expected flwr {FLOWER}, the version fedlit was tested with, found {found}; {install('flower')}"
+                f"expected flwr {FLOWER}, the version fedlit was tested with, found {found}; "
+                f"{install('flower')}"
             )
         yield
     except ImportError as error:

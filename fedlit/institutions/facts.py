@@ -18,8 +18,9 @@ from fedlit.tasks import Regression
 
 
 def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
-    """Return the clients whose facts are longer than an equal share, if all facts together do not fit into one message.
-    Each site receives the facts of all, so that a single site could otherwise fill the message that all others read.
+    """Return the clients whose facts are longer than an equal share, if all facts together do not
+    fit into one message. Each site receives the facts of all, so that a single site could otherwise
+    fill the message that all others read.
 
     Args:
         topic: what the facts are about.
@@ -39,8 +40,8 @@ def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
         return {}
     share = most // len(sizes)
     return {
-        client: f"{topic}: expected facts of at most {share:,} bytes, because those of all sites are sent in one "
-        f"message, found {size:,}; leave columns out, or share fewer of them"
+        client: f"{topic}: expected facts of at most {share:,} bytes, because those of all sites "
+        f"are sent in one message, found {size:,}; leave columns out, or share fewer of them"
         for client, size in sizes.items()
         if size > share
     }
@@ -50,23 +51,26 @@ def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
 
 
 ADVICE = {
-    "meaning": "give all tables the same columns in the same order, with the same categories, and the same classes, "
-    "set data.align: both, or federate the core alone",
-    "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a common space with "
-    "data.align: both, or share tensors by name (exchange.by_name)",
+    "meaning": "give all tables the same columns in the same order, with the same categories, and "
+    "the same classes, set data.align: both, or federate the core alone",
+    "federated": "federate only parts of equal shape (for Global Layers: core), give the clients a "
+    "common space with data.align: both, or share tensors by name (exchange.by_name)",
     "columns": "give all tables columns and labels of the same kinds",
     "values": "give all tables columns and labels of the same kinds",
     "steps": "set a larger data.batch_size, or data.batches, with which all sites take equally many",
 }
 
-_STEPS, _TIMES_STEPS = 100_000, 1_000
+_STEPS = 100_000
+_TIMES_STEPS = 1_000
 
 
 def odd_ones(
-    topic: str, facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object] = lambda facts: None
+    topic: str,
+    facts: Mapping[str, Any],
+    meet: Callable[[Mapping[str, Any]], object] = lambda facts: None,
 ) -> dict[str, str]:
-    """Return the clients whose facts do not fit those of most others. Of two equally large groups nobody can tell which
-    is wrong: both are returned.
+    """Return the clients whose facts do not fit those of most others. Of two equally large groups
+    nobody can tell which is wrong: both are returned.
 
     Args:
         topic: what the facts are about.
@@ -96,8 +100,8 @@ def odd_ones(
 
 
 def too_many_steps(facts: Mapping[str, Any], usual: int) -> dict[str, str]:
-    """Return the clients that say they take so many steps in an epoch that the others, who wait for them, would never
-    end it.
+    """Return the clients that say they take so many steps in an epoch that the others, who wait for
+    them, would never end it.
 
     Args:
         facts: maps each client to its facts of ``steps``.
@@ -130,9 +134,16 @@ def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         for client, ballot in ballots.items():
             if ballot == usual or client in problems:
                 continue
-            whose = "most sites" if usual is not None else next(o for o, other in ballots.items() if other != ballot)
+            whose = (
+                "most sites"
+                if usual is not None
+                else next(o for o, other in ballots.items() if other != ballot)
+            )
             expected = usual if usual is not None else ballots[whose]
-            shown = f"expected {json.loads(expected)!r:.80}, as at {whose}, found {json.loads(ballot)!r:.80}"
+            shown = (
+                f"expected {json.loads(expected)!r:.80}, as at {whose}, found "
+                f"{json.loads(ballot)!r:.80}"
+            )
             problems[client] = f"{key}: {shown}"
     return problems
 
@@ -176,14 +187,15 @@ def _check_numbers(what: str, parts: Mapping[str, Moments]) -> None:
     for client, part in counted.items():
         if pooled is not None and not _standardised(part, pooled):
             raise RunError(
-                f"{what}: expected moments with which the numbers of {client!r} are finite float32 when standardised, "
-                "found others"
+                f"{what}: expected moments with which the numbers of {client!r} are finite float32 "
+                "when standardised, found others"
             )
 
 
 def _standardised(part: Moments, whole: Moments) -> bool:
-    """Return whether all numbers of a part are finite float32 when standardised with the moments of the whole. None is
-    further from the part's mean than its standard deviation times the root of its count.
+    """Return whether all numbers of a part are finite float32 when standardised with the moments of
+    the whole. None is further from the part's mean than its standard deviation times the root of
+    its count.
     """
     furthest = math.sqrt(part.variance) * math.sqrt(part.count)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -203,7 +215,9 @@ def most_common(ballots: Mapping[str, str]) -> str | None:
 
 
 def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> dict[str, str]:
-    """Return the clients without which the others can agree; all clients if no single one is at fault."""
+    """Return the clients without which the others can agree; all clients if no single one is at
+    fault.
+    """
     problem = _problem(facts, meet)
     if not problem:
         return {}
@@ -217,7 +231,11 @@ def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]
 
 def _problem(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> str:
     try:
-        with told_as(lambda error: RunError(f"expected facts that fit together, found {type(error).__name__}")):
+        with told_as(
+            lambda error: RunError(
+                f"expected facts that fit together, found {type(error).__name__}"
+            )
+        ):
             meet(facts)
     except FedlitError as error:
         return str(error)

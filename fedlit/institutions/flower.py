@@ -1,7 +1,9 @@
-"""The only module that uses Flower: its interface for nodes, the state of its SuperLink, and its Grid.
+"""The only module that uses Flower: its interface for nodes, the state of its SuperLink, and its
+Grid.
 
 Most of what is used here is private to Flower, whose version is therefore pinned
-(:data:`fedlit.institutions.extra.FLOWER`). Import this module inside :func:`fedlit.institutions.extra.needs_flower`.
+(:data:`fedlit.institutions.extra.FLOWER`). Import this module inside
+:func:`fedlit.institutions.extra.needs_flower`.
 """
 
 import base64
@@ -37,7 +39,11 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    PullObjectRequest,
+    PushObjectRequest,
+)
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.node_pb2 import Node
@@ -63,7 +69,8 @@ from fedlit.institutions.gate import LARGEST
 from fedlit.privacy.keys import fingerprint_of
 
 LOST = (RunNotRunningException, httpx.HTTPError, httpx.StreamError)
-"""The errors that the coordinator gets if the SuperLink or its run is gone; starting again may help."""
+"""The errors that the coordinator gets if the SuperLink or its run is gone; starting again may
+help."""
 
 SLACK = 2**20
 """The bytes that a message may have in addition to its content."""
@@ -71,7 +78,8 @@ _KIND = "fedlit"
 _UNKNOWN_KEY = "2004"
 _BEAT = 10.0
 _AGAIN = 0.1
-_FAST, _SLOW = 0.02, 0.5
+_FAST = 0.02
+_SLOW = 0.5
 _RESEND = 2.0
 _LIFE = 6 * 3600.0
 
@@ -80,12 +88,14 @@ def packed(content: bytes) -> RecordDict:
     """Return bytes in the form that Flower's messages carry."""
     from flwr.app import RecordDict
 
-    return RecordDict({_KIND: ArrayRecord({_KIND: Array("uint8", (len(content),), _KIND, content)})})
+    return RecordDict(
+        {_KIND: ArrayRecord({_KIND: Array("uint8", (len(content),), _KIND, content)})}
+    )
 
 
 def unpacked(record: RecordDict) -> bytes:
-    """Return the bytes of a message of :func:`packed`. Nothing is decoded: what Flower would read as an array is taken
-    as it is.
+    """Return the bytes of a message of :func:`packed`. Nothing is decoded: what Flower would read
+    as an array is taken as it is.
 
     Raises:
         RunError: it is another message.
@@ -94,12 +104,15 @@ def unpacked(record: RecordDict) -> bytes:
         array: Any = record[_KIND][_KIND]
         return bytes(array.data)
     except (KeyError, AttributeError, TypeError) as error:
-        raise RunError("expected a message of fedlit, found another; do all run the same version?") from error
+        raise RunError(
+            "expected a message of fedlit, found another; do all run the same version?"
+        ) from error
 
 
 def check_pieces(pieces: Mapping[str, bytes], most: int) -> None:
-    """Check, before anything is put together, how long the arrays of a message will be. Flower's array names the chunks
-    that it consists of, each any number of times, so that a small message can become a large array.
+    """Check, before anything is put together, how long the arrays of a message will be. Flower's
+    array names the chunks that it consists of, each any number of times, so that a small message
+    can become a large array.
 
     Args:
         pieces: the pieces of the message as Flower sends them, by their names.
@@ -115,12 +128,16 @@ def check_pieces(pieces: Mapping[str, bytes], most: int) -> None:
             continue
         names += len(piece)
         if names > SLACK:
-            raise RunError(f"expected at most {SLACK} bytes beside the content of a message, found more")
+            raise RunError(
+                f"expected at most {SLACK} bytes beside the content of a message, found more"
+            )
         if kind == Array.__qualname__:
             places = json.loads(get_object_body(piece, Array))["arraychunk_ids"]
             size += sum(len(pieces[chunks[place]]) for place in places)
         if size > most + SLACK:
-            raise RunError(f"expected a message of at most {most} bytes, found one that becomes longer")
+            raise RunError(
+                f"expected a message of at most {most} bytes, found one that becomes longer"
+            )
 
 
 class Speaker:
@@ -128,21 +145,27 @@ class Speaker:
 
     Args:
         address: ``HOST:PORT`` of the coordinator.
-        certificate: the certificate of the authority that signed the coordinator's certificate, PEM.
+        certificate: the certificate of the authority that signed the coordinator's certificate,
+            PEM.
         key: the site's private key, as OpenSSH writes it.
         most: the largest number of bytes of a question.
     """
 
     def __init__(self, address: str, certificate: bytes, key: bytes, most: int) -> None:
-        self.address, self.most = address, most
+        self.address = address
+        self.most = most
         try:
             private: Any = load_ssh_private_key(key, None)
             self._public = public_key_to_bytes(private.public_key())
             signer = NodeAuthHttpInterceptor(private, private.public_key())
         except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigError("expected a key made by fedlit site keys, found another file") from error
+            raise ConfigError(
+                "expected a key made by fedlit site keys, found another file"
+            ) from error
         try:
-            self._client = FleetHttpClient.from_server_address(address, False, certificate, interceptors=[signer])
+            self._client = FleetHttpClient.from_server_address(
+                address, False, certificate, interceptors=[signer]
+            )
         except (ValueError, ssl.SSLError) as error:
             raise ConfigError("expected the coordinator's ca.crt, found no certificate") from error
         http = self._client._client
@@ -153,16 +176,21 @@ class Speaker:
         self._beat = 0.0
 
     def _bounded(self, response: httpx.Response) -> None:
-        """Refuse a response that is longer than a piece can be, before it is read. One that is compressed may be any
-        length once it is read, so none may be.
+        """Refuse a response that is longer than a piece can be, before it is read. One that is
+        compressed may be any length once it is read, so none may be.
         """
         if (encoding := response.headers.get("content-encoding", "identity")) != "identity":
-            raise RunError(f"{self.address}: expected pieces without content encoding, found {encoding!r:.40}")
+            raise RunError(
+                f"{self.address}: expected pieces without content encoding, found {encoding!r:.40}"
+            )
         length = response.headers.get("content-length", "")
         if not length.isdecimal():
-            raise Lost("an answer of no length")  # of a coordinator that is ending; nothing of it is read
+            # of a coordinator that is ending; nothing of it is read
+            raise Lost("an answer of no length")
         if int(length) > LARGEST:
-            raise RunError(f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one")
+            raise RunError(
+                f"{self.address}: expected pieces of at most {LARGEST} bytes, found a longer one"
+            )
 
     def _say(self, method: Callable[[Any], Any], request: Any) -> Any:
         """Send one request. Errors name their cause.
@@ -176,16 +204,17 @@ class Speaker:
         except httpx.HTTPStatusError as error:
             if _UNKNOWN_KEY in error.response.text:
                 raise RunError(
-                    f"{self.address}: the coordinator does not know this site's key; give it the .pub that fedlit site "
-                    "keys made, and let it start again"
+                    f"{self.address}: the coordinator does not know this site's key; give it the "
+                    ".pub that fedlit site keys made, and let it start again"
                 ) from error
             raise Lost(f"{error.response.status_code}") from error
         except httpx.TransportError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise RunError(
-                    f"{self.address}: expected a certificate that the authority of ca.crt signed for this address and "
-                    f"for now, found another ({error}); compare the fingerprint, the address and this machine's clock "
-                    "with the coordinator's by telephone. It makes a new one by fedlit coordinate renew"
+                    f"{self.address}: expected a certificate that the authority of ca.crt signed "
+                    f"for this address and for now, found another ({error}); compare the "
+                    "fingerprint, the address and this machine's clock with the coordinator's by "
+                    "telephone. It makes a new one by fedlit coordinate renew"
                 ) from error
             raise Lost(str(error)) from error
         except ValueError as error:
@@ -194,9 +223,11 @@ class Speaker:
     def connect(self) -> None:
         """Register this node with the coordinator."""
         response = self._say(
-            self._client.ActivateNode, ActivateNodeRequest(public_key=self._public, heartbeat_interval=_BEAT)
+            self._client.ActivateNode,
+            ActivateNodeRequest(public_key=self._public, heartbeat_interval=_BEAT),
         )
-        self._node, self._beat = Node(node_id=response.node_id), time.monotonic()
+        self._node = Node(node_id=response.node_id)
+        self._beat = time.monotonic()
 
     def beat(self) -> None:
         """Send a heartbeat of this node if it is due."""
@@ -208,7 +239,9 @@ class Speaker:
         self._beat = time.monotonic()
 
     def hear(self) -> tuple[Any, bytes] | None:
-        """Return the newest waiting question, as Flower's message and its bytes; None if there is none."""
+        """Return the newest waiting question, as Flower's message and its bytes; None if there is
+        none.
+        """
         newest = None
         while True:
             heard = self._say(self._client.PullMessages, PullMessagesRequest(node=self._node))
@@ -240,8 +273,8 @@ class Speaker:
             size += len(found.object_content)
             if size > self.most + SLACK:
                 raise RunError(
-                    f"{self.address}: expected a question of at most {self.most} bytes, found a longer one; nothing "
-                    "of it was used",
+                    f"{self.address}: expected a question of at most {self.most} bytes, found a "
+                    "longer one; nothing of it was used",
                 )
         try:
             check_pieces(pieces, self.most)
@@ -250,10 +283,14 @@ class Speaker:
         except FedlitError:
             raise
         except Exception as error:  # Flower raises kinds of its own
-            raise RunError(f"{self.address}: expected a message of fedlit, found another ({error})") from error
+            raise RunError(
+                f"{self.address}: expected a message of fedlit, found another ({error})"
+            ) from error
         assert isinstance(message, Message)
         message.metadata.__dict__["_message_id"] = tree.object_id
-        confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
+        confirm = ConfirmMessageReceivedRequest(
+            node=self._node, run_id=run, message_object_id=tree.object_id
+        )
         self._say(self._client.ConfirmMessageReceived, confirm)
         return message, content
 
@@ -263,9 +300,12 @@ class Speaker:
         run = reply.metadata.run_id
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree, pieces = get_object_tree(reply), get_all_nested_objects(reply)
+            tree = get_object_tree(reply)
+            pieces = get_all_nested_objects(reply)
             head = message_to_proto(remove_content_from_message(reply))
-            request = PushMessagesRequest(node=self._node, messages_list=[head], message_object_trees=[tree])
+            request = PushMessagesRequest(
+                node=self._node, messages_list=[head], message_object_trees=[tree]
+            )
             try:
                 told = self._say(self._client.PushMessages, request)
                 for name in told.objects_to_push:
@@ -287,7 +327,9 @@ class Speaker:
         if self._node is not None:
             self._client._client.timeout = 2.0  # whoever ends this process waits
             try:
-                self._say(self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id))
+                self._say(
+                    self._client.DeactivateNode, DeactivateNodeRequest(node_id=self._node.node_id)
+                )
             except (Lost, FedlitError):
                 return
 
@@ -302,9 +344,9 @@ def _lost() -> Iterator[None]:
 
 
 class FlowerLine:
-    """See :class:`~fedlit.institutions.sites_server.Line`. A site has the name that its key was registered with,
-    whatever its messages claim. Flower's messages go to nodes, which answer them: a reply is a message to the site's
-    node, and the answer to it is the site's next request.
+    """See :class:`~fedlit.institutions.sites_server.Line`. A site has the name that its key was
+    registered with, whatever its messages claim. Flower's messages go to nodes, which answer them:
+    a reply is a message to the site's node, and the answer to it is the site's next request.
 
     Args:
         grid: the Grid of Flower, for a run that has begun.
@@ -312,13 +354,19 @@ class FlowerLine:
     """
 
     def __init__(self, grid: Grid, most: int) -> None:
-        self._grid, self._most = grid, most
+        self._grid = grid
+        self._most = most
         self._asked: dict[str, bytes] = {}  # questions under way
-        self._sent: dict[str, tuple[str, str]] = {}  # site → (message, since when its node is there)
+        # site → (message, since when its node is there)
+        self._sent: dict[str, tuple[str, str]] = {}
         self._due: dict[str, float] = {}
 
     def _nodes(self) -> dict[str, tuple[int, str]]:
-        return {node.name: (node.node_id, node.last_activated_at) for node in self._grid.get_nodes() if node.name}
+        return {
+            node.name: (node.node_id, node.last_activated_at)
+            for node in self._grid.get_nodes()
+            if node.name
+        }
 
     @_lost()
     def sites(self) -> frozenset[str]:
@@ -336,7 +384,9 @@ class FlowerLine:
     @_lost()
     def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
         """See :class:`~fedlit.institutions.sites_server.Line`."""
-        end, wait, looked = time.monotonic() + timeout, _FAST, 0.0
+        end = time.monotonic() + timeout
+        wait = _FAST
+        looked = 0.0
         while True:
             if time.monotonic() - looked > _SLOW:
                 self._push(self._nodes())
@@ -349,8 +399,8 @@ class FlowerLine:
             wait = min(wait * 1.2, _SLOW)
 
     def _push(self, nodes: dict[str, tuple[int, str]]) -> None:
-        """Send what is due to the nodes that are there. It is sent again if a node has come back, because the node has
-        forgotten it.
+        """Send what is due to the nodes that are there. It is sent again if a node has come back,
+        because the node has forgotten it.
         """
         for site, content in self._asked.items():
             if site not in nodes:
@@ -373,7 +423,8 @@ class FlowerLine:
             if site is None:
                 continue
             self._sent.pop(site)
-            if reply.has_error():  # its node is away, or the question's time is over: it is asked again
+            # its node is away, or the question's time is over: it is asked again
+            if reply.has_error():
                 self._due[site] = time.monotonic() + _RESEND
                 continue
             self._asked.pop(site)
@@ -382,7 +433,9 @@ class FlowerLine:
             except RunError as error:
                 found.append((site, error))
                 continue
-            too_long = RunError(f"expected an answer of at most {self._most} bytes, found {len(answer)}")
+            too_long = RunError(
+                f"expected an answer of at most {self._most} bytes, found {len(answer)}"
+            )
             found.append((site, answer if len(answer) <= self._most else too_long))
         return found
 
@@ -390,8 +443,8 @@ class FlowerLine:
 def acceptable(most: int) -> Callable[[str, bytes], bool]:
     """Return a function that decides which requests of sites' nodes may pass.
 
-    Answers must name the node that sends them (Flower checks a node's key, but not that its answers are its own), and
-    must not announce more pieces than an answer can have.
+    Answers must name the node that sends them (Flower checks a node's key, but not that its answers
+    are its own), and must not announce more pieces than an answer can have.
 
     Args:
         most: the largest number of bytes of an answer.
@@ -411,15 +464,18 @@ def acceptable(most: int) -> Callable[[str, bytes], bool]:
             request = PushMessagesRequest.FromString(body)
         except Exception:  # of kinds of protobuf's own
             return False
-        own = all(message.metadata.src_node_id == request.node.node_id for message in request.messages_list)
+        own = all(
+            message.metadata.src_node_id == request.node.node_id
+            for message in request.messages_list
+        )
         return own and sum(map(count, request.message_object_trees)) <= pieces
 
     return may
 
 
 class Strangers:
-    """Reports requests that are signed with a key that no site has: a site with a new key, or somebody else. Flower
-    refuses them without a word here.
+    """Reports requests that are signed with a key that no site has: a site with a new key, or
+    somebody else. Flower refuses them without a word here.
 
     Args:
         sites: maps each site to its public key.
@@ -427,9 +483,13 @@ class Strangers:
         every: the seconds for which further ones are not reported, because anybody can send them.
     """
 
-    def __init__(self, sites: dict[str, Any], note: Callable[[str], object], every: float = 60.0) -> None:
+    def __init__(
+        self, sites: dict[str, Any], note: Callable[[str], object], every: float = 60.0
+    ) -> None:
         self._sites = {public_key_to_bytes(key): site for site, key in sites.items()}
-        self._note, self._every, self._next = note, every, 0.0
+        self._note = note
+        self._every = every
+        self._next = 0.0
 
     def __call__(self, scope: Mapping[str, Any]) -> None:
         """Look at the head of one request, which is a scope of ASGI."""
@@ -441,7 +501,9 @@ class Strangers:
             if key in self._sites:
                 return
             found = fingerprint_of(
-                load_pem_public_key(key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+                load_pem_public_key(key)
+                .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+                .decode()
             )
         except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm, FedlitError):
             found = "no key"
@@ -449,8 +511,8 @@ class Strangers:
         host = (scope.get("client") or ("somebody",))[0]
         sites = ", ".join(self._sites.values())
         self._note(
-            f"{host}: expected the key of one of {sites}, found {found}; refused. If a site has a new key, add it by "
-            "fedlit coordinate add, and start again"
+            f"{host}: expected the key of one of {sites}, found {found}; refused. If a site has a "
+            "new key, add it by fedlit coordinate add, and start again"
         )
 
 
@@ -466,33 +528,45 @@ class Link:
     """
 
     def __init__(self, state: Any, sites: dict[str, Any]) -> None:
-        self._state, self._task = state, 0
+        self._state = state
+        self._task = 0
         activate = state.activate_node
 
         def anew(node: int, interval: float) -> bool:
-            # a node that was killed and comes back is still on the list: without this it would be refused for a while
+            # a node that was killed and comes back is still on the list: without this it would be
+            # refused for a while
             state.deactivate_node(node)
             return bool(activate(node, interval))
 
         state.activate_node = anew
         for site, key in sites.items():
             try:
-                state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0, name=site)
+                state.create_node(
+                    NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), 0, name=site
+                )
             except ValueError as error:
-                raise ConfigError(f"{site}.pub: expected a key of its own for each site, found one twice") from error
+                raise ConfigError(
+                    f"{site}.pub: expected a key of its own for each site, found one twice"
+                ) from error
         threading.Thread(target=self._beat, daemon=True).start()
 
     def begin(self) -> dict[str, Any]:
-        """Begin the run; returns its number, and the token with which the coordinator may ask for it."""
+        """Begin the run; returns its number, and the token with which the coordinator may ask for
+        it.
+        """
         from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 
         app = TaskType.SERVER_APP
-        number = self._state.create_run("fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app)
+        number = self._state.create_run(
+            "fedlit/fedlit", "0", None, {}, NOOP_FEDERATION_ID, None, NOOP_FLWR_AID, app
+        )
         (run,) = self._state.get_run_info(run_ids=[number])
         self._task = run.primary_task_id
         token = self._state.claim_task(self._task)
         if token is None or not self._state.activate_task(self._task):
-            raise RunError("expected Flower's SuperLink to begin a run, found that it did not; start again")
+            raise RunError(
+                "expected Flower's SuperLink to begin a run, found that it did not; start again"
+            )
         return {"run": number, "token": token}
 
     def _beat(self) -> None:
@@ -549,8 +623,9 @@ def make_link(port: int, sites: dict[str, Any]) -> tuple[Any, Link]:
 
 
 def put_together(name: str, pieces: dict[str, bytes], most: int) -> Any:
-    """Return a site's message from its pieces. One that cannot be put together, or would be too long, becomes a message
-    without content, which is refused like any other that is not fedlit's: it must not end the coordinator.
+    """Return a site's message from its pieces. One that cannot be put together, or would be too
+    long, becomes a message without content, which is refused like any other that is not fedlit's:
+    it must not end the coordinator.
 
     Args:
         name: the name of the piece that heads the message.
@@ -566,7 +641,9 @@ def put_together(name: str, pieces: dict[str, bytes], most: int) -> Any:
 
 
 def _without_content(head: bytes) -> Message:
-    """Return a message that has nothing but what its head says of the message to which it replies."""
+    """Return a message that has nothing but what its head says of the message to which it
+    replies.
+    """
     metadata = ProtoMetadata(message_type="query", ttl=_LIFE)
     with suppress(Exception):  # if it replies to nothing, its site counts as silent
         metadata.reply_to_message_id = ProtoMessage.FromString(
@@ -576,7 +653,8 @@ def _without_content(head: bytes) -> Message:
 
 
 def open_grid(address: str, run: int, token: str, most: int) -> Grid:
-    """Return the coordinator's connection to the SuperLink, which takes the place of Flower's ServerApp.
+    """Return the coordinator's connection to the SuperLink, which takes the place of Flower's
+    ServerApp.
 
     Args:
         address: ``HOST:PORT`` of the SuperLink on this machine.
@@ -588,12 +666,14 @@ def open_grid(address: str, run: int, token: str, most: int) -> Grid:
     from flwr.superlink.grid import HttpGrid, http_grid
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    TaskIdentity.run_id, TaskIdentity.node_id = run, 1
+    TaskIdentity.run_id = run
+    TaskIdentity.node_id = 1
     TaskIdentity.task_id = 0
     # an answer is announced before its pieces are there: Flower would wait a second in each round
     http_grid.pull_objects = partial(http_grid.pull_objects, initial_backoff=0.02)  # type: ignore[attr-defined]
     http_grid.inflate_object_from_contents = partial(put_together, most=most)  # type: ignore[attr-defined]
     grid = HttpGrid(address, insecure=True, token=token)
-    grid._retry_invoker.max_time = 3.0  # it is on this machine, and started again where it is killed
+    # it is on this machine, and started again where it is killed
+    grid._retry_invoker.max_time = 3.0
     grid.set_run(Run.create_empty(run))
     return grid

@@ -28,7 +28,9 @@ from fedlit.run.allowed import check_shared
 from fedlit.run.config import read_yaml, shown
 
 
-def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: int = PORT) -> list[str]:
+def init(
+    folder: Path, sites: Sequence[str], address: str = "localhost", port: int = PORT
+) -> list[str]:
     """Make a coordinator's folder.
 
     Args:
@@ -41,33 +43,48 @@ def init(folder: Path, sites: Sequence[str], address: str = "localhost", port: i
         What to do next, line by line.
 
     Raises:
-        ConfigError: a name or the address does not fit, or there is a coordinator already; nothing is overwritten.
+        ConfigError: a name or the address does not fit, or there is a coordinator already; nothing
+            is overwritten.
     """
     names = [name.strip() for name in sites]
     CoordinatorSettings(folder, address, port, tuple(names))  # refuses what does not fit
     if (folder / "coordinator.yaml").exists():
         raise ConfigError(
-            f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose another, or add a "
-            "site to its coordinator.yaml"
+            f"{shown(folder)}: is a coordinator's folder already, and is not overwritten; choose "
+            "another, or add a site to its coordinator.yaml"
         )
     try:
         for name in ("certificates", "keys", "invitations", "state"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
-        raise ConfigError(f"{folder}: expected to make a folder, found: {error.strerror}; choose another") from error
+        raise ConfigError(
+            f"{folder}: expected to make a folder, found: {error.strerror}; choose another"
+        ) from error
     make_authority(folder / "certificates", folder.resolve().name)
     make_server(folder / "certificates", address)
-    told = {"folder": shown(folder), "address": address, "port": port, "identity": secrets.token_hex(16)}
-    write_new(folder / "federation.yaml", _filled("federation.yaml", sites=", ".join(sorted(names)), **told))
-    write_new(folder / "coordinator.yaml", _filled("coordinator.yaml", sites=", ".join(names), **told))
+    told = {
+        "folder": shown(folder),
+        "address": address,
+        "port": port,
+        "identity": secrets.token_hex(16),
+    }
+    write_new(
+        folder / "federation.yaml",
+        _filled("federation.yaml", sites=", ".join(sorted(names)), **told),
+    )
+    write_new(
+        folder / "coordinator.yaml", _filled("coordinator.yaml", sites=", ".join(names), **told)
+    )
     invite(read_coordinator(folder))
     return [
         f"Made {shown(folder)}. The authority's fingerprint (SHA-256), to be compared by telephone:",
         f"  {fingerprint(folder / 'certificates' / 'ca.crt')}",
-        f"Edit {shown(folder / 'federation.yaml')} and {shown(folder / 'coordinator.yaml')}. Each site needs:",
+        f"Edit {shown(folder / 'federation.yaml')} and {shown(folder / 'coordinator.yaml')}. Each "
+        "site needs:",
         *(f"  {site}: the folder {shown(folder / 'invitations' / site)}" for site in sorted(names)),
-        "There: fedlit site keys FOLDER, which makes site.yaml and a .pub file. Here, for each of these:",
+        "There: fedlit site keys FOLDER, which makes site.yaml and a .pub file. Here, for each of "
+        "these:",
         f"  fedlit coordinate add {shown(folder)} {sorted(names)[0]} {sorted(names)[0]}.pub",
         f"Then: fedlit coordinate start {shown(folder)}",
     ]
@@ -85,25 +102,29 @@ def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
         What was done, and what is missing.
 
     Raises:
-        ConfigError: there is no such site or no such key, another key is there already, or the key is another site's.
+        ConfigError: there is no such site or no such key, another key is there already, or the key
+            is another site's.
     """
     if site not in settings.sites:
         raise ConfigError(
-            f"expected one of {', '.join(settings.sites)}, found {site!r}; write it under sites: in "
-            f"{shown(settings.folder / 'coordinator.yaml')} first.{did_you_mean(site, settings.sites)}"
+            f"expected one of {', '.join(settings.sites)}, found {site!r}; write it under sites: "
+            f"in {shown(settings.folder / 'coordinator.yaml')} "
+            f"first.{did_you_mean(site, settings.sites)}"
         )
     read_public_key(public)
-    mine, path = fingerprint(public), settings.keys / f"{site}.pub"
+    mine = fingerprint(public)
+    path = settings.keys / f"{site}.pub"
     for other in settings.sites:
         known = settings.keys / f"{other}.pub"
         if other != site and known.is_file() and fingerprint(known) == mine:
             raise ConfigError(
-                f"{public}: expected a key of {site}'s own, found that of {other}; ask {site} for its own"
+                f"{public}: expected a key of {site}'s own, found that of {other}; ask {site} for "
+                "its own"
             )
     if path.is_file() and fingerprint(path) != mine:
         raise ConfigError(
-            f"{shown(path)}: another key of {site} is there ({fingerprint(path)}), and is not overwritten; move it "
-            "away if the new one is right"
+            f"{shown(path)}: another key of {site} is there ({fingerprint(path)}), and is not "
+            "overwritten; move it away if the new one is right"
         )
     if not path.is_file():
         write_new(path, public.read_bytes())
@@ -127,14 +148,21 @@ def invite(settings: CoordinatorSettings) -> list[str]:
         folder = settings.folder / "invitations" / site
         folder.mkdir(parents=True, exist_ok=True)
         authority = fingerprint(settings.certificates / "ca.crt")
-        told = {"site": site, "address": settings.address, "port": settings.port, "fingerprint": authority}
+        told = {
+            "site": site,
+            "address": settings.address,
+            "port": settings.port,
+            "fingerprint": authority,
+        }
         wanted = {
             "federation.yaml": settings.federation.read_bytes(),
             "ca.crt": (settings.certificates / "ca.crt").read_bytes(),
             INVITATION: _filled(INVITATION, **told),
         }
         files = {name: folder / name for name in wanted}
-        if any(not path.is_file() or path.read_bytes() != wanted[name] for name, path in files.items()):
+        if any(
+            not path.is_file() or path.read_bytes() != wanted[name] for name, path in files.items()
+        ):
             changed.append(site)
         for name, path in files.items():
             path.write_bytes(wanted[name])
@@ -145,14 +173,15 @@ def read_invited(folder: Path) -> Invitation:
     """Read the invitation in a site's folder that has no settings yet.
 
     Raises:
-        ConfigError: there is no invitation, or it has a ``site.yaml``, which would decide what runs here.
+        ConfigError: there is no invitation, or it has a ``site.yaml``, which would decide what runs
+            here.
     """
     path = folder / "site.yaml"
     if path.exists():
         raise ConfigError(
-            f"{shown(path)}: expected none before this site has a key, found one. It decides what runs here, so nobody "
-            "else may write it: delete it, and fedlit site keys writes a new one. If you wrote it yourself, and need "
-            "another key: fedlit site keys --again"
+            f"{shown(path)}: expected none before this site has a key, found one. It decides what "
+            "runs here, so nobody else may write it: delete it, and fedlit site keys writes a new "
+            "one. If you wrote it yourself, and need another key: fedlit site keys --again"
         )
     return read_invitation(folder / INVITATION)
 
@@ -192,27 +221,34 @@ def check(settings: CoordinatorSettings) -> list[str]:
     """
     folder = shown(settings.folder)
     if not settings.federation.is_file():
-        raise ConfigError(f"{shown(settings.federation)}: expected the configuration of all sites, found no file")
+        raise ConfigError(
+            f"{shown(settings.federation)}: expected the configuration of all sites, found no file"
+        )
     if missing := _without_key(settings):
         raise ConfigError(
-            f"{shown(settings.keys)}: expected the public key of each site, found none of {', '.join(missing)}; "
-            f"fedlit coordinate add {folder} {missing[0]} {missing[0]}.pub"
+            f"{shown(settings.keys)}: expected the public key of each site, found none of "
+            f"{', '.join(missing)}; fedlit coordinate add {folder} {missing[0]} {missing[0]}.pub"
         )
     check_shared(read_yaml(settings.federation), shown(settings.federation))
     for site in settings.sites:
         read_public_key(settings.keys / f"{site}.pub")
     known = {path.stem for path in settings.keys.glob("*.pub")}
     warnings = [
-        f"{shown(settings.keys / f'{site}.pub')}: {site} is not under sites: in coordinator.yaml, and is not let in"
+        f"{shown(settings.keys / f'{site}.pub')}: {site} is not under sites: in coordinator.yaml, "
+        "and is not let in"
         for site in sorted(known - set(settings.sites))
     ]
-    for name, mend in (("ca.crt", "make a new folder"), ("server.crt", f"fedlit coordinate renew {folder}")):
+    for name, mend in (
+        ("ca.crt", "make a new folder"),
+        ("server.crt", f"fedlit coordinate renew {folder}"),
+    ):
         warnings.append(check_certificate(settings.certificates / name, mend))
     for site in settings.sites:
         path = settings.folder / "invitations" / site / "site.yaml"
         if path.exists():
             warnings.append(
-                f"{shown(path)}: {site} refuses an invitation with this file, which each site has; delete it"
+                f"{shown(path)}: {site} refuses an invitation with this file, which each site has; "
+                "delete it"
             )
     return [own for own in warnings if own]
 

@@ -1,4 +1,6 @@
-"""Limits what can be reached of Flower's SuperLink: paths, sizes, and only answers that are a node's own."""
+"""Limits what can be reached of Flower's SuperLink: paths, sizes, and only answers that are a
+node's own.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,7 +13,8 @@ SECONDS = 20.0
 """The time within which a request's body must have arrived."""
 
 BUDGET = 16 * LARGEST
-"""Bytes of bodies that are held at once. Beyond that, a request is answered with 503, and the sender tries again."""
+"""Bytes of bodies that are held at once. Beyond that, a request is answered with 503, and the
+sender tries again."""
 
 FLEET = frozenset(
     f"/v1/fleet/{name}"
@@ -26,7 +29,8 @@ FLEET = frozenset(
         "confirm-message-received",
     )
 )
-"""The paths that a site's node may request. Flower's apps are not among them, so no code leaves the SuperLink."""
+"""The paths that a site's node may request. Flower's apps are not among them, so no code leaves the
+SuperLink."""
 RUNTIME = frozenset(
     f"/v1/runtime/{name}"
     for name in (
@@ -49,13 +53,15 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 class Gate:
     """Lets requests of some paths and of bounded size through to an application.
 
-    All other requests are answered by 404 (path), 415 (a content encoding, by which a small body may become a large
-    one), 413 (size), 408 (a body that takes too long) or 503 (too many bodies at once).
+    All other requests are answered by 404 (path), 415 (a content encoding, by which a small body
+    may become a large one), 413 (size), 408 (a body that takes too long) or 503 (too many bodies at
+    once).
 
     Args:
         app: an ASGI application.
         paths: the paths that are let through.
-        allowed: decides from a request's path and body whether it may pass, in addition; all may if None.
+        allowed: decides from a request's path and body whether it may pass, in addition; all may if
+            None.
         largest: the largest number of bytes of a body.
         budget: the largest number of bytes of all bodies that are held at once.
         seconds: the time within which a body must have arrived, in seconds.
@@ -72,8 +78,13 @@ class Gate:
         seconds: float = SECONDS,
         watch: Callable[[_Scope], None] = lambda scope: None,
     ) -> None:
-        self._app, self._paths, self._allowed, self._largest = app, paths, allowed, largest
-        self._left, self._seconds, self._watch = budget, seconds, watch
+        self._app = app
+        self._paths = paths
+        self._allowed = allowed
+        self._largest = largest
+        self._left = budget
+        self._seconds = seconds
+        self._watch = watch
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer one request."""
@@ -83,13 +94,20 @@ class Gate:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
             await _refuse(scope, send, 404)
             return
-        if any(name == b"content-encoding" and value != b"identity" for name, value in scope.get("headers", ())):
+        if any(
+            name == b"content-encoding" and value != b"identity"
+            for name, value in scope.get("headers", ())
+        ):
             await _refuse(scope, send, 415)
             return
         held = bytearray()
         try:
             status = await self._read(receive, held)
-            if status == 200 and self._allowed is not None and not self._allowed(scope["path"], bytes(held)):
+            if (
+                status == 200
+                and self._allowed is not None
+                and not self._allowed(scope["path"], bytes(held))
+            ):
                 status = 403
             if status == 200:
                 self._watch(scope)
@@ -101,7 +119,8 @@ class Gate:
 
     async def _read(self, receive: _Receive, held: bytearray) -> int:
         """Gather a body; the status of the answer, 0 where nobody waits for one."""
-        loop, more = asyncio.get_running_loop(), True
+        loop = asyncio.get_running_loop()
+        more = True
         until = loop.time() + self._seconds
         while more:
             try:
@@ -112,7 +131,8 @@ class Gate:
                 return 503
             if event["type"] == "http.disconnect":
                 return 0
-            chunk, more = event.get("body", b""), event.get("more_body", False)
+            chunk = event.get("body", b"")
+            more = event.get("more_body", False)
             if len(held) + len(chunk) > self._largest:
                 return 413
             if len(chunk) > self._left:
@@ -138,5 +158,7 @@ async def _refuse(scope: _Scope, send: _Send, status: int) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    await send({"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]})
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"connection", b"close")]}
+    )
     await send({"type": "http.response.body", "body": b""})

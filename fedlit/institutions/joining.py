@@ -1,4 +1,6 @@
-"""``fedlit site join``: this process has table, model and Trainer; another one, without them, uses the network."""
+"""``fedlit site join``: this process has table, model and Trainer; another one, without them, uses
+the network.
+"""
 
 import logging
 import sys
@@ -9,7 +11,15 @@ from pathlib import Path
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.files import exclusive
-from fedlit.institutions.accepted import PRIVATE, accepted, at_stake, differences, given_up, keep, refuse_lost
+from fedlit.institutions.accepted import (
+    PRIVATE,
+    accepted,
+    at_stake,
+    differences,
+    given_up,
+    keep,
+    refuse_lost,
+)
 from fedlit.institutions.child import Child, Gone
 from fedlit.institutions.consent import Terms, write
 from fedlit.institutions.settings import SiteSettings
@@ -24,14 +34,16 @@ _log = logging.getLogger(__name__)
 
 
 class Speaking:
-    """See :class:`~fedlit.institutions.transport.Answering`. A child process is the only one that uses the network.
+    """See :class:`~fedlit.institutions.transport.Answering`. A child process is the only one that
+    uses the network.
 
     Args:
         settings: the settings of the site.
     """
 
     def __init__(self, settings: SiteSettings) -> None:
-        self._most, self._asked = settings.most, False
+        self._most = settings.most
+        self._asked = False
         self._child = Child(
             "The process that speaks to the coordinator",
             "speaker",
@@ -64,7 +76,8 @@ class Speaking:
             if time.monotonic() > told + QUIET:
                 told = time.monotonic()
                 _log.warning(
-                    "heard nothing from the coordinator for %.0f seconds: it waits for other sites, or is away",
+                    "heard nothing from the coordinator for %.0f seconds: it waits for other "
+                    "sites, or is away",
                     told - since,
                 )
         raise TimeoutError
@@ -77,10 +90,11 @@ class Speaking:
         """
         if len(content) > self._most:
             raise RunError(
-                f"expected a message of at most {self._most:,} bytes, found one of {len(content):,}; raise `most` at "
-                "both ends"
+                f"expected a message of at most {self._most:,} bytes, found one of "
+                f"{len(content):,}; raise `most` at both ends"
             )
-        asked, self._asked = self._asked, False
+        asked = self._asked
+        self._asked = False
         return asked and self._child.tell(content)
 
     def end(self) -> None:
@@ -104,13 +118,18 @@ def consent(
         terms: what would leave.
         hashes: of terms that are accepted without being asked.
         show: prints lines.
-        without: protection that is given up with these hashes (see :data:`~fedlit.privacy.settings.WITHOUT`).
+        without: protection that is given up with these hashes (see
+            :data:`~fedlit.privacy.settings.WITHOUT`).
         again: whether the first terms were agreed to, and facts told.
 
     Raises:
         ConfigError: nobody agreed. Nothing was sent of what these terms are about.
     """
-    sent = "no tensor was sent; the facts that were agreed to before have been sent" if again else "nothing was sent"
+    sent = (
+        "no tensor was sent; the facts that were agreed to before have been sent"
+        if again
+        else "nothing was sent"
+    )
     folder = site.settings.folder
     write(folder, terms)
     show([*terms.lines(), ""])
@@ -129,14 +148,16 @@ def consent(
     command += [f"--without {word}" for word in gone]
     if gone:
         raise ConfigError(
-            f"expected the protection that was accepted before, found terms without {' and '.join(gone)}; {sent}. If "
-            f"you agree to that, run fedlit site check --config {site.settings.file} at a terminal, or fedlit site "
-            f"join --config {site.settings.file} {' '.join(command)}"
+            "expected the protection that was accepted before, found terms without "
+            f"{' and '.join(gone)}; {sent}. If you agree to that, run fedlit site check --config "
+            f"{site.settings.file} at a terminal, or fedlit site join --config "
+            f"{site.settings.file} {' '.join(command)}"
         )
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"expected somebody to accept the terms above, found no terminal and no --accept {terms.hash}; {sent}. "
-            f"Read it, then: fedlit site join --config {site.settings.file} {' '.join(command)}"
+            "expected somebody to accept the terms above, found no terminal and no --accept "
+            f"{terms.hash}; {sent}. Read it, then: fedlit site join --config {site.settings.file} "
+            f"{' '.join(command)}"
         )
     if (word := _typed(f"Take part on these terms (hash {terms.hash})? [yes/no] ")) != "yes":
         raise ConfigError(f"expected yes, found {word!r}; {sent}")
@@ -144,8 +165,8 @@ def consent(
 
 
 def give_up(folder: Path, terms: Terms, show: Callable[[list[str]], None]) -> None:
-    """Show what differs from the terms that were accepted last, and let a person at a terminal type the protection that
-    these terms give up.
+    """Show what differs from the terms that were accepted last, and let a person at a terminal type
+    the protection that these terms give up.
 
     Args:
         folder: the site's.
@@ -204,8 +225,9 @@ def take_part(
         if (over := site.finished()) is not None:
             folder = over.parent.parent
             raise ConfigError(
-                f"{folder}: expected a training to take part in, found that it is over; score it by fedlit test "
-                f"--config {folder / 'config.yaml'}, or move the folder away to begin anew"
+                f"{folder}: expected a training to take part in, found that it is over; score it "
+                f"by fedlit test --config {folder / 'config.yaml'}, or move the folder away to "
+                "begin anew"
             )
         terms = site.terms()
         refuse_lost(settings.folder, terms)

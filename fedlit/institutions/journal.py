@@ -1,4 +1,6 @@
-"""What a coordinator must know after a restart: the facts that sites sent before training, and its replies to each."""
+"""What a coordinator must know after a restart: the facts that sites sent before training, and its
+replies to each.
+"""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,21 +17,24 @@ HEAD = "/"
 
 
 class Journal:
-    """Replies on disk, by round and site. They are written before they are sent, so that a site that starts again from
-    a checkpoint gets the same replies, whoever was killed. A round is written in one transaction.
+    """Replies on disk, by round and site. They are written before they are sent, so that a site
+    that starts again from a checkpoint gets the same replies, whoever was killed. A round is
+    written in one transaction.
 
     Args:
         folder: the folder of the file ``journal.db``.
-        sites: the sites of the federation, sorted. Sites that it began with may be missing, because they were removed.
-        start: the first round: :data:`~fedlit.exchange.server.BEGIN` if the rule defines what clients start from, else
-            0.
+        sites: the sites of the federation, sorted. Sites that it began with may be missing, because
+            they were removed.
+        start: the first round: :data:`~fedlit.exchange.server.BEGIN` if the rule defines what
+            clients start from, else 0.
 
     Attributes:
         number: the number of the open round.
         memory: the state of the rule and the guard before the open round.
         told: maps each topic to the facts of each site.
         took: maps each closed round to the sites that took part in it.
-        void: maps each closed round without a masked sum to the sites that called their update unfit.
+        void: maps each closed round without a masked sum to the sites that called their update
+            unfit.
         done: the sites at which training is over.
 
     Raises:
@@ -37,13 +42,18 @@ class Journal:
     """
 
     def __init__(self, folder: Path, sites: Sequence[str], start: int) -> None:
-        self.folder, self.sites = folder, list(sites)
-        self.number, self.memory = start, dict[str, Any]()
+        self.folder = folder
+        self.sites = list(sites)
+        self.number = start
+        self.memory = dict[str, Any]()
         self.told: dict[str, dict[str, Any]] = {}
         self.took: dict[int, list[str]] = {}
         self.void: dict[int, list[str]] = {}
         self.done: list[str] = []
-        begin = f"put it back from a backup, or move the folder {folder} away and let all sites begin anew"
+        begin = (
+            f"put it back from a backup, or move the folder {folder} away and let all sites "
+            "begin anew"
+        )
         self._store = Store(folder / "journal.db", begin)
         if known := self._store.get(HEAD):
             self._load(known)
@@ -52,9 +62,9 @@ class Journal:
         gone = set(known["sites"]) - set(self.sites)
         if known["format"] != FORMAT or not self.sites or set(self.sites) - set(known["sites"]):
             raise ConfigError(
-                f"{self._store.path}: expected a federation of {', '.join(self.sites)}, found one of "
-                f"{', '.join(known['sites'])} (format {known['format']}); take the same sites or fewer, or move the "
-                f"folder {self.folder} away to begin anew"
+                f"{self._store.path}: expected a federation of {', '.join(self.sites)}, found one "
+                f"of {', '.join(known['sites'])} (format {known['format']}); take the same sites "
+                f"or fewer, or move the folder {self.folder} away to begin anew"
             )
         for key in KEPT:
             setattr(self, key, known[key])
@@ -62,8 +72,9 @@ class Journal:
             self._revoke(gone)
 
     def _revoke(self, gone: Collection[str]) -> None:
-        """Continue without sites that were taken off the list. The open round is void: nobody receives anything for it,
-        and nobody sends for it again. What the others have agreed on from all columns stays as it is.
+        """Continue without sites that were taken off the list. The open round is void: nobody
+        receives anything for it, and nobody sends for it again. What the others have agreed on from
+        all columns stays as it is.
         """
         self.done = [site for site in self.done if site not in gone]
         if not self.took:  # before training: all is told anew
@@ -77,15 +88,19 @@ class Journal:
         self.close([], dict.fromkeys(self.sites, nothing), memory)
 
     def leave_out(self, sites: Collection[str]) -> None:
-        """Forget what sites have sent, except what the others have agreed on from all columns: networks are as wide as
-        that says.
+        """Forget what sites have sent, except what the others have agreed on from all columns:
+        networks are as wide as that says.
         """
         for topic, said in self.told.items():
             if topic not in ("columns", "values"):
-                self.told[topic] = {site: facts for site, facts in said.items() if site not in sites}
+                self.told[topic] = {
+                    site: facts for site, facts in said.items() if site not in sites
+                }
         self._write()
 
-    def _write(self, replies: Mapping[tuple[str, int], Any] | None = None, drop: Iterable[Any] = ()) -> None:
+    def _write(
+        self, replies: Mapping[tuple[str, int], Any] | None = None, drop: Iterable[Any] = ()
+    ) -> None:
         journal = {key: getattr(self, key) for key in (*KEPT, "sites")} | {"format": FORMAT}
         self._store.put({**(replies or {}), (HEAD, 0): journal}, drop)
 
@@ -106,7 +121,11 @@ class Journal:
             self._write()
 
     def close(
-        self, took: Sequence[str], replies: Mapping[str, Any], memory: Mapping[str, Any], void: Sequence[str] = ()
+        self,
+        took: Sequence[str],
+        replies: Mapping[str, Any],
+        memory: Mapping[str, Any],
+        void: Sequence[str] = (),
     ) -> None:
         """Close the open round.
 
@@ -120,11 +139,13 @@ class Journal:
         self.took[number] = sorted(took)
         if void:
             self.void[number] = sorted(void)
-        self.number, self.memory = max(number + 1, 0), dict(memory)
+        self.number = max(number + 1, 0)
+        self.memory = dict(memory)
         stayed_away = set(self.sites) - set(took) - set(self.took.get(number - 1, self.sites))
         self._write(
             {(site, number): reply for site, reply in replies.items()},
-            drop=[(site, number - 1, number) for site in stayed_away],  # one who stays away needs the newest alone
+            # one who stays away needs the newest alone
+            drop=[(site, number - 1, number) for site in stayed_away],
         )
 
     def void_in_a_row(self) -> list[int]:
@@ -139,7 +160,9 @@ class Journal:
         self._store.put({}, drop=[(site, BEGIN, max(BEGIN, min(number, self.number - 1)))])
 
     def after(self, number: int, site: str) -> int:
-        """Return the next round after a closed one in which a site takes part, or did before it was started again."""
+        """Return the next round after a closed one in which a site takes part, or did before it was
+        started again.
+        """
         after = max(number + 1, 0)
         while after < self.number and site not in self.took[after]:
             after += 1
@@ -154,7 +177,8 @@ class Journal:
         reply: dict[str, Any] | None = self._store.get(site, number)
         if reply is None:
             raise ConfigError(
-                f"expected the reply to {site} in round {number + 1}, found that it was deleted: the site reported a "
-                "later checkpoint. Let the site continue from its newest checkpoint"
+                f"expected the reply to {site} in round {number + 1}, found that it was deleted: "
+                "the site reported a later checkpoint. Let the site continue from its newest "
+                "checkpoint"
             )
         return reply

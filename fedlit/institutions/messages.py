@@ -1,11 +1,12 @@
-"""Messages between the coordinator and sites: bytes that are checked before they are used, and what all must have in
-common.
+"""Messages between the coordinator and sites: bytes that are checked before they are used, and what
+all must have in common.
 
-A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training, ``at:<round>`` when the site
-begins or begins again, ``round:<number>``, ``done``; and ``round:<number>/<n>`` with its answer to question n of the
-rule in that round. The coordinator's *reply* names the key that it belongs to (``to``). It is what the site asked for,
-or the next question of the rule. A request can be repeated without harm, because it gets the same reply. So a process
-that was killed can continue.
+A site makes *requests*, one at a time. Each has a key: ``share:<topic>`` before training,
+``at:<round>`` when the site begins or begins again, ``round:<number>``, ``done``; and
+``round:<number>/<n>`` with its answer to question n of the rule in that round. The coordinator's
+*reply* names the key that it belongs to (``to``). It is what the site asked for, or the next
+question of the rule. A request can be repeated without harm, because it gets the same reply. So a
+process that was killed can continue.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 
 
 MOST = 64 * 2**20
-"""The largest number of bytes of a message before it is known which tensors are sent, see :func:`largest`."""
+"""The largest number of bytes of a message before it is known which tensors are sent, see
+:func:`largest`."""
 
 WIRE = 2
-"""The version of the wire format: it rises with each change after which two sides would misunderstand each other."""
+"""The version of the wire format: it rises with each change after which two sides would
+misunderstand each other."""
 
 HEAD = 16 * 2**20
 """The largest number of bytes of a message's text."""
@@ -58,12 +61,15 @@ def read(content: bytes, most: int) -> dict[str, Any]:
         raise RunError(f"expected a message of at most {most:,} bytes, found {len(content):,}")
     size = struct.unpack(">Q", content[:8])[0] if len(content) >= 8 else -1
     if not 0 <= size <= min(HEAD, len(content) - 8):
-        raise RunError(f"expected a message of fedlit, found {len(content):,} bytes that are not one")
+        raise RunError(
+            f"expected a message of fedlit, found {len(content):,} bytes that are not one"
+        )
     return unpack(content)
 
 
 def round_of(key: str) -> int | None:
-    """Return the number of the round in a key, with or without a question after it; None for another key.
+    """Return the number of the round in a key, with or without a question after it; None for
+    another key.
 
     Example:
         >>> round_of("round:3"), round_of("round:3/0"), round_of("done")
@@ -121,8 +127,9 @@ _OWN = (
 
 
 def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
-    """Return the settings that must be the same at all sites, as JSON: key → value. The version of the wire format is
-    among them; versions of packages are not, because sites may have different patch versions.
+    """Return the settings that must be the same at all sites, as JSON: key → value. The version of
+    the wire format is among them; versions of packages are not, because sites may have different
+    patch versions.
 
     Args:
         run: a site's, or the coordinator's.
@@ -135,7 +142,8 @@ def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
 
 
 def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
-    """Return the keys in which two sets of settings differ, with both values; an empty text if they do not differ.
+    """Return the keys in which two sets of settings differ, with both values; an empty text if they
+    do not differ.
 
     Example:
         >>> wrong_settings({"seed": 1, "exchange.rate": 1.0}, {"seed": 1, "exchange.rate": 0.5})
@@ -143,8 +151,13 @@ def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
     """
     if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
         return "" if expected == found else f"expected {expected!r:.80}, found {found!r:.80}"
-    keys = [key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)]
-    return "; ".join(f"{key}: expected {expected.get(key)!r:.120}, found {found.get(key)!r:.120}" for key in keys[:20])
+    keys = [
+        key for key in dict.fromkeys([*expected, *found]) if expected.get(key) != found.get(key)
+    ]
+    return "; ".join(
+        f"{key}: expected {expected.get(key)!r:.120}, found {found.get(key)!r:.120}"
+        for key in keys[:20]
+    )
 
 
 def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
@@ -153,7 +166,8 @@ def bytes_of_forms(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
 
 
 def largest(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
-    """Return the largest number of bytes of a message, either way, once it is known which tensors are federated.
+    """Return the largest number of bytes of a message, either way, once it is known which tensors
+    are federated.
 
     Args:
         forms: maps the name of each federated tensor, of all sites, to its (dtype, shape).
@@ -177,14 +191,16 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
     for name, value in state.items():
         planned = forms.get(name)
         if planned is None:
-            raise RunError(f"{what}: expected only tensors of the plan, found {name!r}, which is not in it")
+            raise RunError(
+                f"{what}: expected only tensors of the plan, found {name!r}, which is not in it"
+            )
         if not isinstance(value, Tensor):
             raise RunError(f"{what}: {name}: expected a tensor, found {type(value).__name__}")
         dtype, shape = form_of(value)
         if shape != tuple(planned[1]) or dtype != planned[0]:
             raise RunError(
-                f"{what}: {name}: expected {planned[0]} of shape {tuple(planned[1])}, as in the plan, found {dtype} of "
-                f"shape {shape}"
+                f"{what}: {name}: expected {planned[0]} of shape {tuple(planned[1])}, as in the "
+                f"plan, found {dtype} of shape {shape}"
             )
 
 
@@ -203,20 +219,42 @@ def check_update(
     Raises:
         RunError: it is another client's, has tensors that were not planned, or lacks some.
     """
-    updates, flags, unfit = message.get("updates"), message.get("flags", {}), message.get("unfit", False)
+    updates = message.get("updates")
+    flags = message.get("flags", {})
+    unfit = message.get("unfit", False)
     proofs = flags.values() if isinstance(flags, dict) else [None]
-    if type(unfit) is not bool or not all(re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in proofs):
-        raise RunError("expected a proof for each other site of whether the update is fit, found something else")
+    if type(unfit) is not bool or not all(
+        re.fullmatch("[0-9a-f]{64}", str(proof)) for proof in proofs
+    ):
+        raise RunError(
+            "expected a proof for each other site of whether the update is fit, found something "
+            "else"
+        )
     if not isinstance(updates, dict) or not set(updates) <= {site}:
-        raise RunError(f"expected an update of {site} alone, found {updates if updates is None else sorted(updates)}")
+        raise RunError(
+            f"expected an update of {site} alone, found "
+            f"{updates if updates is None else sorted(updates)}"
+        )
     for name, update in updates.items():
         if not isinstance(update, dict) or set(update) != {"state", "published", "rows", "steps"}:
-            raise RunError("expected an update of state, published, rows and steps, found something else")
+            raise RunError(
+                "expected an update of state, published, rows and steps, found something else"
+            )
         names = sharing.names.get(name, ()) if not masked else ()
         check_state(update["state"], {key: sharing.forms[key] for key in names}, "update")
         if missing := [key for key in names if key not in update["state"]]:
-            raise RunError(f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is missing")
+            raise RunError(
+                f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is "
+                "missing"
+            )
         own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
-        check_state(update["published"], {key: (form[0], tuple(form[1])) for key, form in own.items()}, "published")
-        if any(type(update[key]) is not int or not 0 <= update[key] < 2**53 for key in ("rows", "steps")):
+        check_state(
+            update["published"],
+            {key: (form[0], tuple(form[1])) for key, form in own.items()},
+            "published",
+        )
+        if any(
+            type(update[key]) is not int or not 0 <= update[key] < 2**53
+            for key in ("rows", "steps")
+        ):
             raise RunError("expected the numbers of rows and steps, found something else")

@@ -1,4 +1,6 @@
-"""Tells a person how far a federation is: lines with their time, ``progress.json``, and ``fedlit coordinate watch``."""
+"""Tells a person how far a federation is: lines with their time, ``progress.json``, and ``fedlit
+coordinate watch``.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 class Progress:
-    """The file ``progress.json``, which ``fedlit coordinate watch`` reads (``round``, ``rounds``, ``in``, ``away``,
-    ``seconds`` and ``bytes`` since the start, ``updated`` in seconds since 1970, ``state``).
+    """The file ``progress.json``, which ``fedlit coordinate watch`` reads (``round``, ``rounds``,
+    ``in``, ``away``, ``seconds`` and ``bytes`` since the start, ``updated`` in seconds since 1970,
+    ``state``).
 
     Args:
         state: the folder ``state`` of the coordinator.
@@ -49,15 +52,18 @@ class Progress:
     """
 
     def __init__(self, state: Path, rounds: int) -> None:
-        self.path, self.rounds = state / "progress.json", rounds
-        self.begun, self.written = time.time(), 0.0
+        self.path = state / "progress.json"
+        self.rounds = rounds
+        self.begun = time.time()
+        self.written = 0.0
 
     def write(self, server: SitesServer, state: str = "running") -> None:
         """Write where the federation is; at most once a second while it runs."""
         now = time.time()
         if now - self.written < 1 and state == "running":
             return
-        self.written, here = now, server.line.sites() - server.away
+        self.written = now
+        here = server.line.sites() - server.away
         content = {
             "state": state,
             "round": max(server.journal.number, 0),
@@ -89,7 +95,9 @@ def read_progress(state: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{shown(path)}: expected what a coordinator writes, found: {error}; move it away") from error
+        raise ConfigError(
+            f"{shown(path)}: expected what a coordinator writes, found: {error}; move it away"
+        ) from error
     if not isinstance(found, dict):
         raise ConfigError(f"{shown(path)}: expected what a coordinator writes, found another file")
     return found
@@ -119,7 +127,11 @@ def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
         f"{float(progress.get('bytes', 0)) / 2**20:,.1f} MiB",
         f"{max(0.0, now - float(progress.get('updated', now))):.0f} s ago",
     ]
-    return Grid(["round", "state", "in", "away", "seconds", "bytes", "told"], [cells]).text().splitlines()
+    return (
+        Grid(["round", "state", "in", "away", "seconds", "bytes", "told"], [cells])
+        .text()
+        .splitlines()
+    )
 
 
 def watch(folder: Path, *, once: bool = False) -> int:

@@ -1,4 +1,6 @@
-"""What a coordinator says to a site, in the form that each message must have; nothing else reaches the site's run."""
+"""What a coordinator says to a site, in the form that each message must have; nothing else reaches
+the site's run.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,7 +47,8 @@ def heard(content: bytes, most: int) -> Heard:
         most: the largest number of bytes.
 
     Raises:
-        RunError: the coordinator refuses this site, or the message is none that a coordinator sends.
+        RunError: the coordinator refuses this site, or the message is none that a coordinator
+            sends.
 
     Example:
         >>> from fedlit.exchange.wire import pack
@@ -56,18 +59,25 @@ def heard(content: bytes, most: int) -> Heard:
     if "failed" in message:
         raise RunError(f"the coordinator says: {str(message['failed'])[:2000]}")
     if not isinstance(message.get("to"), str):
-        raise RunError("expected a reply of a coordinator, found something else; do both run one version?")
-    to, reply = message["to"], message.get("reply")
+        raise RunError(
+            "expected a reply of a coordinator, found something else; do both run one version?"
+        )
+    to = message["to"]
+    reply = message.get("reply")
     if isinstance(reply, dict):
         return Heard(to, reply=reply)
     if message.get("again") is True:
         return Heard(to, again=True)
-    question = {kind: message[kind] for kind in ("ask", "masked") if isinstance(message.get(kind), dict)}
+    question = {
+        kind: message[kind] for kind in ("ask", "masked") if isinstance(message.get(kind), dict)
+    }
     if len(question) == 1 and whole(message.get("n")):
         return Heard(to, number=message["n"], question=question)
     if message.keys() == {"to"}:  # a wish to hear the newest request again, whichever it is
         return Heard(to)
-    raise RunError("expected a reply or a numbered question of the coordinator, found another; refused")
+    raise RunError(
+        "expected a reply or a numbered question of the coordinator, found another; refused"
+    )
 
 
 @dataclass(frozen=True)
@@ -76,12 +86,14 @@ class Closed:
 
     Attributes:
         next: the next round in which the site takes part.
-        received: the named tensors that the site receives; they are finite and have the forms of the plan.
+        received: the named tensors that the site receives; they are finite and have the forms of
+            the plan.
         lost: whether the site's own update was not finite, or it sat out.
         records: values to log, by key.
         bytes: the bytes that travelled.
         verdict: the findings of the guard about this site.
-        void: the sites that called their update unfit, because of which there is no sum; nothing is received then.
+        void: the sites that called their update unfit, because of which there is no sum; nothing is
+            received then.
     """
 
     next: int
@@ -94,7 +106,12 @@ class Closed:
 
 
 def closed(
-    reply: Mapping[str, Any], site: str, number: int, forms: Mapping[str, tuple[str, tuple[int, ...]]], *, beside: bool
+    reply: Mapping[str, Any],
+    site: str,
+    number: int,
+    forms: Mapping[str, tuple[str, tuple[int, ...]]],
+    *,
+    beside: bool,
 ) -> Closed:
     """Check the reply to a site in a closed round.
 
@@ -103,26 +120,33 @@ def closed(
         site: the name of the site.
         number: the least number of the next round.
         forms: maps the name of each federated tensor of the site to its (dtype, shape).
-        beside: whether the rule may send other tensors, whose names begin with :data:`~fedlit.exchange.rule.DOWN`.
+        beside: whether the rule may send other tensors, whose names begin with
+            :data:`~fedlit.exchange.rule.DOWN`.
 
     Raises:
         RunError: a part of the reply has another form; the message names it.
     """
-    after, received = reply.get("next", -1), reply.get("received", {})
-    lost, records, weight = reply.get("lost", []), reply.get("records", {}), reply.get("bytes", 0)
+    after = reply.get("next", -1)
+    received = reply.get("received", {})
+    lost = reply.get("lost", [])
+    records = reply.get("records", {})
+    weight = reply.get("bytes", 0)
     void = reply.get("void", [])
     fits = {
         "next": whole(after) and max(number, 0) <= after < LATEST,
-        "lost": isinstance(lost, list) and all(isinstance(name, str) and name == site for name in lost),
+        "lost": isinstance(lost, list)
+        and all(isinstance(name, str) and name == site for name in lost),
         "records": isinstance(records, dict) and all(map(_is_number, records.values())),
         "bytes": whole(weight),
         "received": isinstance(received, dict),
-        "void": isinstance(void, list) and all(isinstance(name, str) for name in void) and not (void and received),
+        "void": isinstance(void, list)
+        and all(isinstance(name, str) for name in void)
+        and not (void and received),
     }
     if odd := [part for part, fit in fits.items() if not fit]:
         raise RunError(
-            f"expected the reply to {site} behind round {number} from the coordinator, found one with another "
-            f"{odd[0]} ({reply.get(odd[0])!r:.40}); refused"
+            f"expected the reply to {site} behind round {number} from the coordinator, found one "
+            f"with another {odd[0]} ({reply.get(odd[0])!r:.40}); refused"
         )
     _check_received(received, forms, beside=beside)
     verdict = _verdict(reply.get("verdict"), site)
@@ -137,10 +161,15 @@ def _check_received(
     received: Mapping[str, Any], forms: Mapping[str, tuple[str, tuple[int, ...]]], *, beside: bool
 ) -> None:
     others = {name for name in received if beside and name.startswith(DOWN)}
-    check_state({name: value for name, value in received.items() if name not in others}, forms, "received")
+    check_state(
+        {name: value for name, value in received.items() if name not in others}, forms, "received"
+    )
     for name, value in received.items():
         if not isinstance(value, Tensor) or not bool(torch.isfinite(value).all()):
-            raise RunError(f"received: {name}: expected finite values from the coordinator, found others; refused")
+            raise RunError(
+                f"received: {name}: expected finite values from the coordinator, found others; "
+                "refused"
+            )
 
 
 def _verdict(found: Any, site: str) -> Verdict:
@@ -175,8 +204,12 @@ def facts_of_all(reply: Mapping[str, Any], topic: str, site: str, sent: Any) -> 
     """
     facts = reply.get("facts")
     if not isinstance(facts, dict):
-        raise RunError(f"expected what all said of {topic} from the coordinator, found something else; refused")
+        raise RunError(
+            f"expected what all said of {topic} from the coordinator, found something else; refused"
+        )
     if facts.get(site) != sent:
-        raise RunError(f"expected the coordinator to repeat what {site} said of {topic}, found something else")
+        raise RunError(
+            f"expected the coordinator to repeat what {site} said of {topic}, found something else"
+        )
     check_facts(topic, facts)
     return facts

@@ -57,7 +57,12 @@ class CoordinatorSettings:
         check_sites("sites", self.sites)
         expect(len(self.sites) > 0, "sites", "names", list(self.sites))
         for key in ("address", "listen"):
-            expect(bool(_HOST.fullmatch(getattr(self, key))), key, "a name or an IP address", getattr(self, key))
+            expect(
+                bool(_HOST.fullmatch(getattr(self, key))),
+                key,
+                "a name or an IP address",
+                getattr(self, key),
+            )
         _check_numbers(self.port, self.most)
         expect(self.patience >= 0, "patience", "seconds, at least 0", self.patience)
         whole = isinstance(self.minimum, int)
@@ -91,7 +96,8 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True)
 class Invitation:
-    """The content of ``invitation.yaml``, which a coordinator writes. It decides nothing about a site's machine.
+    """The content of ``invitation.yaml``, which a coordinator writes. It decides nothing about a
+    site's machine.
 
     Attributes:
         site: the name of the site.
@@ -108,8 +114,8 @@ class Invitation:
         _check_address(self.coordinator)
         if not _FINGERPRINT.fullmatch(self.fingerprint):
             raise ConfigError(
-                f"fingerprint: expected 32 bytes such as 8A:0F:…, found {self.fingerprint!r}; ask the coordinator for "
-                "a new invitation"
+                f"fingerprint: expected 32 bytes such as 8A:0F:…, found {self.fingerprint!r}; ask "
+                "the coordinator for a new invitation"
             )
 
 
@@ -125,14 +131,17 @@ class SiteSettings:
         certificate: the certificate of the coordinator's authority.
         key: this site's private key.
         federation: the configuration that all sites have.
-        data: what this site adds to it: ``source``, its own table, and ``known``, why nothing has to be done about what
-            is found in a column of it.
-        trust: installed modules whose classes ``federation`` may name, in addition to the modules that are always
-            allowed.
+        data: what this site adds to it: ``source``, its own table, and ``known``, why nothing has
+            to be done about what is found in a column of it.
+        trust: installed modules whose classes ``federation`` may name, in addition to the modules
+            that are always allowed.
         tell: which of its results this site sends: ``scores`` of validation rows, or ``nothing``.
-        rare_classes: classes that fewer than ``data.facts_from`` training rows have, and whose names this site sends.
-        peers: maps each site to the fingerprint of its registered key, known by telephone; for masked sums.
-        user: the user that the process which uses the network runs as; None for the user who starts it.
+        rare_classes: classes that fewer than ``data.facts_from`` training rows have, and whose
+            names this site sends.
+        peers: maps each site to the fingerprint of its registered key, known by telephone; for
+            masked sums.
+        user: the user that the process which uses the network runs as; None for the user who starts
+            it.
         threads: the largest number of threads that ``federation`` may use here; all cores if None.
         most: the largest number of bytes of a message.
     """
@@ -164,8 +173,8 @@ class SiteSettings:
         expect(self.threads is None or self.threads > 0, "threads", "at least 1", self.threads)
         if not {"source"} <= {*self.data} <= {"source", "known"}:
             raise ConfigError(
-                "data: expected source: …, this site's own table, and beside it at most known: {COLUMN: REASON}, found "
-                f"{sorted(self.data)}"
+                "data: expected source: …, this site's own table, and beside it at most known: "
+                f"{{COLUMN: REASON}}, found {sorted(self.data)}"
             )
 
     @property
@@ -178,9 +187,14 @@ def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _
     """Return the settings of a class, given some of them and what a file has."""
     own = [field for field in fields(kind) if field.name not in given]
     told = _mapping(content, [field.name for field in own], where)
-    told = {key: value for key, value in told.items() if value is not None}  # a key without a value: the default
+    # a key without a value: the default
+    told = {key: value for key, value in told.items() if value is not None}
     for field_ in own:
-        if field_.name not in told and field_.default is MISSING and field_.default_factory is MISSING:
+        if (
+            field_.name not in told
+            and field_.default is MISSING
+            and field_.default_factory is MISSING
+        ):
             raise ConfigError(f"{where}: {field_.name}: expected a value, found nothing")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, None, skip=set(given))
@@ -200,7 +214,10 @@ def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
         raise ConfigError(f"{where}: expected {', '.join(known)}, found {told!r}")
     for key in told:
         if key not in known:
-            raise ConfigError(f"{where}: expected {', '.join(known)}, found {key!r}.{did_you_mean(str(key), known)}")
+            raise ConfigError(
+                f"{where}: expected {', '.join(known)}, found "
+                f"{key!r}.{did_you_mean(str(key), known)}"
+            )
     return told
 
 
@@ -266,7 +283,8 @@ class Federation:
     """The keys of ``federation.yaml`` that do not belong to a configuration.
 
     Attributes:
-        id: the federation's identity, 32 hexadecimal digits, drawn once; empty if the file has none.
+        id: the federation's identity, 32 hexadecimal digits, drawn once; empty if the file has
+            none.
         sites: all its sites, sorted; empty if the file lists none.
         privacy: what protects sites.
     """
@@ -289,33 +307,42 @@ def federation_of(path: Path) -> Federation:
         path: the file ``federation.yaml``.
 
     Raises:
-        ConfigError: a key is not known, a value is out of range, there is no identity although privacy needs one, or
-            there is a table's source, which belongs to a site.
+        ConfigError: a key is not known, a value is out of range, there is no identity although
+            privacy needs one, or there is a table's source, which belongs to a site.
     """
-    content, where = read_yaml(path), shown(path)
+    content = read_yaml(path)
+    where = shown(path)
     data = content.get("data")
     if isinstance(data, Mapping) and "source" in data:
         raise ConfigError(
-            f"{where}: data.source: expected none, found one: each site has its own, in its site.yaml. Take it out, "
-            "and give all sites the same file"
+            f"{where}: data.source: expected none, found one: each site has its own, in its "
+            "site.yaml. Take it out, and give all sites the same file"
         )
     asked = _mapping(content.get("privacy"), _KINDS, f"{where}: privacy")
-    made = {key: _checked(_KINDS[key], own, f"{where}: privacy.{key}") for key, own in asked.items()}
-    privacy, told = Privacy(**made), _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
+    made = {
+        key: _checked(_KINDS[key], own, f"{where}: privacy.{key}") for key, own in asked.items()
+    }
+    privacy = Privacy(**made)
+    told = _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
     if not told and not privacy.on:
         return Federation("", (), privacy)
-    own, sites = told.get("id"), told.get("sites")
+    own = told.get("id")
+    sites = told.get("sites")
     if not isinstance(own, str) or not _ID.fullmatch(own):
         raise ConfigError(
-            f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this federation, such as "
-            f"{secrets.token_hex(16)}, found {own!r}"
+            f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this "
+            f"federation, such as {secrets.token_hex(16)}, found {own!r}"
         )
     if not isinstance(sites, list) or not sites:
-        raise ConfigError(f"{where}: federation.sites: expected the names of all sites, found {sites!r}")
+        raise ConfigError(
+            f"{where}: federation.sites: expected the names of all sites, found {sites!r}"
+        )
     check_sites(f"{where}: federation.sites", sites)
     return Federation(own, tuple(sorted(set(sites))), privacy)
 
 
 def plain_federation(path: Path) -> dict[str, Any]:
     """Return the configuration without the keys that fedlit's other commands do not know."""
-    return {key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")}
+    return {
+        key: value for key, value in read_yaml(path).items() if key not in ("federation", "privacy")
+    }

@@ -46,8 +46,8 @@ from fedlit.train.whole import LAST
 
 
 class DryRun(Transport):
-    """Records what would be sent. It pretends that another site has the same columns, so that everything is asked that
-    may be asked about columns that sites share.
+    """Records what would be sent. It pretends that another site has the same columns, so that
+    everything is asked that may be asked about columns that sites share.
 
     Args:
         site: its name.
@@ -72,8 +72,11 @@ class DryRun(Transport):
         twins: int = 1,
         identity: str = "",
     ) -> None:
-        self.site, self._local = site, (*LOCAL, *local)
-        self._named, self._patterns, self._twins = list(named), list(patterns), twins
+        self.site = site
+        self._local = (*LOCAL, *local)
+        self._named = list(named)
+        self._patterns = list(patterns)
+        self._twins = twins
         self.identity = identity
         self.told: dict[str, Any] = {}
 
@@ -92,12 +95,17 @@ class DryRun(Transport):
             twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **known}}
         if topic == "federated" and self._named:  # what the site has no part of may be another's
             twin = {**twin, "met": [*self._patterns, *twin["met"]], "chosen": True}
-        # at least two where columns are named, so that those which the site lacks are common to some
-        twins = [f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))]
+        # at least two where columns are named, so that those which the site lacks are common to
+        # some
+        twins = [
+            f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))
+        ]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
 
-def shielded(federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport) -> Shield:
+def shielded(
+    federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport
+) -> Shield:
     """Make what protects a site's updates.
 
     Args:
@@ -110,27 +118,36 @@ def shielded(federation: Federation, settings: SiteSettings, run: Run, transport
         ConfigError: what privacy cannot be had with.
         RunError: keys that are not what they should be.
     """
-    name, exchange, privacy = settings.site, run.exchange, federation.privacy
-    sharing, members = exchange.sharing, run.loop.federation
+    name = settings.site
+    exchange = run.exchange
+    privacy = federation.privacy
+    sharing = exchange.sharing
+    members = run.loop.federation
     if set(sharing.names) != set(federation.sites):
         raise ConfigError(
-            f"federation.sites: expected {', '.join(federation.sites)}, as this site has accepted, found that "
-            f"{', '.join(sharing.names)} take part; ask the coordinator for the federation.yaml of these sites"
+            f"federation.sites: expected {', '.join(federation.sites)}, as this site has accepted, "
+            f"found that {', '.join(sharing.names)} take part; ask the coordinator for the "
+            "federation.yaml of these sites"
         )
     taking_part = cohort_size(exchange.participation, len(federation.sites))
     refuse(privacy, exchange.rule, sharing, taking_part, exchange.published[name])
-    registered, peers = None, dict(settings.peers)
+    registered = None
+    peers = dict(settings.peers)
     if privacy.masked is not None:
         registered = registered_key(settings.key)
         if peers:
             peers[name] = fingerprint_of(public_line(registered))
 
     def drawn(number: int) -> Iterable[str]:
-        return cohort(exchange.participation, federation.sites, run.seed, number) or federation.sites
+        return (
+            cohort(exchange.participation, federation.sites, run.seed, number) or federation.sites
+        )
 
     shield = Shield(name, privacy, exchange.rule, transport.ledger, drawn, registered, peers)
     offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
-    shield.meet(offers, sharing, exchange._blueprint(members, name).fresh(None), transport.digest_of_facts)
+    shield.meet(
+        offers, sharing, exchange._blueprint(members, name).fresh(None), transport.digest_of_facts
+    )
     for note in shield.notes:
         say(f"Note: {note}")
     return shield
@@ -163,8 +180,10 @@ class Site:
         self.local = ("steps",) if pace.batches is not None and pace.steps is None else ()
 
     def _make(self) -> Run:
-        own, shared = self.settings, self.settings.federation.absolute()
-        federation, where = plain_federation(shared), shown(shared)
+        own = self.settings
+        shared = self.settings.federation.absolute()
+        federation = plain_federation(shared)
+        where = shown(shared)
         mine: dict[str, Any] = {"data": dict(own.data), "name": own.site}
         if own.folder.absolute() != Path.cwd():
             mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
@@ -173,30 +192,48 @@ class Site:
             check_shared(federation, where)
             check_allowed(read_yaml(shared), where)
             mine |= {"model": _threads(own, federation, where)}
-            layers = [JOINED, Layer(federation, f"{where}: ", own=False), Layer(mine, f"{shown(own.file)}: ")]
+            layers = [
+                JOINED,
+                Layer(federation, f"{where}: ", own=False),
+                Layer(mine, f"{shown(own.file)}: "),
+            ]
             return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
 
     def terms(self) -> Terms:
-        """Return what would leave the site. Reads the table and builds the network, but sends nothing."""
-        run, masked = self._make(), self.privacy.masked
+        """Return what would leave the site. Reads the table and builds the network, but sends
+        nothing.
+        """
+        run = self._make()
+        masked = self.privacy.masked
         twins = masked.least - 1 if masked is not None else 1
-        alone = DryRun(self.settings.site, self.local, _named(run), run.exchange.federated, twins, self.federation.id)
+        alone = DryRun(
+            self.settings.site,
+            self.local,
+            _named(run),
+            run.exchange.federated,
+            twins,
+            self.federation.id,
+        )
         alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
         run.exchange.transport = alone
         run.describe()
         self._only_own(run)
-        own, exchange = self.settings, run.exchange
+        own = self.settings
+        exchange = run.exchange
         name = own.site
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_manifest(run, name, alone.share)
-        sharing, rule = exchange.sharing, exchange.rule
+        sharing = exchange.sharing
+        rule = exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
         values = sum(prod(sharing.forms[key][1]) for key in sharing.names[name])
         length = Length.of(run.trainer_options, run.data.aligned_steps)
         planned = length.rounds(exchange.every, completes=exchange.completes) or 0
         behind = rows_behind(run, name, alone.told)
         check_classes(run, name, behind, own.rare_classes)
-        protection = lines(self.privacy, rule, planned, masked.least if masked is not None else 1, values)
+        protection = lines(
+            self.privacy, rule, planned, masked.least if masked is not None else 1, values
+        )
         return Terms(
             name,
             {"address": own.coordinator, "fingerprint": _fingerprint(own)},
@@ -205,7 +242,8 @@ class Site:
             published,
             run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
             rule.asks,
-            dict(sorted(rule.facts.questions.items())) or ({"*": QuestionTerms()} if "answers" in rule.needs else {}),
+            dict(sorted(rule.facts.questions.items()))
+            or ({"*": QuestionTerms()} if "answers" in rule.needs else {}),
             own.tell == "scores",
             exchange.every,
             planned,
@@ -214,7 +252,9 @@ class Site:
             rule.sends,
             dict(own.peers),
             masked is not None,
-            {"id": self.federation.id, "sites": list(self.federation.sites)} if self.federation.id else {},
+            {"id": self.federation.id, "sites": list(self.federation.sites)}
+            if self.federation.id
+            else {},
             trust=tuple(sorted({*trusted(), *own.trust})),
             user=own.user,
             facts_from=run.data.facts_from,
@@ -232,15 +272,20 @@ class Site:
             return None
         header = read_checkpoint(newest, resumable=False)
         epochs = int(self.run.trainer_options.get("max_epochs") or 0)
-        done = header.get("fedlit", {}).get("personal", {}).get("done") or header["epoch"] + 1 >= epochs > 0
+        done = (
+            header.get("fedlit", {}).get("personal", {}).get("done")
+            or header["epoch"] + 1 >= epochs > 0
+        )
         return newest if done and (newest.parent.parent / DONE).is_file() else None
 
     def _only_own(self, run: Run) -> None:
-        found, own = sorted(run.loop.federation), self.settings.site
+        found = sorted(run.loop.federation)
+        own = self.settings.site
         if found != [own]:
             raise ConfigError(
-                f"site {own}: expected one client of this name in its table's source, found {', '.join(found)}; use "
-                f"this name (files: {{{own}: FILE}}), or choose it (clients: [{own}])"
+                f"site {own}: expected one client of this name in its table's source, found "
+                f"{', '.join(found)}; use this name (files: {{{own}: FILE}}), or choose it "
+                f"(clients: [{own}])"
             )
 
 
@@ -248,26 +293,45 @@ def _fingerprint(own: SiteSettings) -> str:
     if own.fingerprint:
         return own.fingerprint
     if own.certificate.is_file():
-        return f"{fingerprint(own.certificate)} (of {own.certificate.name}; compare it by telephone)"
+        return (
+            f"{fingerprint(own.certificate)} (of {own.certificate.name}; compare it by telephone)"
+        )
     return "not known, because there is no certificate yet"
 
 
 def _named(run: Run) -> list[str]:
     """Return the columns that ``data.common`` lists."""
     common = run.data.common
-    groups = common.values() if isinstance(common, Mapping) else [common if isinstance(common, list) else []]
+    groups = (
+        common.values()
+        if isinstance(common, Mapping)
+        else [common if isinstance(common, list) else []]
+    )
     return sorted({column for own in groups for column in own})
 
 
 def _refuse(run: Run) -> None:
     """Refuse settings that are impossible between institutions."""
-    expect(not run.data.pool, "data.pool", "false between institutions", True, "rows stay where they are")
+    expect(
+        not run.data.pool,
+        "data.pool",
+        "false between institutions",
+        True,
+        "rows stay where they are",
+    )
     advice = "a site that trains alone needs no coordinator: fedlit fit"
-    expect(run.exchange.on, "exchange.federated", "something to exchange", run.exchange.federated, advice)
+    expect(
+        run.exchange.on,
+        "exchange.federated",
+        "something to exchange",
+        run.exchange.federated,
+        advice,
+    )
     if run.loop.federation.ending.stop is not None:
         raise ConfigError(
-            "model.stop: expected none between institutions: sites do not see each other's scores and would stop at "
-            "different rounds; set model.keep, by which each ends with its best epoch"
+            "model.stop: expected none between institutions: sites do not see each other's scores "
+            "and would stop at different rounds; set model.keep, by which each ends with its best "
+            "epoch"
         )
 
 
@@ -281,8 +345,8 @@ def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> di
     most = own.threads or cores()
     if isinstance(asked, int) and asked > most:
         raise ConfigError(
-            f"{where}: model.threads: expected at most {most}, as this site allows, found {asked}; ask the coordinator "
-            f"for fewer, or raise threads in {shown(own.file)}"
+            f"{where}: model.threads: expected at most {most}, as this site allows, found {asked}; "
+            f"ask the coordinator for fewer, or raise threads in {shown(own.file)}"
         )
     return {} if asked is not None or own.threads is None else {"threads": own.threads}
 
@@ -313,7 +377,8 @@ def join(
     Raises:
         FedlitError: the coordinator refused, or training had to stop.
     """
-    own, run = site.settings, site.run
+    own = site.settings
+    run = site.run
     told = own.tell == "scores"
     scores = (lambda: _scores(run)) if told else None
     ledger = Ledger(own.folder / PRIVATE, terms.identity)
@@ -345,7 +410,11 @@ def join(
     transport.end(_scores(run) if told else None)
     if run.folder is not None:
         (run.folder / DONE).touch()
-    if transport.shield is not None and (spent := transport.shield.epsilon) is not None and run.folder is not None:
+    if (
+        transport.shield is not None
+        and (spent := transport.shield.epsilon) is not None
+        and run.folder is not None
+    ):
         site.spent = spent
         told_of = {"epsilon": spent, **site.federation.settings}
         (run.folder / "privacy.json").write_text(json.dumps(told_of, indent=1), encoding="utf-8")
@@ -355,8 +424,8 @@ def join(
 def _unusable(error: Exception) -> RunError:
     """Turn an error that facts of other sites caused into a refusal."""
     return RunError(
-        f"expected facts of the other sites that fit this site's table, found some at which it failed "
-        f"({described(error)}); ask the coordinator which site has sent them"
+        "expected facts of the other sites that fit this site's table, found some at which it "
+        f"failed ({described(error)}); ask the coordinator which site has sent them"
     )
 
 
@@ -377,11 +446,15 @@ def _newest(own: SiteSettings) -> Path | None:
 def _rounds_of(checkpoint: Path) -> int:
     """Return the number of exchanges before a checkpoint."""
     states = read_checkpoint(checkpoint, resumable=False).get("callbacks", {})
-    return next((int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN)
+    return next(
+        (int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN
+    )
 
 
 def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
-    """Return a callback that reports to the coordinator how far the site would go back if it were killed."""
+    """Return a callback that reports to the coordinator how far the site would go back if it were
+    killed.
+    """
     known: dict[str, Any] = {}
 
     def begin(trainer: Trainer, module: LightningModule) -> None:

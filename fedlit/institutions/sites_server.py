@@ -1,4 +1,6 @@
-"""The coordinator's side of a federation across institutions: one rule, and sites that may leave and come back."""
+"""The coordinator's side of a federation across institutions: one rule, and sites that may leave
+and come back.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ SAY = 60.0
 REST = 2**16
 """The bytes of a reply's text beside the facts in it."""
 VOID = 3
-"""The rounds in a row without a masked sum, or without answers that a rule can use, after which a federation stops; and
-the rounds that a site may leave without its answer."""
+"""The rounds in a row without a masked sum, or without answers that a rule can use, after which a
+federation stops; and the rounds that a site may leave without its answer."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ class Patience:
     Attributes:
         seconds: the time that the others wait for a site that has not answered, in seconds.
         minimum: the number of sites that a round needs.
-        repeat: the time in seconds after which a site that has not answered is asked where it is, because its message
-            may be lost.
+        repeat: the time in seconds after which a site that has not answered is asked where it is,
+            because its message may be lost.
     """
 
     seconds: float
@@ -89,16 +91,20 @@ class _UnansweredError(FedlitError):
 
 
 class Line(Protocol):
-    """The connection to the sites. A request may arrive twice, or late. The line resends a reply that is lost.
+    """The connection to the sites. A request may arrive twice, or late. The line resends a reply
+    that is lost.
 
     All methods raise :class:`~fedlit.institutions.extra.Lost` if the line is gone.
     """
 
     def sites(self) -> frozenset[str]:
-        """Return the sites that are there now, by the names that their keys were registered with."""
+        """Return the sites that are there now, by the names that their keys were registered
+        with.
+        """
 
     def reply(self, site: str, content: bytes) -> None:
-        """Send a reply to a site, which answers with its next request. A new reply replaces one that is on its way.
+        """Send a reply to a site, which answers with its next request. A new reply replaces one
+        that is on its way.
 
         Args:
             site: the site, which may be away.
@@ -112,16 +118,16 @@ class Line(Protocol):
             timeout: the time to wait for the first request, in seconds.
 
         Returns:
-            (site, request) in the order in which they came. A request that is longer than allowed, or not one of
-            fedlit, is replaced by its error.
+            (site, request) in the order in which they came. A request that is longer than allowed,
+            or not one of fedlit, is replaced by its error.
         """
 
 
 class SitesServer:
     """Applies the rule to what sites send, and replies to each request under its key.
 
-    A request for the open round waits until the round is closed, or until the rule asks something. A request for
-    something closed gets the reply in the journal.
+    A request for the open round waits until the round is closed, or until the rule asks something.
+    A request for something closed gets the reply in the journal.
 
     Args:
         server: applies the rule.
@@ -153,8 +159,14 @@ class SitesServer:
         rounds: int = 0,
         meet: Callable[[Mapping[str, Any]], object] = lambda facts: None,
     ) -> None:
-        self.server, self.line, self.journal, self.settings = server, line, journal, settings
-        self.patience, self._report, self.privacy, self.rounds = patience, report, privacy or Privacy(), rounds
+        self.server = server
+        self.line = line
+        self.journal = journal
+        self.settings = settings
+        self.patience = patience
+        self._report = report
+        self.privacy = privacy or Privacy()
+        self.rounds = rounds
         self._meet = meet
         self.sites: Sequence[str] = journal.sites
         self.waiting: dict[str, dict[str, Any]] = {}
@@ -168,10 +180,12 @@ class SitesServer:
         self._since = time.monotonic()
         self._sent = dict.fromkeys(self.sites, self._since)
         self._asking: dict[str, _Asking] | None = None
-        self._begun, self._counted = self._since, 0
+        self._begun = self._since
+        self._counted = 0
         self._told_of: set[tuple[int, str]] = set()
         self._said_at = self._since
-        self._unanswered, self._unused = Counter[str](), 0
+        self._unanswered = Counter[str]()
+        self._unused = 0
         self.most = MOST
         if journal.begun:
             for topic, said in journal.told.items():
@@ -182,7 +196,9 @@ class SitesServer:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The sites without which training began: the others have agreed on facts, or begun, without them."""
+        """The sites without which training began: the others have agreed on facts, or begun,
+        without them.
+        """
         agreed = [*self.journal.told.values()]
         if began := self.journal.took.get(BEGIN):
             agreed.append(dict.fromkeys(began))
@@ -226,7 +242,11 @@ class SitesServer:
         """Ask sites that have been silent for long where they are."""
         now = time.monotonic()
         for site in self.sites:
-            if site not in self._open and site not in self.done and now - self._sent[site] > self.patience.repeat:
+            if (
+                site not in self._open
+                and site not in self.done
+                and now - self._sent[site] > self.patience.repeat
+            ):
                 self._send(site, {})
 
     def _fail(self, reason: str) -> None:
@@ -239,7 +259,9 @@ class SitesServer:
         left = [site for site in self.members if site not in self.done]
         late = time.monotonic() - self._since > self.patience.seconds
         ended = bool(self.done) or 0 < self.rounds <= self.journal.number
-        return not left or (ended and late and not self.waiting and not any(site in here for site in left))
+        return not left or (
+            ended and late and not self.waiting and not any(site in here for site in left)
+        )
 
     def _send(self, site: str, message: Mapping[str, Any], key: str = "") -> None:
         """Reply to the request of this key. An empty key asks the site to repeat its request."""
@@ -277,7 +299,8 @@ class SitesServer:
             self._send(site, {"reply": {}}, key)
             return
         try:
-            with told_as(_odd, passing=(OSError, Lost)):  # this machine's fault, not that of the message
+            # this machine's fault, not that of the message
+            with told_as(_odd, passing=(OSError, Lost)):
                 self._serve(site, key, message)
         except FedlitError as error:
             self._refuse(site, str(error))
@@ -288,7 +311,8 @@ class SitesServer:
         Raises:
             FedlitError: the request cannot be replied to; its sender is told why.
         """
-        number, asked = round_of(key), question_of(key)
+        number = round_of(key)
+        asked = question_of(key)
         if key.startswith("at:"):
             self._stand(site, key)
         elif (topic := topic_of(key)) is not None and topic in self.journal.told:
@@ -302,48 +326,70 @@ class SitesServer:
         else:
             if not self.waiting:
                 self._since = time.monotonic()
-            self.waiting[site], self._open[site] = message, key
+            self.waiting[site] = message
+            self._open[site] = key
 
     def _checked(self, site: str, content: bytes) -> dict[str, Any]:
         message = read(content, self.most)
         if message.get("site") != site:
             raise RunError(f"the key of {site} was used for a message of {message.get('site')!r}")
         if site in self.left_out:
-            raise RunError("training began without it; it can take part if all let the federation begin anew")
+            raise RunError(
+                "training began without it; it can take part if all let the federation begin anew"
+            )
         if self._unanswered[site] >= VOID:
             raise RunError(
-                f"{VOID} rounds were lost because it did not answer the rule; the others go on without it until the "
-                "coordinator is started again"
+                f"{VOID} rounds were lost because it did not answer the rule; the others go on "
+                "without it until the coordinator is started again"
             )
         key = message.get("key")
         if not isinstance(key, str) or not (
-            key == "done" or key.startswith("at:") or topic_of(key) is not None or round_of(key) is not None
+            key == "done"
+            or key.startswith("at:")
+            or topic_of(key) is not None
+            or round_of(key) is not None
         ):
-            raise RunError(f"expected a key of this protocol, found {key!r}; do both sides run the same version?")
+            raise RunError(
+                f"expected a key of this protocol, found {key!r}; do both sides run the same "
+                "version?"
+            )
         if (topic := topic_of(key)) is not None:
             if topic not in TOPICS or (topic not in self.journal.told and self.journal.took):
                 raise RunError(
-                    f"expected facts that are sent before training, found {topic!r}; do all sites run the same version?"
+                    f"expected facts that are sent before training, found {topic!r}; do all sites "
+                    "run the same version?"
                 )
             facts = message.get("facts")
             if not isinstance(facts, dict) or set(facts) != {site}:
                 raise RunError(f"expected facts of {site}, found others")
             check_facts(topic, facts)
             if topic == "settings" and (wrong := wrong_settings(self.settings, facts[site])):
-                raise RunError(f"settings differ: {wrong}; give all sites the coordinator's federation.yaml")
+                raise RunError(
+                    f"settings differ: {wrong}; give all sites the coordinator's federation.yaml"
+                )
         if not are_scores(message.get("scores"), site):
-            raise RunError(f"expected scores of {site} by name, at most {SCORES} of them, found something else")
-        number = round_of(key)
-        if number is not None and ("federated" not in self.journal.told or number > self.journal.number):
             raise RunError(
-                f"it is at round {number + 1}, the others at {self.journal.number + 1} or before training; do all have "
-                "the same federation.yaml, and the folders that they began with?"
+                f"expected scores of {site} by name, at most {SCORES} of them, found something else"
+            )
+        number = round_of(key)
+        if number is not None and (
+            "federated" not in self.journal.told or number > self.journal.number
+        ):
+            raise RunError(
+                f"it is at round {number + 1}, the others at {self.journal.number + 1} or before "
+                "training; do all have the same federation.yaml, and the folders that they began "
+                "with?"
             )
         if key == "done" and not self.journal.took:
-            raise RunError("it says that training is over before the first round; is trainer.max_epochs 0 there?")
+            raise RunError(
+                "it says that training is over before the first round; is trainer.max_epochs 0 "
+                "there?"
+            )
         if number is not None and question_of(key) is None:
             manifest = self.journal.told.get("manifest", {}).get(site, {}).get(site, {})
-            check_update(message, site, self.server.sharing, manifest, masked=self.privacy.masked is not None)
+            check_update(
+                message, site, self.server.sharing, manifest, masked=self.privacy.masked is not None
+            )
         return message
 
     def _refuse(self, site: str, reason: str) -> None:
@@ -363,21 +409,24 @@ class SitesServer:
         if message["facts"] != {site: told[site][site]}:
             wrong = wrong_settings(told[site][site], message["facts"][site])
             raise RunError(
-                f"{topic}: expected the same facts as before the restart, found something else ({wrong}); "
-                "give it the same table and settings, or let all begin anew"
+                f"{topic}: expected the same facts as before the restart, found something else "
+                f"({wrong}); give it the same table and settings, or let all begin anew"
             )
         self._send(site, {"reply": {"facts": _merged(told)}}, message["key"])
 
     def _stand(self, site: str, key: str) -> None:
-        """Reply to a site that begins, or begins again, with the round in which it may take part."""
+        """Reply to a site that begins, or begins again, with the round in which it may take
+        part.
+        """
         digits = key.removeprefix("at:")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             raise RunError(f"expected the number of a round, found {digits!r}")
         number = int(digits)
         if number > max(self.journal.number, 0):
             raise RunError(
-                f"it is at round {number + 1}, the coordinator at {self.journal.number + 1}: the folder of the "
-                "coordinator is of another federation, or was restored from a backup; begin anew at all sites"
+                f"it is at round {number + 1}, the coordinator at {self.journal.number + 1}: the "
+                "folder of the coordinator is of another federation, or was restored from a "
+                "backup; begin anew at all sites"
             )
         after = self.journal.after(number - 1, site)
         reply: dict[str, Any] = {"next": after}
@@ -387,10 +436,16 @@ class SitesServer:
         self._send(site, {"reply": reply}, key)
 
     def _late(self, site: str, key: str, number: int) -> None:
-        """Reply to a request for a closed round: the reply of that round, or the newest if the site was not in it."""
+        """Reply to a request for a closed round: the reply of that round, or the newest if the site
+        was not in it.
+        """
         after = self.journal.after(number, site)
         last = number if after == max(number + 1, 0) else after - 1
-        if number >= 0 and site not in self.journal.took[number] and (number, site) not in self._told_of:
+        if (
+            number >= 0
+            and site not in self.journal.took[number]
+            and (number, site) not in self._told_of
+        ):
             self._told_of.add((number, site))
             _log.warning(
                 "%s: its update of round %d came too late and is not used; it goes on with round %d",
@@ -400,7 +455,7 @@ class SitesServer:
             )
         self._send(site, {"reply": {**self.journal.read(last, site), "next": after}}, key)
 
-    # ------------------------------------------------------------------ what is done when all have said it
+    # ----------------------------------------------------------- what is done when all have said it
 
     def _advance(self) -> None:
         keys = {site: message["key"] for site, message in self.waiting.items()}
@@ -409,7 +464,9 @@ class SitesServer:
         missing = [site for site in self.members if site not in self.done and site not in keys]
         usual = most_common(keys) or next(iter(keys.values()))
         before = self.journal.number == BEGIN or topic_of(usual) is not None
-        if missing and not (self._begins_without(missing) if before else self._goes_on_without(missing)):
+        if missing and not (
+            self._begins_without(missing) if before else self._goes_on_without(missing)
+        ):
             return
         if not self._same(keys):
             return
@@ -419,8 +476,9 @@ class SitesServer:
             self._round()
 
     def _begins_without(self, missing: Sequence[str]) -> bool:
-        """Return whether training may begin without sites. It waits for those that have never come. A site that was
-        refused, or has come and says no more, is waited for as long as one in a round, unless protection needs all.
+        """Return whether training may begin without sites. It waits for those that have never come.
+        A site that was refused, or has come and says no more, is waited for as long as one in a
+        round, unless protection needs all.
         """
         waited = time.monotonic() - self._since
         come = self.refused.keys() | self.journal.told.get("settings", {}).keys()
@@ -441,10 +499,11 @@ class SitesServer:
             self.server.tell(topic, said)
 
     def _goes_on_without(self, missing: Sequence[str]) -> bool:
-        """Return whether the open round may be closed without sites. Those that are known to be away are not waited
-        for again.
+        """Return whether the open round may be closed without sites. Those that are known to be
+        away are not waited for again.
         """
-        waited, where = time.monotonic() - self._since, f"round {self.journal.number + 1}"
+        waited = time.monotonic() - self._since
+        where = f"round {self.journal.number + 1}"
         new = [site for site in missing if site not in self.away]
         if len(self.waiting) < self.patience.minimum:
             self._say_waiting(where, missing, waited)
@@ -453,13 +512,22 @@ class SitesServer:
             return False
         if new:
             self.away.update(new)
-            _log.warning("%s: %s stayed away for %.0f seconds; the others go on", where, ", ".join(new), waited)
+            _log.warning(
+                "%s: %s stayed away for %.0f seconds; the others go on",
+                where,
+                ", ".join(new),
+                waited,
+            )
         return True
 
     def _say_waiting(self, where: str, missing: Sequence[str], waited: float) -> None:
-        """Say for whom the others wait, and why, as soon as patience is over and then every minute."""
+        """Say for whom the others wait, and why, as soon as patience is over and then every
+        minute.
+        """
         now = time.monotonic()
-        if waited < self.patience.seconds or (set(missing) <= self.away and now - self._said_at < SAY):
+        if waited < self.patience.seconds or (
+            set(missing) <= self.away and now - self._said_at < SAY
+        ):
             return
         self.away.update(missing)
         self._said_at = now
@@ -475,7 +543,9 @@ class SitesServer:
         return self.refused.get(site, silent)
 
     def _same(self, keys: Mapping[str, str]) -> bool:
-        """Return whether all sites are at the same point; refuse those that are elsewhere than most."""
+        """Return whether all sites are at the same point; refuse those that are elsewhere than
+        most.
+        """
         if len(set(keys.values())) == 1:
             return True
         usual = most_common(keys)
@@ -484,8 +554,8 @@ class SitesServer:
                 others = ", ".join(sorted({own for own in keys.values() if own != key}))
                 self._refuse(
                     site,
-                    f"expected all sites at the same point, found it at {key} and others at {others}; do all have the "
-                    "same federation.yaml?",
+                    f"expected all sites at the same point, found it at {key} and others at "
+                    f"{others}; do all have the same federation.yaml?",
                 )
         return False
 
@@ -509,7 +579,8 @@ class SitesServer:
             self.most = largest(self.server.sharing.forms)
 
     def _round(self) -> None:
-        number, present = self.journal.number, dict(sorted(self.waiting.items()))
+        number = self.journal.number
+        present = dict(sorted(self.waiting.items()))
         before = self.journal.memory or self.server.memory()
         self._asking = {}
         try:
@@ -529,7 +600,8 @@ class SitesServer:
             _log.warning("round %d: %s is left out: %s", number + 1, name, why)
         self.named.take(outcome.verdict, number, took, void=outcome.void)
         if number >= 0:
-            seconds, away = time.monotonic() - self._begun, [site for site in self.members if site not in took]
+            seconds = time.monotonic() - self._begun
+            away = [site for site in self.members if site not in took]
             _log.info(
                 "round %d: %s%s; %.1f s, %s bytes",
                 number + 1,
@@ -538,32 +610,48 @@ class SitesServer:
                 seconds,
                 f"{self.bytes - self._counted:,}",
             )
-        self._begun, self._counted = time.monotonic(), self.bytes
+        self._begun = time.monotonic()
+        self._counted = self.bytes
         after = {site: {**replies[site], "next": self.journal.after(number, site)} for site in took}
         self._reply_all(after)
 
-    def _aggregate(self, number: int, present: Mapping[str, Mapping[str, Any]]) -> tuple[Outcome, list[str]]:
+    def _aggregate(
+        self, number: int, present: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[Outcome, list[str]]:
         """Run a round, and return its outcome and the sites that took part."""
-        sent = {name: own for message in present.values() for name, own in message["updates"].items()}
+        sent = {
+            name: own for message in present.values() for name, own in message["updates"].items()
+        }
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
         if self.privacy.masked is None:
-            outcome = self.server.round(number, self.server.updates_of(sent), self._ask, measure=True)
+            outcome = self.server.round(
+                number, self.server.updates_of(sent), self._ask, measure=True
+            )
             return replace(outcome, lost=tuple(sorted({*outcome.lost, *unfit}))), list(present)
         if unfit:
             return Outcome({}, void=unfit), list(present)
         flags = {site: (True, own["flags"]) for site, own in present.items() if "flags" in own}
         gathering = Gathering(
-            self.privacy.masked, self.server.rule, self.server.sharing, number, flags, self._put_masked
+            self.privacy.masked,
+            self.server.rule,
+            self.server.sharing,
+            number,
+            flags,
+            self._put_masked,
         )
         ask = gathering.asking(self._ask)
         outcome = self.server.round(number, gathering.gather(), ask, measure=False, guarded=False)
         return outcome, list(present)
 
     def _without_answers(
-        self, error: FedlitError, present: Mapping[str, Mapping[str, Any]], before: Mapping[str, Any]
+        self,
+        error: FedlitError,
+        present: Mapping[str, Mapping[str, Any]],
+        before: Mapping[str, Any],
     ) -> tuple[Outcome, list[str]]:
-        """Close a round in which the rule got no answers that it can use: nobody receives anything, and the next round
-        counts. What clients start from cannot be left open: that is asked again, of the others.
+        """Close a round in which the rule got no answers that it can use: nobody receives anything,
+        and the next round counts. What clients start from cannot be left open: that is asked again,
+        of the others.
 
         Args:
             error: why the round has no result.
@@ -584,11 +672,16 @@ class SitesServer:
             self._open.pop(site, None)
         self.server.recall(before)
         if begin:
-            _log.warning("before training: the others begin without %s, which did not answer", ", ".join(missing))
+            _log.warning(
+                "before training: the others begin without %s, which did not answer",
+                ", ".join(missing),
+            )
             self._leave_out(missing)
             return self._aggregate(BEGIN, others)
         self.away.update(missing)
-        _log.warning("round %d has no result, and the next one counts: %s", self.journal.number + 1, error)
+        _log.warning(
+            "round %d has no result, and the next one counts: %s", self.journal.number + 1, error
+        )
         return Outcome({}), list(others)
 
     def _check_void(self) -> None:
@@ -601,37 +694,52 @@ class SitesServer:
         names = sorted({site for number in rounds for site in self.journal.void[number]})
         if BEGIN in rounds or len(rounds) >= VOID:
             raise RunError(
-                f"masked sums: expected every site to have a fit update at least once in {VOID} rounds, found none "
-                f"summed in the last {len(rounds)} because of {', '.join(names)}, whose log says why. Mend it, and "
-                "start all again from their checkpoints; or take it off the list of sites, which are new terms that a "
-                "person at each of the others accepts"
+                f"masked sums: expected every site to have a fit update at least once in {VOID} "
+                f"rounds, found none summed in the last {len(rounds)} because of "
+                f"{', '.join(names)}, whose log says why. Mend it, and start all again from their "
+                "checkpoints; or take it off the list of sites, which are new terms that a person "
+                "at each of the others accepts"
             )
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
         """Return the reply to a site, without what was measured of other sites."""
         others = tuple(f"{own}/" for own in self.sites if own != site)
         own = {key: value for key, value in records.items() if not key.startswith(others)}
-        received = {key: value.detach().cpu().clone() for key, value in outcome.received.get(site, {}).items()}
+        received = {
+            key: value.detach().cpu().clone()
+            for key, value in outcome.received.get(site, {}).items()
+        }
         lost = [name for name in outcome.lost if name == site]
         verdict = outcome.verdict.to_dict([site])
-        reply = {"received": received, "lost": lost, "records": own, "bytes": outcome.bytes, "verdict": verdict}
+        reply = {
+            "received": received,
+            "lost": lost,
+            "records": own,
+            "bytes": outcome.bytes,
+            "verdict": verdict,
+        }
         return {**reply, "void": list(outcome.void)}
 
     def _reply_all(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
-        self.waiting, self._since = {}, time.monotonic()
+        self.waiting = {}
+        self._since = time.monotonic()
         for site, reply in replies.items():
             self._send(site, {"reply": reply}, self._open.pop(site, ""))
 
-    # ------------------------------------------------------------------ what a rule asks within a round
+    # -------------------------------------------------------------- what a rule asks within a round
 
     def _ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
-        return self._put_all({site: {"ask": question_to(own)} for site, own in questions.items()}, questions)
+        return self._put_all(
+            {site: {"ask": question_to(own)} for site, own in questions.items()}, questions
+        )
 
     def _put_masked(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return self._put_all({site: {"masked": dict(own)} for site, own in questions.items()})
 
     def _put_all(
-        self, questions: Mapping[str, Mapping[str, Any]], asked: Mapping[str, Question] = MappingProxyType({})
+        self,
+        questions: Mapping[str, Mapping[str, Any]],
+        asked: Mapping[str, Question] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Ask sites, and wait until all have answered.
 
@@ -653,10 +761,15 @@ class SitesServer:
                 self._take(site, content)
             self._repeat()
             waited = time.monotonic() - since
-            enough = len(self.waiting.keys() - set(left)) >= self.patience.minimum and not self.privacy.on
+            enough = (
+                len(self.waiting.keys() - set(left)) >= self.patience.minimum
+                and not self.privacy.on
+            )
             if waited > self.patience.seconds and enough:
                 raise _UnansweredError(left)
-            self._say_waiting(f"round {self.journal.number + 1}, a question of the rule", left, waited)
+            self._say_waiting(
+                f"round {self.journal.number + 1}, a question of the rule", left, waited
+            )
             self._report(self)
         return {site: self._asking[site].answers.pop(n) for site, n in numbers.items()}
 
@@ -668,20 +781,24 @@ class SitesServer:
             self._send(site, {"n": own.at, **own.questions[own.at]}, self._open.pop(site))
 
     def _go_on(self, site: str, key: str, message: Mapping[str, Any]) -> None:
-        """Take the answer to a question. A site that was started again within a round has answered none yet. It is
-        asked all questions again, because later answers may depend on earlier questions.
+        """Take the answer to a question. A site that was started again within a round has answered
+        none yet. It is asked all questions again, because later answers may depend on earlier
+        questions.
         """
         assert self._asking is not None
-        own, asked = self._asking.get(site, _Asking()), question_of(key)
+        own = self._asking.get(site, _Asking())
+        asked = question_of(key)
         if asked is not None and asked + 1 < own.at:
             return  # it came twice
         if asked is not None and asked >= len(own.questions) and site in self._asking:
-            self._send(site, {"again": True}, key)  # an answer to what this coordinator has not asked
+            # an answer to what this coordinator has not asked
+            self._send(site, {"again": True}, key)
             return
         if asked is not None and asked < len(own.questions):
             _check_answer(own.asked[asked], message.get("answers"))
             own.answers[asked] = message["answers"]
-        own.at, self._open[site] = 0 if asked is None else asked + 1, key
+        own.at = 0 if asked is None else asked + 1
+        self._open[site] = key
         if site in self._asking:
             self._put(site)
 
@@ -704,7 +821,9 @@ def _check_answer(question: Question | None, answer: Any) -> None:
 
 def _odd(error: Exception) -> RunError:
     """Turn an error that a message which nobody would send caused into a refusal."""
-    return RunError(f"expected a message of a site, found one that cannot be one ({type(error).__name__})")
+    return RunError(
+        f"expected a message of a site, found one that cannot be one ({type(error).__name__})"
+    )
 
 
 def _is_answer(answer: Any, *, masked: bool) -> bool:

@@ -1,7 +1,9 @@
-"""The part of a site that uses the network, in a process of its own (see :mod:`fedlit.institutions.child`).
+"""The part of a site that uses the network, in a process of its own (see
+:mod:`fedlit.institutions.child`).
 
-It carries questions from the coordinator to the site's own process, and answers back. It opens no table, holds no
-model, and runs nothing that it is sent: of Flower it uses the interface for nodes, and no more.
+It carries questions from the coordinator to the site's own process, and answers back. It opens no
+table, holds no model, and runs nothing that it is sent: of Flower it uses the interface for nodes,
+and no more.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from fedlit.institutions.extra import Lost
 if TYPE_CHECKING:
     from fedlit.institutions.flower import Speaker
 
-_SLOW, _FAST = 1.0, 0.1
+_SLOW = 1.0
+_FAST = 0.1
 
 
 def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
-    """Carry messages until ``ended`` is set. The site has one question at a time. If others come meanwhile, it gets the
-    newest one, and its answer to the old one, for which nobody waits any more, is dropped.
+    """Carry messages until ``ended`` is set. The site has one question at a time. If others come
+    meanwhile, it gets the newest one, and its answer to the old one, for which nobody waits any
+    more, is dropped.
 
     Args:
         speaker: the speaker of this site.
@@ -37,12 +41,14 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
     asked: Any = None
     newest: tuple[Any, bytes] | None = None
     answer: tuple[Any, bytes] | None = None
-    begun, connected = time.monotonic(), False
+    begun = time.monotonic()
+    connected = False
     while not ended.is_set():
         try:
             if not connected:
                 speaker.connect()
-                connected, since = True, None
+                connected = True
+                since = None
                 parent.note(f"speaks to {speaker.address}")
             if answer is not None:
                 speaker.answer(*answer)
@@ -50,8 +56,10 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
             speaker.beat()
             newest = speaker.hear() or newest
         except Lost as error:
-            # a node that comes back is asked again; what it kept may be for a run that nobody knows any more
-            answer, connected = None, False
+            # a node that comes back is asked again; what it kept may be for a run that nobody knows
+            # any more
+            answer = None
+            connected = False
             if since is None:
                 since = time.monotonic()
                 parent.note(f"{_why(speaker.address, str(error))}; tries again")
@@ -60,20 +68,22 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
         if asked is None and newest is not None:
             asked, content = newest
             parent.tell(content)
-            newest, begun = None, time.monotonic()
+            newest = None
+            begun = time.monotonic()
         try:
             content = parent.said.get(timeout=_FAST if time.monotonic() - begun < 30 else _SLOW)
         except queue.Empty:
             continue
         answer = (asked, content) if newest is None else None
-        asked, begun = None, time.monotonic()
+        asked = None
+        begun = time.monotonic()
 
 
 def _why(address: str, why: str) -> str:
     if why == "401":
         return (
-            f"{address}: the coordinator refuses this site's signature; do the clocks of both machines agree within "
-            "five minutes?"
+            f"{address}: the coordinator refuses this site's signature; do the clocks of both "
+            "machines agree within five minutes?"
         )
     return f"{address}: expected the coordinator to answer, found: {why or 'nothing'}"
 
@@ -87,7 +97,8 @@ def _become(user: str) -> None:
         entry = pwd.getpwnam(user)
     except KeyError as error:
         raise ConfigError(
-            f"user: expected a user of this machine, found {user!r}; leave user out, and this process's own user speaks"
+            f"user: expected a user of this machine, found {user!r}; leave user out, and this "
+            "process's own user speaks"
         ) from error
     os.initgroups(user, entry.pw_gid)
     os.setgid(entry.pw_gid)
@@ -112,7 +123,8 @@ def main(argv: list[str], parent: Parent) -> int:
     arguments = parser.parse_args(argv)
     ended = threading.Event()
     parent.gone = ended.set
-    certificate, key = Path(arguments.certificate).read_bytes(), Path(arguments.key).read_bytes()
+    certificate = Path(arguments.certificate).read_bytes()
+    key = Path(arguments.key).read_bytes()
     from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
 
     speaker = Speaker(arguments.address, certificate, key, arguments.most)

@@ -1,4 +1,6 @@
-"""``fedlit coordinate start``: this process applies the rule; its child, Flower's SuperLink, is what sites reach."""
+"""``fedlit coordinate start``: this process applies the rule; its child, Flower's SuperLink, is
+what sites reach.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class _Stopped(BaseException):
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the work in this context. What was written is whole, as after a kill."""
+    """Let SIGINT and SIGTERM end the work in this context. What was written is whole, as after a
+    kill.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise _Stopped(number)
@@ -56,11 +60,12 @@ def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> in
 
     Args:
         folder: a folder made by ``fedlit coordinate init``.
-        serve: called with the folder and a line to the sites; :func:`fedlit.institutions.coordinator.serve` if None.
+        serve: called with the folder and a line to the sites;
+            :func:`fedlit.institutions.coordinator.serve` if None.
 
     Returns:
-        The exit status: 0 if the federation has finished; 130 or 143 if it was stopped and will continue when started
-        again.
+        The exit status: 0 if the federation has finished; 130 or 143 if it was stopped and will
+        continue when started again.
 
     Raises:
         ConfigError: the folder does not fit.
@@ -72,8 +77,8 @@ def start(folder: Path, serve: Callable[[Path, Line], None] | None = None) -> in
     settings.state.mkdir(exist_ok=True)
     if changed := invite(settings):
         say(
-            f"Invitations written anew for {', '.join(changed)}, for federation.yaml, ca.crt or the address has "
-            "changed: hand them out again"
+            f"Invitations written anew for {', '.join(changed)}, for federation.yaml, ca.crt or "
+            "the address has changed: hand them out again"
         )
     # Flower keeps a folder of its own, else in the home of whoever starts it
     os.environ |= {**QUIET, "FLWR_HOME": str(settings.state / "flower")}
@@ -120,7 +125,8 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
     )
     try:
         say(f"Waits for {', '.join(settings.sites)} at {settings.address}:{settings.port}")
-        from fedlit.institutions.flower import LOST, FlowerLine, open_grid  # while the SuperLink imports, too
+        # while the SuperLink imports, too
+        from fedlit.institutions.flower import LOST, FlowerLine, open_grid
 
         if serve is None:
             from fedlit.institutions.coordinator import serve as coordinate
@@ -131,7 +137,12 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
                 while (told := link.hear(1.0)) is None:
                     pass
                 with _noted(link):
-                    serve(settings.folder, FlowerLine(open_grid(**json.loads(told), most=settings.most), settings.most))
+                    serve(
+                        settings.folder,
+                        FlowerLine(
+                            open_grid(**json.loads(told), most=settings.most), settings.most
+                        ),
+                    )
                 return
             except (Gone, Lost, *LOST):
                 link.again()

@@ -1,12 +1,12 @@
 """Flower's SuperLink in a process of its own (see :mod:`fedlit.institutions.child`).
 
-It serves two addresses. The open one has TLS and passes only what a site's node needs. The one for the coordinator is
-bound to this machine, needs a token, and passes only what the coordinator needs. Neither serves Flower's control
-interface, through which anyone who reaches it may start programs. Everything is held in memory; after a restart, the
-coordinator asks again.
+It serves two addresses. The open one has TLS and passes only what a site's node needs. The one for
+the coordinator is bound to this machine, needs a token, and passes only what the coordinator needs.
+Neither serves Flower's control interface, through which anyone who reaches it may start programs.
+Everything is held in memory; after a restart, the coordinator asks again.
 
-It sends its parent the address at which the coordinator reaches it, the run that it has begun, and the token for that
-run.
+It sends its parent the address at which the coordinator reaches it, the run that it has begun, and
+the token for that run.
 """
 
 import argparse
@@ -24,13 +24,16 @@ from fedlit.institutions.child import Parent
 from fedlit.institutions.gate import FLEET, RUNTIME, SECONDS, Gate
 
 _BUSY = 10.0
-"""Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold it."""
+"""Seconds for which a port that is in use is tried: a SuperLink that was just killed may still hold
+it."""
 _CONNECTIONS = 256
 """Connections at an address; one more is closed, and tries again."""
 
 
 def _protocol() -> type[Any]:
-    """Return uvicorn's HTTP protocol with limits on connections and on the time until they have asked something."""
+    """Return uvicorn's HTTP protocol with limits on connections and on the time until they have
+    asked something.
+    """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
     class Bounded(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -55,8 +58,8 @@ def _listen(host: str, port: int) -> socket.socket:
                 continue
             kind = RunError if error.errno == errno.EADDRINUSE else ConfigError
             raise kind(
-                f"expected to listen at {host}:{port}, found: {error.strerror or error}; is another coordinator "
-                "running? Else change `listen` or `port` in coordinator.yaml"
+                f"expected to listen at {host}:{port}, found: {error.strerror or error}; is "
+                "another coordinator running? Else change `listen` or `port` in coordinator.yaml"
             ) from error
         # connections inherit it; without it each response would wait for an acknowledgement, 40 ms
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,8 +88,12 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     from fedlit.institutions.flower import Strangers, acceptable, make_link
 
     certificates = Path(arguments.certificates)
-    opened, local = _listen(arguments.listen, arguments.port), _listen("127.0.0.1", 0)
-    keys = {site: read_public_key(Path(arguments.keys) / f"{site}.pub") for site in arguments.sites.split(",")}
+    opened = _listen(arguments.listen, arguments.port)
+    local = _listen("127.0.0.1", 0)
+    keys = {
+        site: read_public_key(Path(arguments.keys) / f"{site}.pub")
+        for site in arguments.sites.split(",")
+    }
     app, link = make_link(local.getsockname()[1], keys)
     common: dict[str, Any] = {
         "log_level": "warning",
@@ -113,5 +120,7 @@ async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
             server.should_exit = True
 
     parent.gone = stop
-    parent.tell(json.dumps({"address": f"127.0.0.1:{local.getsockname()[1]}", **link.begin()}).encode())
+    parent.tell(
+        json.dumps({"address": f"127.0.0.1:{local.getsockname()[1]}", **link.begin()}).encode()
+    )
     await asyncio.gather(servers[0].serve([opened]), servers[1].serve([local]))

@@ -24,11 +24,14 @@ MANY = 2**20
 HUGE = 2**53
 """Whole numbers are below it: all of them are numbers in float64, too."""
 DEEP = 64
-"""The largest number of dimensions of a tensor. The product of a million sizes would keep a process busy for hours."""
+"""The largest number of dimensions of a tensor. The product of a million sizes would keep a process
+busy for hours."""
 NAMED = 2**14
-"""The largest number of categories of a column, and of classes: more than a table of rows has of diagnoses or towns."""
+"""The largest number of categories of a column, and of classes: more than a table of rows has of
+diagnoses or towns."""
 WIDE = 2**16
-"""The largest number of columns and categories of a site together: each may become an input of every site's network."""
+"""The largest number of columns and categories of a site together: each may become an input of
+every site's network."""
 SCORES = 100
 """The largest number of scores of a site, and of characters in the name of one."""
 FLOAT32 = float(np.finfo(np.float32).max)
@@ -74,16 +77,22 @@ def _optional(form: Form) -> Form:
 
 
 def _list_of(form: Form, least: int = 0, most: int = MANY) -> Form:
-    return lambda value: isinstance(value, list) and least <= len(value) <= most and all(map(form, value))
+    return lambda value: (
+        isinstance(value, list) and least <= len(value) <= most and all(map(form, value))
+    )
 
 
 def _names_of(form: Form) -> Form:
     """Return the form of mappings whose values have a form."""
-    return lambda value: isinstance(value, dict) and len(value) <= MANY and all(map(form, value.values()))
+    return lambda value: (
+        isinstance(value, dict) and len(value) <= MANY and all(map(form, value.values()))
+    )
 
 
 def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
-    """Return the form of mappings that have all of the needed keys, and otherwise only some of the others."""
+    """Return the form of mappings that have all of the needed keys, and otherwise only some of the
+    others.
+    """
     forms = {**needed, **(others or {})}
 
     def fits(value: Any) -> bool:
@@ -106,10 +115,13 @@ def _plain(value: Any) -> bool:
 
 
 def _bytes_of(form: Any) -> float:
-    """Return the bytes of a tensor of a form, ``[dtype, sizes]``; infinite if there is no such tensor."""
+    """Return the bytes of a tensor of a form, ``[dtype, sizes]``; infinite if there is no such
+    tensor.
+    """
     if not isinstance(form, list | tuple) or len(form) != 2 or not isinstance(form[0], str):
         return math.inf
-    dtype, sizes = getattr(torch, form[0], None), form[1]
+    dtype = getattr(torch, form[0], None)
+    sizes = form[1]
     listed = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
     fits = isinstance(dtype, torch.dtype) and listed and all(map(whole, sizes))
     return dtype.itemsize * math.prod(sizes) if fits else math.inf  # type: ignore[union-attr]
@@ -145,7 +157,9 @@ _TARGET: dict[str, Form] = {
     "variance": lambda value: _number(value) and value >= 0,
     "loss": _text,
 }
-_ANY_TARGET = _fields({"task": TASKS.__contains__, "target": _optional(_scalar), "shared": _flag}, _TARGET)
+_ANY_TARGET = _fields(
+    {"task": TASKS.__contains__, "target": _optional(_scalar), "shared": _flag}, _TARGET
+)
 
 
 def _target(value: Any) -> bool:
@@ -177,7 +191,9 @@ _TABLE = _fields({}, {**_COLUMNS, **_VALUES})
 
 
 def _values(value: Any) -> bool:
-    """Return whether a value is what a table says, of no more columns and categories than a network can have."""
+    """Return whether a value is what a table says, of no more columns and categories than a network
+    can have.
+    """
     if not _TABLE(value):
         return False
     categories = value.get("categories", {}).values()
@@ -193,13 +209,28 @@ _BOUNDS = f"at most {WIDE:,} of both together, {NAMED:,} categories of a column 
 TOPICS: dict[str, tuple[Form, str]] = {
     "settings": (_names_of(_plain), "settings by key"),
     "clients": (_fields({}), "the name of a client alone"),
-    "columns": (_columns, f"at most {WIDE:,} columns with their kinds, and a target of at most {NAMED:,} classes"),
-    "values": (_values, f"columns and categories ({_BOUNDS}), moments, and at most {SKETCHED} quantiles of a column"),
+    "columns": (
+        _columns,
+        f"at most {WIDE:,} columns with their kinds, and a target of at most {NAMED:,} classes",
+    ),
+    "values": (
+        _values,
+        f"columns and categories ({_BOUNDS}), moments, and at most {SKETCHED} quantiles of a column",
+    ),
     "steps": (_fields({"steps": _positive, "rows": whole}), "numbers of steps and rows"),
     "federated": (_offer, f"tensors with dtype and sizes, of at most {LARGEST:,} bytes together"),
-    "model": (lambda value: _list_of(_positive, least=2)(value) and len(value) == 2, "numbers of inputs and outputs"),
-    "manifest": (_fields({"published": _tensors}), f"tensors of at most {LARGEST:,} bytes together"),
-    "meaning": (_names_of(_fields({}, {INPUTS: _text, LABELS: _text})), "digests of inputs and labels"),
+    "model": (
+        lambda value: _list_of(_positive, least=2)(value) and len(value) == 2,
+        "numbers of inputs and outputs",
+    ),
+    "manifest": (
+        _fields({"published": _tensors}),
+        f"tensors of at most {LARGEST:,} bytes together",
+    ),
+    "meaning": (
+        _names_of(_fields({}, {INPUTS: _text, LABELS: _text})),
+        "digests of inputs and labels",
+    ),
     "privacy": (_names_of(_text), "a public key with its signature"),
 }
 """Topic → the form of what a site sends of it, and that in words."""
@@ -220,14 +251,15 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
         >>> check_facts("steps", {"north": {"steps": "3", "rows": 96}})
         Traceback (most recent call last):
         ...
-        fedlit.errors.RunError: steps: expected numbers of steps and rows from 'north', found something else; do all ...
+        fedlit.errors.RunError: steps: expected numbers of steps and rows from 'north', found
+            something else; do all ...
     """
     form, words = TOPICS[topic]
     for client, fact in facts.items():
         if not form(fact):
             raise RunError(
-                f"{topic}: expected {words} from {client!r:.60}, found something else; do all sites run the same "
-                "version?"
+                f"{topic}: expected {words} from {client!r:.60}, found something else; do all "
+                "sites run the same version?"
             )
 
 
@@ -235,7 +267,8 @@ _SCORE = _optional(lambda value: isinstance(value, float) or whole(value))
 
 
 def are_scores(value: Any, site: str) -> bool:
-    """Return whether a value is scores of a site, by name of the site and of the score; or None, for it has none yet.
+    """Return whether a value is scores of a site, by name of the site and of the score; or None,
+    for it has none yet.
 
     Example:
         >>> are_scores({"north": {"auroc": 0.8}}, "north"), are_scores({"south": {"auroc": 0.8}}, "north")

@@ -52,7 +52,8 @@ class Answering(Protocol):
 
 
 class Traffic:
-    """Writes a line of JSON for each message that leaves the site: key, bytes, their SHA-256, and the names in it.
+    """Writes a line of JSON for each message that leaves the site: key, bytes, their SHA-256, and
+    the names in it.
 
     Args:
         path: the file, to which lines are added.
@@ -86,7 +87,8 @@ class SiteTransport(Transport):
         ledger: the site's account with this federation.
         scores: the site's newest scores, where it agreed to tell them.
         local: topics that stay at the site beside :data:`LOCAL`.
-        seed: the run's seed, from which seeds in questions must be derived; None if it is not known.
+        seed: the run's seed, from which seeds in questions must be derived; None if it is not
+            known.
 
     Attributes:
         shield: what stands between the client and the coordinator, where privacy is asked for.
@@ -107,13 +109,20 @@ class SiteTransport(Transport):
         local: Sequence[str] = (),
         seed: int | None = None,
     ) -> None:
-        self.site, self.line, self.rule, self.consent, self.traffic = site, line, rule, consent, traffic
-        self.ledger, self._seed = ledger, seed
+        self.site = site
+        self.line = line
+        self.rule = rule
+        self.consent = consent
+        self.traffic = traffic
+        self.ledger = ledger
+        self._seed = seed
         self._others: int | None = None
         self._facts: dict[str, Mapping[str, Any]] = {}
         self._asked: dict[int, str] = {}
         self.shield: Shield | None = None
-        self.saved, self._scores, self._local = -1, scores, (*LOCAL, *local)
+        self.saved = -1
+        self._scores = scores
+        self._local = (*LOCAL, *local)
         self._next: int | None = None
         self._newest: State = {}
         self._forms: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -131,7 +140,8 @@ class SiteTransport(Transport):
         """Send a request, and answer the rule's questions until the coordinator has replied.
 
         Raises:
-            RunError: the coordinator asks for more answers than were agreed to; each stays in memory until the reply.
+            RunError: the coordinator asks for more answers than were agreed to; each stays in
+                memory until the reply.
         """
         answers = dict[int, Any]()
         most = self._most_answers(key)
@@ -143,30 +153,37 @@ class SiteTransport(Transport):
                 incoming = self._request(key, asked)
                 continue
             if answer is None or not incoming.question:
-                raise RunError("expected a reply of the coordinator, found a question or nothing; refused")
+                raise RunError(
+                    "expected a reply of the coordinator, found a question or nothing; refused"
+                )
             names = None
             if number not in answers:  # once, and with the same bytes again where that was lost
                 if most is not None and len(answers) >= most:
                     raise RunError(
-                        f"{key}: expected at most {most:,} questions, as agreed to, found one more from the "
-                        "coordinator; nothing was answered"
+                        f"{key}: expected at most {most:,} questions, as agreed to, found one more "
+                        "from the coordinator; nothing was answered"
                     )
-                with told_as(_odd, passing=OSError):  # a disk that is full is no fault of the question
-                    answers[number], kinds = self._found(int(round_of(key) or 0), incoming.question, answer)
+                # a disk that is full is no fault of the question
+                with told_as(_odd, passing=OSError):
+                    answers[number], kinds = self._found(
+                        int(round_of(key) or 0), incoming.question, answer
+                    )
                 names = {"question": number, **kinds}
             incoming = self._request(f"{key}/{number}", {"answers": answers[number]}, names)
         return incoming.reply
 
     def _most_answers(self, key: str) -> int | None:
-        """Return how many questions may come before the reply to a request; None for any number. Before training the
-        coordinator asks them all again without a site that does not answer.
+        """Return how many questions may come before the reply to a request; None for any number.
+        Before training the coordinator asks them all again without a site that does not answer.
         """
         most = self.consent.terms.most_questions
         if most is None or round_of(key) != BEGIN:
             return most
         return most * (1 + (self._others or 0))
 
-    def _request(self, key: str, message: Mapping[str, Any], names: Any = None, seconds: float | None = None) -> Heard:
+    def _request(
+        self, key: str, message: Mapping[str, Any], names: Any = None, seconds: float | None = None
+    ) -> Heard:
         """Repeat a request until a reply to it comes.
 
         Args:
@@ -185,12 +202,19 @@ class SiteTransport(Transport):
                 return incoming
             sent = self.line.answer(said)
 
-    def _found(self, number: int, question: Mapping[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
+    def _found(
+        self, number: int, question: Mapping[str, Any], answer: Answer
+    ) -> tuple[Any, dict[str, Any]]:
         """Return an answer, and what is recorded about it."""
         if "masked" in question:
             if self.shield is None:
-                raise RunError("the coordinator asks for a part of a masked sum, expected no such question: refused")
-            found = self.shield.answer(number, question["masked"], lambda asked: self._single(number, asked, answer))
+                raise RunError(
+                    "the coordinator asks for a part of a masked sum, expected no such question: "
+                    "refused"
+                )
+            found = self.shield.answer(
+                number, question["masked"], lambda asked: self._single(number, asked, answer)
+            )
             if "question" not in question["masked"]:
                 self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
             return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
@@ -200,21 +224,28 @@ class SiteTransport(Transport):
         return self._single(number, asked, answer), {"kind": question["ask"]["question"]}
 
     def _single(self, number: int, asked: Question, answer: Answer) -> Any:
-        """Answer a question from the site's rows if it is within its bounds, and count it before. The same question
-        counts once in a round, wherever it comes: a round begins again without a site that lied.
+        """Answer a question from the site's rows if it is within its bounds, and count it before.
+        The same question counts once in a round, wherever it comes: a round begins again without a
+        site that lied.
         """
         seed = None if self._seed is None else round_seed(self._seed, number)
         terms = self.consent.check_question(asked, self._others, seed)
         # behind other questions it is another one: an answer may depend on them
-        form = hashlib.sha256(self._asked.get(number, "").encode() + pack(question_to(asked))).hexdigest()
+        form = hashlib.sha256(
+            self._asked.get(number, "").encode() + pack(question_to(asked))
+        ).hexdigest()
         self._asked = {number: form}
         if terms.times is not None:
             most = elements_of(asked) if terms.elements is None else terms.elements
             kind = terms.counted_as(asked)
-            self.ledger.charge(number, 0, kind, form, elements_of(asked), times=terms.times, most=most)
+            self.ledger.charge(
+                number, 0, kind, form, elements_of(asked), times=terms.times, most=most
+            )
         return answer(self.site, asked)
 
-    def _shielded(self, number: int, updates: Mapping[str, Update]) -> tuple[dict[str, Update], dict[str, Any]]:
+    def _shielded(
+        self, number: int, updates: Mapping[str, Update]
+    ) -> tuple[dict[str, Update], dict[str, Any]]:
         """Return the protected updates, and whether the site calls its own update fit."""
         if self.shield is None:
             return dict(updates), {}
@@ -239,8 +270,8 @@ class SiteTransport(Transport):
             return dict(own)
         if set(own) != {self.site}:
             raise ConfigError(
-                f"expected one client at this site, of its name {self.site}, found {', '.join(sorted(own)) or 'none'}; "
-                "name the client like the site"
+                f"expected one client at this site, of its name {self.site}, found "
+                f"{', '.join(sorted(own)) or 'none'}; name the client like the site"
             )
         told = told_of(topic, own)
         self.consent.check(topic, told[self.site])
@@ -250,7 +281,8 @@ class SiteTransport(Transport):
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
             self._most = largest(sharing_of(facts).forms)
-            # of sites that the coordinator invents, none counts if this site has accepted a list of them
+            # of sites that the coordinator invents, none counts if this site has accepted a list of
+            # them
             self._others = len(self.consent.terms.federation.get("sites") or facts) - 1
         if topic != "steps":
             return facts
@@ -285,11 +317,18 @@ class SiteTransport(Transport):
         outcome = closed(reply, self.site, number, self._forms, beside=bool(self.rule.sends))
         if outcome.received:
             self.ledger.receive(outcome.next - 1, outcome.received, once=self.shield is not None)
-        self._newest, self._next = outcome.received, outcome.next
+        self._newest = outcome.received
+        self._next = outcome.next
         return outcome
 
     def exchange(
-        self, server: Server, number: int, updates: Mapping[str, Update], answer: Answer, *, measure: bool
+        self,
+        server: Server,
+        number: int,
+        updates: Mapping[str, Update],
+        answer: Answer,
+        *,
+        measure: bool,
     ) -> Outcome:
         """Run one round. If the others went on without this site, return the newest outcome."""
         if self._next is not None and 0 <= number < self._next:
@@ -314,12 +353,20 @@ class SiteTransport(Transport):
             received = {name: before[name] for name in names}
         if outcome.next > number + 1 and number >= 0:
             _log.warning(
-                "the others continued without this site: it continues with round %d, from the newest state",
+                "the others continued without this site: it continues with round %d, from the "
+                "newest state",
                 outcome.next + 1,
             )
             return Outcome({}, (), outcome.records)
         mine = {self.site: received} if received else {}
-        return Outcome(mine, outcome.lost, outcome.records, outcome.bytes, verdict=outcome.verdict, void=outcome.void)
+        return Outcome(
+            mine,
+            outcome.lost,
+            outcome.records,
+            outcome.bytes,
+            verdict=outcome.verdict,
+            void=outcome.void,
+        )
 
     def _check_void(self, number: int, outcome: Closed, *, unfit: bool) -> None:
         """Refuse a round without a sum where there are no masks, and a sum that lacks this site.
@@ -330,11 +377,13 @@ class SiteTransport(Transport):
         masked = self.shield is not None and self.shield.privacy.masked is not None
         answered = self.shield is not None and self.shield.answered(number)
         if outcome.void and not masked:
-            raise RunError(f"round {number + 1}: expected a result from the coordinator, found none; refused")
+            raise RunError(
+                f"round {number + 1}: expected a result from the coordinator, found none; refused"
+            )
         if masked and unfit and not outcome.void and not answered:
             raise RunError(
-                f"round {number + 1}: expected no sum, because this site called its update unfit, found one from the "
-                "coordinator; refused"
+                f"round {number + 1}: expected no sum, because this site called its update unfit, "
+                "found one from the coordinator; refused"
             )
 
     def end(self, scores: Any = None) -> None:
@@ -346,8 +395,8 @@ class SiteTransport(Transport):
 def _odd(error: Exception) -> RunError:
     """Turn an error that a malformed question caused into a refusal."""
     return RunError(
-        f"expected a question that can be answered from the coordinator, found one at which this site failed "
-        f"({type(error).__name__}: {error}); nothing was answered"
+        "expected a question that can be answered from the coordinator, found one at which this "
+        f"site failed ({type(error).__name__}: {error}); nothing was answered"
     )
 
 
@@ -359,7 +408,9 @@ def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(message: Mapping[str, Any]) -> Any:
-    """Return what is recorded about a message: its tensors with their sizes, or the facts themselves."""
+    """Return what is recorded about a message: its tensors with their sizes, or the facts
+    themselves.
+    """
     if "updates" in message:
         return {
             part: {name: list(form[1]) for name, form in forms_of(update[part]).items()}

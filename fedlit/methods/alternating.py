@@ -1,7 +1,7 @@
-"""Partial models whose private and federated parts are trained in turn: FedRep (Collins, Hassani, Mokhtari and
-Shakkottai 2021, "Exploiting Shared Representations for Personalized Federated Learning", arXiv:2102.07078) and FedAlt
-(Pillutla, Malik, Mohamed, Rabbat, Sanjabi and Xiao 2022, "Federated Learning with Partial Model Personalization",
-arXiv:2204.03809).
+"""Partial models whose private and federated parts are trained in turn: FedRep (Collins, Hassani,
+Mokhtari and Shakkottai 2021, "Exploiting Shared Representations for Personalized Federated
+Learning", arXiv:2102.07078) and FedAlt (Pillutla, Malik, Mohamed, Rabbat, Sanjabi and Xiao 2022,
+"Federated Learning with Partial Model Personalization", arXiv:2204.03809).
 """
 
 import logging
@@ -18,26 +18,29 @@ _log = logging.getLogger(__name__)
 
 
 class Alternating(FederatedClient):
-    """After each exchange, the private parameters are trained while the federated ones keep the values that were
-    received; then the federated parameters are trained while the private ones stay as they are (Algorithm 1 of both
-    papers).
+    """After each exchange, the private parameters are trained while the federated ones keep the
+    values that were received; then the federated parameters are trained while the private ones stay
+    as they are (Algorithm 1 of both papers).
 
-    ``exchange.federated`` determines the parts: with ``[encoder, core]`` the head is trained first, as in FedRep; any
-    other part is FedAlt. A part that rests has no gradient, so that neither momentum nor weight decay moves it. In the
-    private last phase (``model.then``) everything is trained.
+    ``exchange.federated`` determines the parts: with ``[encoder, core]`` the head is trained first,
+    as in FedRep; any other part is FedAlt. A part that rests has no gradient, so that neither
+    momentum nor weight decay moves it. In the private last phase (``model.then``) everything is
+    trained.
 
-    NOTE[DIFF]: FedRep's new clients train only a head; here a newcomer does what ``fedlit add-client`` does with any
-    method.
+    NOTE[DIFF]: FedRep's new clients train only a head; here a newcomer does what ``fedlit
+    add-client`` does with any method.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        private_first: how long the private part is trained first: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
-            client's optimizer. For the rest of the round, the federated part is trained.
+        private_first: how long the private part is trained first: ``epoch``, ``{epochs: n}`` or
+            ``{steps: n}`` of the client's optimizer. For the rest of the round, the federated part
+            is trained.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: a round ends before the federated part is trained, nothing is private, or nothing is federated.
+        ConfigError: a round ends before the federated part is trained, nothing is private, or
+            nothing is federated.
 
     Example:
         >>> from fedlit import MLP
@@ -58,11 +61,16 @@ class Alternating(FederatedClient):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        fits = private_first == "epoch" or (isinstance(private_first, dict) and not wrong_every(private_first))
+        fits = private_first == "epoch" or (
+            isinstance(private_first, dict) and not wrong_every(private_first)
+        )
         wanted = "epoch, {epochs: n} or {steps: n} with n of at least 1"
         expect(fits, f"{type(self).__name__}: {self.first_setting}", wanted, private_first)
         self.private_first = {"epochs": 1} if private_first == "epoch" else private_first
-        self._round, self._free, self._turn, self._said = 1, frozenset[str](), "", False
+        self._round = 1
+        self._free = frozenset[str]()
+        self._turn = ""
+        self._said = False
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse rounds in which one of the parts is never trained."""
@@ -71,9 +79,10 @@ class Alternating(FederatedClient):
         for what, part in (("federated", federated), ("private", private)):
             if not part:
                 raise ConfigError(
-                    f"client {self.spec.name!r}: Alternating expected federated and private parameters that take "
-                    f"turns, found none that is {what}; set exchange.federated to a part of the network, such as "
-                    "[core], or model.client to fedlit.FederatedClient"
+                    f"client {self.spec.name!r}: Alternating expected federated and private "
+                    f"parameters that take turns, found none that is {what}; set "
+                    "exchange.federated to a part of the network, such as [core], or model.client "
+                    "to fedlit.FederatedClient"
                 )
         self.check_rounds(every)
         return []
@@ -81,15 +90,19 @@ class Alternating(FederatedClient):
     def check_rounds(self, every: str | Mapping[str, int]) -> None:
         """Refuse rounds that end before the second part is trained."""
         unit, first = next(iter(self.private_first.items()))
-        round = {"step": {"steps": 1}, "epoch": {"epochs": 1}}[every] if isinstance(every, str) else every
+        round = (
+            {"step": {"steps": 1}, "epoch": {"epochs": 1}}[every]
+            if isinstance(every, str)
+            else every
+        )
         self._round = round.get("epochs", 1)
         comparable = unit in round
         if (comparable and round[unit] <= first) or (unit == "epochs" and not comparable):
             raise ConfigError(
-                f"client {self.spec.name!r}: {type(self).__name__} expected rounds that are longer than "
-                f"{self.first_setting}, found exchange.every: {every} and {self.first_setting}: {self.private_first}, "
-                "so that the part that comes second is never trained; set exchange.every: "
-                f"{{{unit}: {2 * first}}}"
+                f"client {self.spec.name!r}: {type(self).__name__} expected rounds that are longer "
+                f"than {self.first_setting}, found exchange.every: {every} and "
+                f"{self.first_setting}: {self.private_first}, so that the part that comes second "
+                f"is never trained; set exchange.every: {{{unit}: {2 * first}}}"
             )
 
     def first_part(self) -> set[str]:
@@ -105,7 +118,9 @@ class Alternating(FederatedClient):
         if not self.steps_now:
             return  # gradients of an earlier batch wait for their step
         if not self._turn:  # what another has frozen stays so
-            self._free = frozenset(name for name, own in self.named_parameters() if own.requires_grad)
+            self._free = frozenset(
+                name for name, own in self.named_parameters() if own.requires_grad
+            )
         unit, first = next(iter(self.private_first.items()))
         done = self.trainer.current_epoch % self._round if unit == "epochs" else self.steps_taken
         turn = "first" if done < first else "second"
@@ -125,8 +140,9 @@ class Alternating(FederatedClient):
         if least and steps <= least and not self._said:
             self._said = True
             _log.warning(
-                "client %r: it took %d steps in a round, the first %d of which train a part of it, so that the rest "
-                "was not trained; set %s lower, or exchange.every to longer rounds",
+                "client %r: it took %d steps in a round, the first %d of which train a part of it, "
+                "so that the rest was not trained; set %s lower, or exchange.every to longer "
+                "rounds",
                 self.spec.name,
                 steps,
                 least,

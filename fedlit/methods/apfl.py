@@ -12,15 +12,16 @@ from fedlit.spec import ClientSpec, own_share
 
 
 class APFL(TwoCopies):
-    """A client with two copies of the network: a global one w, which is federated, and a local one v, which is not. It
-    predicts by the network whose parameters are v̄ = α v + (1 − α) w.
+    """A client with two copies of the network: a global one w, which is federated, and a local one
+    v, which is not. It predicts by the network whose parameters are v̄ = α v + (1 − α) w.
 
-    On each batch (Algorithm 1) w takes a step on its own loss, and v one on the loss of v̄ with w held fixed. With α = 0
-    the client predicts as under FedAvg, with α = 1 as Local. Both losses see the same dropout.
+    On each batch (Algorithm 1) w takes a step on its own loss, and v one on the loss of v̄ with w
+    held fixed. With α = 0 the client predicts as under FedAvg, with α = 1 as Local. Both losses see
+    the same dropout.
 
-    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the local one is
-    ``personal``. The buffers of the mixture (normalisation statistics) belong to the local copy. ``train/loss`` is the
-    sum of both losses.
+    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the
+    local one is ``personal``. The buffers of the mixture (normalisation statistics) belong to the
+    local copy. ``train/loss`` is the sum of both losses.
 
     NOTE[DIFF]: α is fixed unless ``learn_alpha`` is set; the paper's method adapts it.
 
@@ -28,8 +29,8 @@ class APFL(TwoCopies):
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         alpha: α in [0, 1]: one value for all clients, or values by client name or pattern.
-        learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without weight decay, and is
-            kept within [0, 1].
+        learn_alpha: whether α takes gradient steps too (Eq. 10), by the client's optimizer without
+            weight decay, and is kept within [0, 1].
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
@@ -72,7 +73,9 @@ class APFL(TwoCopies):
         return logits
 
     def clipped_apart(self) -> list[list[str]]:
-        """Return each copy's parameters separately, as they would be clipped under FedAvg and Local, and α."""
+        """Return each copy's parameters separately, as they would be clipped under FedAvg and
+        Local, and α.
+        """
         federated, personal = super().clipped_apart()
         own = [["alpha"]] if self.learn_alpha else []
         return [[name for name in federated if name != "alpha"], personal, *own]

@@ -1,4 +1,6 @@
-"""The bases of methods: clients held to what they were given, with two copies of a network, or that take no steps."""
+"""The bases of methods: clients held to what they were given, with two copies of a network, or that
+take no steps.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,13 +21,16 @@ CHUNK = 1024
 
 
 class Anchored(FederatedClient):
-    """Remembers the result of the last exchange, in buffers that are saved in the checkpoint and never sent.
+    """Remembers the result of the last exchange, in buffers that are saved in the checkpoint and
+    never sent.
 
-    A subclass calls :meth:`anchor` in its ``__init__``, and reads :meth:`pairs` or :meth:`pulled` in its loss. A
-    subclass that needs no anchor (its coefficient is 0) does not call it, and is a plain client bit for bit.
+    A subclass calls :meth:`anchor` in its ``__init__``, and reads :meth:`pairs` or :meth:`pulled`
+    in its loss. A subclass that needs no anchor (its coefficient is 0) does not call it, and is a
+    plain client bit for bit.
 
     Attributes:
-        received: w_t, a buffer for each parameter, because it is not known before training which of them are federated.
+        received: w_t, a buffer for each parameter, because it is not known before training which of
+            them are federated.
     """
 
     adapts = False
@@ -39,16 +44,23 @@ class Anchored(FederatedClient):
             names: the names of parameters; all that the client has so far if None.
         """
         parameters = dict(self.named_parameters())
-        self.received = zero_buffers({name: parameters[name] for name in (parameters if names is None else names)})
+        self.received = zero_buffers(
+            {name: parameters[name] for name in (parameters if names is None else names)}
+        )
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Note that there is nothing to hold the client to, if nothing is federated."""
         if self.federated or not hasattr(self, "received"):
             return []
-        return [f"{type(self).__name__} holds a client to what is federated, which is nothing; see exchange.federated"]
+        return [
+            f"{type(self).__name__} holds a client to what is federated, which is nothing; see "
+            "exchange.federated"
+        ]
 
     def on_receive(self, received: State) -> None:
-        """Remember what was received. Tensors that were not received keep their remembered values."""
+        """Remember what was received. Tensors that were not received keep their remembered
+        values.
+        """
         if not hasattr(self, "received"):
             return
         for name, w_t in self._federated.of(by_name(self.received)).items():
@@ -59,26 +71,30 @@ class Anchored(FederatedClient):
         """Map each federated name to (w, w_t).
 
         Args:
-            parameters: w, under the names of the federated parameters: the client's own, or those of another copy of
-                its network.
+            parameters: w, under the names of the federated parameters: the client's own, or those
+                of another copy of its network.
         """
         received = self._federated.of(by_name(self.received))
         return {name: (w, received[name]) for name, w in self._federated.of(parameters).items()}
 
     def pulled(self, loss: Tensor, strength: float, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return loss + strength/2 · ‖w − w_t‖² over the federated names; the loss itself if the strength is 0."""
+        """Return loss + strength/2 · ‖w − w_t‖² over the federated names; the loss itself if the
+        strength is 0.
+        """
         return pull(loss, strength, self.pairs(parameters).values()) if strength else loss
 
 
 def pull(loss: Tensor, strength: float, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return loss + strength/2 · ‖a − b‖² over the pairs (a, b); the loss itself if there are no pairs."""
+    """Return loss + strength/2 · ‖a − b‖² over the pairs (a, b); the loss itself if there are no
+    pairs.
+    """
     squares = [(a - b).square().sum() for a, b in pairs]
     return loss + strength / 2 * torch.stack(squares).sum() if squares else loss
 
 
 def zero_buffers(like: Mapping[str, Tensor]) -> nn.Module:
-    """Return a module whose buffers are zeros of the given shapes, under names that a module allows (``core/weight``
-    for ``core.weight``).
+    """Return a module whose buffers are zeros of the given shapes, under names that a module allows
+    (``core/weight`` for ``core.weight``).
     """
     module = nn.Module()
     for name, value in like.items():
@@ -92,8 +108,8 @@ def by_name(module: nn.Module) -> dict[str, Tensor]:
 
 
 class Fitted(FederatedClient):
-    """A client that learns only in exchanges, from its training rows as a whole. It takes no steps, so that optimizer,
-    batches and their sizes have no effect.
+    """A client that learns only in exchanges, from its training rows as a whole. It takes no steps,
+    so that optimizer, batches and their sizes have no effect.
 
     Args:
         spec: the client's description.
@@ -119,11 +135,12 @@ class Fitted(FederatedClient):
 
 
 class TwoCopies(FederatedClient):
-    """A client with a federated copy w of the network and a personal copy v, which is never sent. It predicts by v.
+    """A client with a federated copy w of the network and a personal copy v, which is never sent.
+    It predicts by v.
 
-    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the other is
-    ``personal``. Both start equal and see the same dropout; each has its own statistics of normalisation, and its
-    gradient is clipped by itself, as if it were alone.
+    The federated copy has the names of any client's network (``encoder``, ``core``, ``head``); the
+    other is ``personal``. Both start equal and see the same dropout; each has its own statistics of
+    normalisation, and its gradient is clipped by itself, as if it were alone.
 
     Args:
         spec: the client's description.
@@ -137,14 +154,19 @@ class TwoCopies(FederatedClient):
         super().__init__(spec, network, **kwargs)
         self.personal = self.make_network(network)
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
-        also = [f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}" for own in self.no_decay]
+        also = [
+            f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}"
+            for own in self.no_decay
+        ]
         self.no_decay = (*self.no_decay, *also)
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Note that one copy would be enough, if nothing is federated."""
         if self.federated:
             return []
-        return [f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"]
+        return [
+            f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of v."""
@@ -152,7 +174,9 @@ class TwoCopies(FederatedClient):
         return outputs
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of w plus what v minimises. Their gradients have no parameter in common."""
+        """Return the loss of w plus what v minimises. Their gradients have no parameter in
+        common.
+        """
         again = repeat_draws(self.device)
         federated = self.loss(FederatedClient.forward(self, x), y)
         again()

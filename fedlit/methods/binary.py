@@ -1,5 +1,5 @@
-"""The loss of the experiments with FedGMCC (Lucchetti, Decouchant, Fernandes, Chen and Völp 2022, "Federated Geometric
-Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
+"""The loss of the experiments with FedGMCC (Lucchetti, Decouchant, Fernandes, Chen and Völp 2022,
+"Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
 """
 
 from typing import Any
@@ -14,10 +14,12 @@ from fedlit.spec import ClientSpec
 
 
 class BinaryCrossEntropy(FederatedClient):
-    """A client that minimises binary cross-entropy also where it predicts one of several classes (Section V).
+    """A client that minimises binary cross-entropy also where it predicts one of several classes
+    (Section V).
 
-    With p, the probabilities of the softmax, a row's loss is the mean over classes of −log p_c for its own class and
-    −log(1 − p_c) for every other. With two classes, which have one output, it is the usual loss of a plain client.
+    With p, the probabilities of the softmax, a row's loss is the mean over classes of −log p_c for
+    its own class and −log(1 − p_c) for every other. With two classes, which have one output, it is
+    the usual loss of a plain client.
 
     Args:
         spec: the client's description.
@@ -43,18 +45,22 @@ class BinaryCrossEntropy(FederatedClient):
         super().__init__(spec, network, **kwargs)
         if spec.task.name != "classification":
             raise ConfigError(
-                f"client {spec.name!r}: BinaryCrossEntropy expected a client that predicts one of several classes, "
-                f"found the task {spec.task.name}; set model.client to fedlit.FederatedClient"
+                f"client {spec.name!r}: BinaryCrossEntropy expected a client that predicts one of "
+                f"several classes, found the task {spec.task.name}; set model.client to "
+                "fedlit.FederatedClient"
             )
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean binary cross-entropy over rows and classes; see :meth:`fedlit.FederatedClient.loss`."""
+        """Return the mean binary cross-entropy over rows and classes; see
+        :meth:`fedlit.FederatedClient.loss`.
+        """
         if logits.dim() == 3:  # of an ensemble
             return self.loss(logits.flatten(0, 1), y.repeat_interleave(logits.shape[1]))
         if logits.shape[1] == 1:
             return super().loss(logits, y)
         log_p = logits.float().log_softmax(1)
-        # a probability of 1 leaves none for the other classes, whose logarithm would have no gradient
+        # a probability of 1 leaves none for the other classes, whose logarithm would have no
+        # gradient
         log_others = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny).log()
         is_class = torch.arange(logits.shape[1], device=y.device) == y.unsqueeze(1)
         losses = -torch.where(is_class, log_p, log_others).mean(1)

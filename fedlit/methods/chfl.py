@@ -1,5 +1,5 @@
-"""CHFL (Mori, Teranishi and Furukawa 2022, "Continual Horizontal Federated Learning for Heterogeneous Data",
-arXiv:2203.02108).
+"""CHFL (Mori, Teranishi and Furukawa 2022, "Continual Horizontal Federated Learning for
+Heterogeneous Data", arXiv:2203.02108).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,10 @@ from fedlit.spec import ClientSpec, own_share
 
 
 class Column(nn.Module):
-    """A fully connected column of a progressive network (Rusu et al. 2016, arXiv:1606.04671), which returns the outputs
-    of all layers, so that another column can receive them: z^(i+1) = a(W^(i+1) z^(i) + b^(i+1) + s^(i+1)) for the
-    hidden layers, and z^(L) = W^(L) z^(L−1) + b^(L) + s^(L). Here s^(i) is what another column adds to layer i; the
-    first layer receives nothing.
+    """A fully connected column of a progressive network (Rusu et al. 2016, arXiv:1606.04671), which
+    returns the outputs of all layers, so that another column can receive them: z^(i+1) = a(W^(i+1)
+    z^(i) + b^(i+1) + s^(i+1)) for the hidden layers, and z^(L) = W^(L) z^(L−1) + b^(L) + s^(L).
+    Here s^(i) is what another column adds to layer i; the first layer receives nothing.
 
     Args:
         num_features: the width of the input z^(0).
@@ -63,48 +63,51 @@ class Column(nn.Module):
 
 
 class CHFL(FederatedClient):
-    """Two columns of L layers: θ_c takes the inputs that clients have in common and is federated; θ_u takes the inputs
-    that only the client has, stays private, and receives the outputs of θ_c's hidden layers through lateral matrices
-    U^(2) … U^(L).
+    """Two columns of L layers: θ_c takes the inputs that clients have in common and is federated;
+    θ_u takes the inputs that only the client has, stays private, and receives the outputs of θ_c's
+    hidden layers through lateral matrices U^(2) … U^(L).
 
-    z_u^(1) = a(W_u^(1) x_u + b_u^(1)); z_u^(i+1) = a(W_u^(i+1) z_u^(i) + b_u^(i+1) + μ U^(i+1) z_c^(i)) for
-    1 ≤ i ≤ L − 1, without a in the output layer (Eq. 6); the prediction is σ(z_c^(L) + z_u^(L)) (Eq. 7).
-    On each batch (Algorithm 2) θ_c takes a step on its own loss; then, with θ_c held fixed, θ_u and U take one on the
-    loss of the prediction. So θ_c is after each step, bit for bit, what it would be without the client's own columns.
-    (How many steps there are may depend on the prediction, where early stopping or a plateau schedule watch its score.)
+    z_u^(1) = a(W_u^(1) x_u + b_u^(1)); z_u^(i+1) = a(W_u^(i+1) z_u^(i) + b_u^(i+1) + μ U^(i+1)
+    z_c^(i)) for 1 ≤ i ≤ L − 1, without a in the output layer (Eq. 6); the prediction is σ(z_c^(L) +
+    z_u^(L)) (Eq. 7). On each batch (Algorithm 2) θ_c takes a step on its own loss; then, with θ_c
+    held fixed, θ_u and U take one on the loss of the prediction. So θ_c is after each step, bit for
+    bit, what it would be without the client's own columns. (How many steps there are may depend on
+    the prediction, where early stopping or a plateau schedule watch its score.)
 
-    ``data.common`` determines which columns clients have in common. There may be several groups of clients that share
-    columns: a client then has a common column of layers for each of its groups, and z_c^(L) is their mean. A client in
-    no group has θ_u alone, and is Local; a client without columns of its own has θ_c alone.
+    ``data.common`` determines which columns clients have in common. There may be several groups of
+    clients that share columns: a client then has a common column of layers for each of its groups,
+    and z_c^(L) is their mean. A client in no group has θ_u alone, and is Local; a client without
+    columns of its own has θ_c alone.
 
-    The federated names are ``common.<group>.…``; if clients have different classes, ``common.*.head`` has to stay
-    private (``exchange.federated: [common, "!common.*.head"]``).
+    The federated names are ``common.<group>.…``; if clients have different classes,
+    ``common.*.head`` has to stay private (``exchange.federated: [common, "!common.*.head"]``).
 
-    NOTE[DIFF]: Eq. 6 read literally applies a to the output layer, too. Here z_u^(L) is linear, as z_c^(L) is: softmax
-    takes logits, and with ReLU θ_u could only raise them.
+    NOTE[DIFF]: Eq. 6 read literally applies a to the output layer, too. Here z_u^(L) is linear, as
+    z_c^(L) is: softmax takes logits, and with ReLU θ_u could only raise them.
 
-    NOTE[DIFF]: θ_u and U take one step together. Algorithm 2 lists them in two lines (15 and 16), of which the second
-    could be read as using the θ_u that the first has just changed.
+    NOTE[DIFF]: θ_u and U take one step together. Algorithm 2 lists them in two lines (15 and 16),
+    of which the second could be read as using the θ_u that the first has just changed.
 
-    NOTE[DIFF]: several groups are an addition; the contributions of their lateral matrices are added up.
+    NOTE[DIFF]: several groups are an addition; the contributions of their lateral matrices are
+    added up.
 
-    The paper does not state which output of θ_c the concatenation takes in, the activation, the learning rate, the
-    values of μ, the number of rounds or when to stop.
+    The paper does not state which output of θ_c the concatenation takes in, the activation, the
+    learning rate, the values of μ, the number of rounds or when to stop.
 
     Args:
         spec: the client's description.
         hidden: the widths of the hidden layers of both columns.
         activation: the activation a: ``relu``, ``selu`` or ``tanh``.
-        mu: μ in [0, 1]: one value for all clients, or values by client name or pattern; the best one depends on the
-            client.
-        unique: how the inputs that only the client has are used: by ``lateral`` matrices; by ``concatenation`` (the
-            paper's simple method: θ_u alone predicts, from θ_c's probabilities and these inputs); or not at all
-            (``none``: FedAvg on the common columns).
+        mu: μ in [0, 1]: one value for all clients, or values by client name or pattern; the best
+            one depends on the client.
+        unique: how the inputs that only the client has are used: by ``lateral`` matrices; by
+            ``concatenation`` (the paper's simple method: θ_u alone predicts, from θ_c's
+            probabilities and these inputs); or not at all (``none``: FedAvg on the common columns).
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: it is not known which columns are common, μ is not a share, or, with ``unique: none``, the client
-            is in no group.
+        ConfigError: it is not known which columns are common, μ is not a share, or, with ``unique:
+            none``, the client is in no group.
 
     Example:
         >>> common = {"shared": ("age", "sex")}
@@ -127,17 +130,20 @@ class CHFL(FederatedClient):
         super().__init__(spec, None, **kwargs)
         if spec.common is None:
             raise ConfigError(
-                "CHFL: expected to know which columns clients have in common, found that nothing says so; set "
-                "data.common: all, or list them (with data.pool: true there is one client, and nothing is common)"
+                "CHFL: expected to know which columns clients have in common, found that nothing "
+                "says so; set data.common: all, or list them (with data.pool: true there is one "
+                "client, and nothing is common)"
             )
         if unique == "none" and not spec.common:
             raise ConfigError(
-                f"client {spec.name!r}: expected a common column, found that it is in no group and unique is none, so "
-                "that it has no network; leave it out, or name columns in data.common that it has"
+                f"client {spec.name!r}: expected a common column, found that it is in no group and "
+                "unique is none, so that it has no network; leave it out, or name columns in "
+                "data.common that it has"
             )
         expect(bool(hidden), "CHFL: hidden", "the width of at least one hidden layer", hidden)
         self.automatic_optimization = False
-        self.mu, self.joined = own_share(mu, spec.name, "mu"), unique
+        self.mu = own_share(mu, spec.name, "mu")
+        self.joined = unique
         self.common = nn.ModuleDict()
         self.lateral = nn.ModuleDict()
         own = spec.unique if unique != "none" else ()
@@ -155,7 +161,9 @@ class CHFL(FederatedClient):
             self.unique = Column(len(own) + beside, outputs, hidden, activation)
 
     def _remember(self, group: str, names: Sequence[str]) -> None:
-        """Remember the positions of a group's inputs. The empty name is for inputs that only this client has."""
+        """Remember the positions of a group's inputs. The empty name is for inputs that only this
+        client has.
+        """
         places = torch.tensor([self.spec.features.index(name) for name in names])
         self.register_buffer(f"_inputs_{group}", places, persistent=False)
 
@@ -167,7 +175,8 @@ class CHFL(FederatedClient):
         return {group: column(self._inputs(group, x)) for group, column in self.common.items()}
 
     def joint_logits(self, x: Tensor, common: Mapping[str, Sequence[Tensor]]) -> Tensor:
-        """Return the logits of the prediction, given rows and the outputs of the common columns for them.
+        """Return the logits of the prediction, given rows and the outputs of the common columns for
+        them.
 
         Shape:
             - x: (n, d) float32
@@ -178,10 +187,15 @@ class CHFL(FederatedClient):
             return _mean(last)
         own = self._inputs("", x)
         if self.joined == "concatenation":
-            logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[-1]
+            logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[
+                -1
+            ]
             return logits
         sides = [
-            [layer(value) for layer, value in zip(self.lateral[group].children(), values[1:-1], strict=True)]
+            [
+                layer(value)
+                for layer, value in zip(self.lateral[group].children(), values[1:-1], strict=True)
+            ]
             for group, values in common.items()
         ]
         side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]
@@ -193,7 +207,9 @@ class CHFL(FederatedClient):
         return self.joint_logits(x, self.common_values(x))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Step θ_c, then θ_u and U with θ_c held fixed, and return the loss of the prediction (Algorithm 2)."""
+        """Step θ_c, then θ_u and U with θ_c held fixed, and return the loss of the prediction
+        (Algorithm 2).
+        """
         steppers = list(self._optimizers)
         clipped = self.clipped_apart() if self.gradient_clip_val else []
         if self.common:
@@ -212,15 +228,19 @@ class CHFL(FederatedClient):
         return loss.detach()
 
     def clipped_apart(self) -> list[list[str]]:
-        """Return the parameters of each common column, as they would be clipped without the private part, and then
-        those of this part.
+        """Return the parameters of each common column, as they would be clipped without the private
+        part, and then those of this part.
         """
         names = [name for name, _ in self.named_parameters()]
-        parts = [[name for name in names if name.startswith(f"common.{group}.")] for group in self.common]
+        parts = [
+            [name for name in names if name.startswith(f"common.{group}.")] for group in self.common
+        ]
         return [*parts, [name for name in names if name.startswith(self.private)]]
 
     def configure_optimizers(self) -> Any:
-        """Return the configured optimizer and schedule twice: for the common columns, and for the private part."""
+        """Return the configured optimizer and schedule twice: for the common columns, and for the
+        private part.
+        """
         own = [] if self.unique is None else [*self.lateral.parameters(), *self.unique.parameters()]
         return [self.optimizer_of(part) for part in (list(self.common.parameters()), own) if part]
 

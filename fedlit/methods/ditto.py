@@ -1,5 +1,5 @@
-"""Ditto (Li, Hu, Beirami and Smith 2021, "Ditto: Fair and Robust Federated Learning Through Personalization",
-arXiv:2012.04221).
+"""Ditto (Li, Hu, Beirami and Smith 2021, "Ditto: Fair and Robust Federated Learning Through
+Personalization", arXiv:2012.04221).
 """
 
 from typing import Any
@@ -13,15 +13,17 @@ from fedlit.spec import ClientSpec
 
 
 class Ditto(Anchored, TwoCopies):
-    """A client with a federated copy w of the network, and a personal copy v that is pulled towards what was received.
-    It predicts by v.
+    """A client with a federated copy w of the network, and a personal copy v that is pulled towards
+    what was received. It predicts by v.
 
-    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Algorithm 1), where w_t is the
-    result of the last exchange; only federated tensors are pulled. With λ = 0 the personal copy is that of Local and
-    the federated one that of FedAvg, bit for bit. ``train/loss`` is the sum of both losses.
+    On each batch w takes a step on its loss f, and v one on f(v) + λ/2 · ‖v − w_t‖² (Algorithm 1),
+    where w_t is the result of the last exchange; only federated tensors are pulled. With λ = 0 the
+    personal copy is that of Local and the federated one that of FedAvg, bit for bit. ``train/loss``
+    is the sum of both losses.
 
-    NOTE[DIFF]: the paper's devices first take all steps of w, then s steps of v. Here both take one on each batch; they
-    have no parameter in common, so that their order changes nothing, and s is the number of w's steps.
+    NOTE[DIFF]: the paper's devices first take all steps of w, then s steps of v. Here both take one
+    on each batch; they have no parameter in common, so that their order changes nothing, and s is
+    the number of w's steps.
 
     Args:
         spec: the client's description.
@@ -41,13 +43,19 @@ class Ditto(Anchored, TwoCopies):
     private = ("personal", "received")
     stackable = True
 
-    def __init__(self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(strength >= 0, "Ditto: strength", "at least 0", strength)
         self.strength = strength
         if strength:
-            self.anchor(own for own, _ in self.named_parameters() if not own.startswith("personal."))
+            self.anchor(
+                own for own, _ in self.named_parameters() if not own.startswith("personal.")
+            )
 
     def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return f(v) + λ/2 · ‖v − w_t‖²."""
-        return self.pulled(super().personal_objective(x, y), self.strength, dict(self.personal.named_parameters()))
+        return self.pulled(
+            super().personal_objective(x, y), self.strength, dict(self.personal.named_parameters())
+        )

@@ -1,5 +1,5 @@
-"""FedALA (Zhang, Hua, Wang, Song, Xue, Ma and Guan 2023, "FedALA: Adaptive Local Aggregation for Personalized Federated
-Learning", AAAI, arXiv:2212.01197).
+"""FedALA (Zhang, Hua, Wang, Song, Xue, Ma and Guan 2023, "FedALA: Adaptive Local Aggregation for
+Personalized Federated Learning", AAAI, arXiv:2212.01197).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,8 @@ from fedlit.sharing import State, select
 from fedlit.spec import ClientSpec
 
 _LAST = 10
-"""How many of the last losses must be alike for the weights of the first exchange to have converged."""
+"""How many of the last losses must be alike for the weights of the first exchange to have
+converged."""
 _MOST = 100
 """How many steps the weights take at most in the first exchange."""
 
@@ -26,24 +27,27 @@ _MOST = 100
 class FedALA(FederatedClient):
     """Mixes what it received with its own model, element by element, before it trains on.
 
-    After an exchange, each adaptive layer becomes Θ̂ = Θ_k + (Θ − Θ_k) ⊙ W_k, where Θ_k is what the client sent last, Θ
-    what it received, and W_k has a weight in [0, 1] for each element. All weights begin with 1. They take gradient
-    steps on the loss of Θ̂ over a random share of the client's training rows, drawn anew in each exchange: W_k ←
-    clip(W_k − η ∇_W f_k(Θ̂)). In the client's first exchange, the weights take steps until they have
-    converged, in each later one a single step. Layers that are not adaptive are as they were received.
+    After an exchange, each adaptive layer becomes Θ̂ = Θ_k + (Θ − Θ_k) ⊙ W_k, where Θ_k is what the
+    client sent last, Θ what it received, and W_k has a weight in [0, 1] for each element. All
+    weights begin with 1. They take gradient steps on the loss of Θ̂ over a random share of the
+    client's training rows, drawn anew in each exchange: W_k ← clip(W_k − η ∇_W f_k(Θ̂)). In the
+    client's first exchange, the weights take steps until they have converged, in each later one a
+    single step. Layers that are not adaptive are as they were received.
 
-    NOTE[DIFF]: a step of the weights uses all sampled rows, in evaluation mode; the paper's uses batches of them. The
-    first exchange has converged if the last 10 losses have a standard deviation below the threshold, as in the authors'
-    program, and ends after 100 steps at the latest.
+    NOTE[DIFF]: a step of the weights uses all sampled rows, in evaluation mode; the paper's uses
+    batches of them. The first exchange has converged if the last 10 losses have a standard
+    deviation below the threshold, as in the authors' program, and ends after 100 steps at the
+    latest.
 
-    NOTE[DIFF]: a client that sits out a round (``exchange.participation``) also receives the result, and mixes it with
-    the model that it sent last; in the paper, it receives nothing.
+    NOTE[DIFF]: a client that sits out a round (``exchange.participation``) also receives the
+    result, and mixes it with the model that it sent last; in the paper, it receives nothing.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        adaptive: patterns of the modules or tensors (see :func:`fedlit.sharing.select`) that are mixed: the paper's p
-            higher layers; the head by default. Only federated parameters are mixed.
+        adaptive: patterns of the modules or tensors (see :func:`fedlit.sharing.select`) that are
+            mixed: the paper's p higher layers; the head by default. Only federated parameters are
+                mixed.
         share: s, the share of the training rows, in (0, 1].
         eta: η, the rate at which weights are learnt, above 0.
         threshold: the standard deviation of losses below which weights have converged, above 0.
@@ -92,9 +96,9 @@ class FedALA(FederatedClient):
         """Refuse settings under which nothing would be mixed."""
         if not self._mixed():
             raise ConfigError(
-                f"client {self.spec.name!r}: FedALA expected federated parameters among its adaptive ones, "
-                f"{list(self.adaptive)}, found none; add them to exchange.federated, or set "
-                "model.client.adaptive to a part of what is federated"
+                f"client {self.spec.name!r}: FedALA expected federated parameters among its "
+                f"adaptive ones, {list(self.adaptive)}, found none; add them to "
+                "exchange.federated, or set model.client.adaptive to a part of what is federated"
             )
         return []
 
@@ -166,7 +170,9 @@ class FedALA(FederatedClient):
             outputs = functional_call(self, point, (some_x.to(self.device),))
             loss = self.loss(outputs, some_y.to(self.device)) * (len(some_y) / len(y))
             total += float(loss.detach())
-            found = torch.autograd.grad(loss, list(point.values()), allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(
+                loss, list(point.values()), allow_unused=True, materialize_grads=True
+            )
             for name, gradient in zip(point, found, strict=True):
                 gradients[name] += gradient
         return total, gradients

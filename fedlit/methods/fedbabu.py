@@ -1,5 +1,5 @@
-"""FedBABU (Oh, Kim and Yun 2022, "FedBABU: Toward Enhanced Representation for Federated Image Classification",
-arXiv:2106.06042).
+"""FedBABU (Oh, Kim and Yun 2022, "FedBABU: Toward Enhanced Representation for Federated Image
+Classification", arXiv:2106.06042).
 """
 
 from typing import Any
@@ -11,10 +11,12 @@ from fedlit.spec import ClientSpec
 
 
 class FedBABU(FederatedClient):
-    """Federates only the body. The head keeps its initial values, which are equal at all clients whose heads have one
-    shape, until the private last phase (``model.then: fine_tune``) trains the whole network (Algorithm 1).
+    """Federates only the body. The head keeps its initial values, which are equal at all clients
+    whose heads have one shape, until the private last phase (``model.then: fine_tune``) trains the
+    whole network (Algorithm 1).
 
-    Clients may differ in their classes, and in their columns if ``exchange.federated`` leaves the encoder out.
+    Clients may differ in their classes, and in their columns if ``exchange.federated`` leaves the
+    encoder out.
 
     NOTE[DIFF]: clients weigh alike; the paper weighs them by rows
     (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
@@ -41,8 +43,9 @@ class FedBABU(FederatedClient):
         super().__init__(spec, network, **kwargs)
         if not list(self.head.parameters()):
             raise ConfigError(
-                f"client {spec.name!r}: FedBABU expected a head with parameters, found {type(self.head).__name__} "
-                "without; choose another network, or another model.client"
+                f"client {spec.name!r}: FedBABU expected a head with parameters, found "
+                f"{type(self.head).__name__} without; choose another network, or another "
+                "model.client"
             )
         self.head.requires_grad_(False)
 
@@ -50,7 +53,10 @@ class FedBABU(FederatedClient):
         """Note that the head is never trained, if nothing follows the federation."""
         if self.fine_tunes:
             return []
-        return ["FedBABU never trains its head, for nothing follows the federation; set model.then: fine_tune"]
+        return [
+            "FedBABU never trains its head, for nothing follows the federation; set model.then: "
+            "fine_tune"
+        ]
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Train the head in the private last phase only."""

@@ -1,5 +1,5 @@
-"""FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama 2021, "Federated Learning Based on Dynamic
-Regularization", arXiv:2111.04263, Algorithm 1).
+"""FedDyn (Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama 2021, "Federated Learning
+Based on Dynamic Regularization", arXiv:2111.04263, Algorithm 1).
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,18 @@ from fedlit.spec import ClientSpec
 
 
 class FedDyn(Anchored):
-    """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1). Here w_t is the result of
-    the last exchange, and g_k is the known estimate of the client's gradient there: g_k ← g_k − α (w_k − w_t) after
-    each round. It needs :class:`FedDynMean` as rule. In fine-tuning, nothing is added.
+    """Adds −⟨g_k, w⟩ + α/2 · ‖w − w_t‖² to the loss, over the federated parameters (Eq. 1). Here
+    w_t is the result of the last exchange, and g_k is the known estimate of the client's gradient
+    there: g_k ← g_k − α (w_k − w_t) after each round. It needs :class:`FedDynMean` as rule. In
+    fine-tuning, nothing is added.
 
     The change of g_k is applied once the rule reports that the client's update counted.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
-        alpha: α, above 0 and the same at all clients: the larger it is, the less a client moves in a round.
+        alpha: α, above 0 and the same at all clients: the larger it is, the less a client moves in
+            a round.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
@@ -42,14 +44,19 @@ class FedDyn(Anchored):
 
     adapts = False
 
-    # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the configuration.
+    # NOTE[DIFF]: the paper minimises the sum exactly; here a client takes the steps of the
+    # configuration.
     private = ("received", "gradient")
     requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("FedDynMean",)}
     stackable = True
 
-    def __init__(self, spec: ClientSpec, network: NetworkFactory, alpha: float = 0.1, **kwargs: Any) -> None:
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, alpha: float = 0.1, **kwargs: Any
+    ) -> None:
         super().__init__(spec, network, **kwargs)
-        expect(alpha > 0, "FedDyn: alpha", "a number above 0", alpha, "without it take plain clients")
+        expect(
+            alpha > 0, "FedDyn: alpha", "a number above 0", alpha, "without it take plain clients"
+        )
         self.alpha = alpha
         self.anchor()
         self.gradient = zero_buffers(dict(self.named_parameters()))
@@ -57,7 +64,8 @@ class FedDyn(Anchored):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss with the proximal and the linear term."""
-        loss, own = super().objective(x, y), dict(self.named_parameters())
+        loss = super().objective(x, y)
+        own = dict(self.named_parameters())
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
         gradient = self._federated.of(by_name(self.gradient))
@@ -90,8 +98,8 @@ class FedDyn(Anchored):
 
 
 class FedDynMean(ServerOptimizer):
-    """Every client receives w_{t+1} = w̄ − h/α, with h ← h − α/m Σ (w_k − w_t), where w̄ is the mean of the clients
-    that take part, and m is the number of all clients that have the tensor.
+    """Every client receives w_{t+1} = w̄ − h/α, with h ← h − α/m Σ (w_k − w_t), where w̄ is the
+    mean of the clients that take part, and m is the number of all clients that have the tensor.
 
     It keeps −h/α, the movement of clients in total, so that it need not know α.
 
@@ -111,12 +119,14 @@ class FedDynMean(ServerOptimizer):
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, and refuse clients with different values of α."""
-        alphas = {client: float(update.published["alpha"]) for client, update in round.updates.items()}
+        alphas = {
+            client: float(update.published["alpha"]) for client, update in round.updates.items()
+        }
         for client, alpha in alphas.items():
             if alpha != next(iter(alphas.values())):
                 raise ConfigError(
-                    f"client {client!r}: FedDynMean expected one alpha at all clients, found alpha {alpha:g}; set no "
-                    "other alpha in model.overrides"
+                    f"client {client!r}: FedDynMean expected one alpha at all clients, found alpha "
+                    f"{alpha:g}; set no other alpha in model.overrides"
                 )
         return super().begin(round)
 
@@ -129,12 +139,19 @@ class FedDynMean(ServerOptimizer):
             for name in update.parameters:
                 came.setdefault(name, []).append(did[client])
         owners = [name for names in round.receivers.values() for name in names]
-        self._share = {name: torch.stack(own).sum() / owners.count(name) for name, own in came.items()}
-        return {client: {**state, f"{DOWN}counted": did[client]} for client, state in super().__call__(round).items()}
+        self._share = {
+            name: torch.stack(own).sum() / owners.count(name) for name, own in came.items()
+        }
+        return {
+            client: {**state, f"{DOWN}counted": did[client]}
+            for client, state in super().__call__(round).items()
+        }
 
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
-        gone = self._share[name] * (mean - before) + (0 if moments["gone"] is None else moments["gone"])
+        gone = self._share[name] * (mean - before) + (
+            0 if moments["gone"] is None else moments["gone"]
+        )
         return mean + gone, {"gone": gone}

@@ -1,5 +1,6 @@
-"""FedPAC, its client (Xu, Tong and Huang 2023, "Personalized Federated Learning with Feature Alignment and Classifier
-Collaboration", ICLR, arXiv:2306.11867). Its rule is :mod:`fedlit.exchange.rules.fedpac`.
+"""FedPAC, its client (Xu, Tong and Huang 2023, "Personalized Federated Learning with Feature
+Alignment and Classifier Collaboration", ICLR, arXiv:2306.11867). Its rule is
+:mod:`fedlit.exchange.rules.fedpac`.
 """
 
 from collections.abc import Mapping
@@ -18,34 +19,35 @@ from fedlit.spec import ClientSpec
 
 class FedPAC(FedProto, Alternating):
     """Draws the features of its rows to the mean features of their labels over all clients, as
-    :class:`~fedlit.methods.fedproto.FedProto` does, and receives a classifier that is combined from those of similar
-    clients. It needs :class:`~fedlit.exchange.rules.fedpac.FedPACMean` as rule.
+    :class:`~fedlit.methods.fedproto.FedProto` does, and receives a classifier that is combined from
+    those of similar clients. It needs :class:`~fedlit.exchange.rules.fedpac.FedPACMean` as rule.
 
-    In each round, the head is trained first while encoder and core rest; then these are trained while the head rests,
-    with the term λ · ‖z − C̄‖² / d in the loss, as in the authors' program (github.com/JianXu95/FedPAC). The rule weighs
-    classifiers by statistics of what the client received, before it trains: h_c = p_c μ_c for each label, and
-    V = (E‖z‖² − Σ_c ‖h_c‖²) / n, where p_c is the label's share of the client's n training rows and μ_c its mean
-    feature.
+    In each round, the head is trained first while encoder and core rest; then these are trained
+    while the head rests, with the term λ · ‖z − C̄‖² / d in the loss, as in the authors' program
+    (github.com/JianXu95/FedPAC). The rule weighs classifiers by statistics of what the client
+    received, before it trains: h_c = p_c μ_c for each label, and V = (E‖z‖² − Σ_c ‖h_c‖²) / n,
+    where p_c is the label's share of the client's n training rows and μ_c its mean feature.
 
-    NOTE[DIFF]: both parts are trained by the configured optimizer, whose momentum stays from round to round; the
-    authors' program has an optimizer of its own for each part and round, with a higher rate for the head. Epochs of
-    both parts are aligned steps: ``classifier_first`` of ``exchange.every``. Statistics are computed in evaluation
-    mode.
+    NOTE[DIFF]: both parts are trained by the configured optimizer, whose momentum stays from round
+    to round; the authors' program has an optimizer of its own for each part and round, with a
+    higher rate for the head. Epochs of both parts are aligned steps: ``classifier_first`` of
+    ``exchange.every``. Statistics are computed in evaluation mode.
 
-    NOTE[DIFF]: the features of a row whose label no client has sent so far are not drawn; the authors' program draws
-    them to the client's own mean if one label of several is missing.
+    NOTE[DIFF]: the features of a row whose label no client has sent so far are not drawn; the
+    authors' program draws them to the client's own mean if one label of several is missing.
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         strength: λ, at least 0.
-        classifier_first: how long the head is trained first: ``epoch``, ``{epochs: n}`` or ``{steps: n}`` of the
-            client's optimizer. For the rest of the round, encoder and core are trained.
+        classifier_first: how long the head is trained first: ``epoch``, ``{epochs: n}`` or
+            ``{steps: n}`` of the client's optimizer. For the rest of the round, encoder and core
+            are trained.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Raises:
-        ConfigError: λ is below 0, the client predicts no class, a round ends before the encoder and the core are
-            trained, or nothing of these is federated.
+        ConfigError: λ is below 0, the client predicts no class, a round ends before the encoder and
+            the core are trained, or nothing of these is federated.
 
     Example:
         >>> from fedlit import MLP
@@ -72,7 +74,9 @@ class FedPAC(FedProto, Alternating):
         self.state["variance"] = torch.zeros(())
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse rounds in which one of the parts is never trained, and note that no classifiers are combined."""
+        """Refuse rounds in which one of the parts is never trained, and note that no classifiers
+        are combined.
+        """
         shared = self._federated_parameters()
         head = self.first_part()
         if not shared - head:
@@ -83,7 +87,10 @@ class FedPAC(FedProto, Alternating):
         self.check_rounds(every)
         if shared & head:
             return []
-        return ["FedPAC combines no classifiers, because exchange.federated has no head; features are aligned"]
+        return [
+            "FedPAC combines no classifiers, because exchange.federated has no head; features are "
+            "aligned"
+        ]
 
     def first_part(self) -> set[str]:
         """Return the names of the head's parameters."""
@@ -95,7 +102,9 @@ class FedPAC(FedProto, Alternating):
         Alternating.on_send(self, steps)
 
     def on_receive(self, received: State) -> None:
-        """Remember the mean prototypes, and compute the statistics of the features that were received."""
+        """Remember the mean prototypes, and compute the statistics of the features that were
+        received.
+        """
         super().on_receive(received)
         sums, counts, squares = self.sum_features()
         rows = counts.sum().clamp(min=1)

@@ -1,5 +1,5 @@
-"""FedProto (Tan, Long, Liu, Zhou, Lu, Jiang and Zhang 2022, "FedProto: Federated Prototype Learning across
-Heterogeneous Clients", AAAI, arXiv:2105.00243).
+"""FedProto (Tan, Long, Liu, Zhou, Lu, Jiang and Zhang 2022, "FedProto: Federated Prototype Learning
+across Heterogeneous Clients", AAAI, arXiv:2105.00243).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,19 +20,21 @@ from fedlit.spec import ClientSpec
 
 
 class FedProto(FederatedClient):
-    """Sends the mean feature of each label, its prototype, in place of a network, and draws the features of its rows to
-    the mean prototypes of all clients. It needs :class:`~fedlit.exchange.rules.prototypes.PrototypeMean` as rule.
+    """Sends the mean feature of each label, its prototype, in place of a network, and draws the
+    features of its rows to the mean prototypes of all clients. It needs
+    :class:`~fedlit.exchange.rules.prototypes.PrototypeMean` as rule.
 
-    The prototype C_k of a label is the mean output of the core over the client's training rows with that label. The
-    loss has the term λ · ‖z − C̄‖² / d, the mean over rows, where z is the core's output, d its width and C̄ what was
-    received for the row's label. Clients need no columns, classes or sizes of networks in common, but the
-    width of the core's output; labels are matched by name. Until something was received, and with λ = 0, the client is
-    a plain one. In fine-tuning, nothing is drawn.
+    The prototype C_k of a label is the mean output of the core over the client's training rows with
+    that label. The loss has the term λ · ‖z − C̄‖² / d, the mean over rows, where z is the core's
+    output, d its width and C̄ what was received for the row's label. Clients need no columns,
+    classes or sizes of networks in common, but the width of the core's output; labels are matched
+    by name. Until something was received, and with λ = 0, the client is a plain one. In
+    fine-tuning, nothing is drawn.
 
-    NOTE[DIFF]: the paper draws a client's prototypes to C̄; here each row's features are drawn, as in the authors'
-    program. The mean over clients is weighted by the rows of the label; the paper's formula divides it once more by the
-    number of clients, and the authors' program has equal weights. Prototypes are computed in evaluation mode when they
-    are sent.
+    NOTE[DIFF]: the paper draws a client's prototypes to C̄; here each row's features are drawn, as
+    in the authors' program. The mean over clients is weighted by the rows of the label; the paper's
+    formula divides it once more by the number of clients, and the authors' program has equal
+    weights. Prototypes are computed in evaluation mode when they are sent.
 
     Args:
         spec: the client's description.
@@ -55,19 +57,26 @@ class FedProto(FederatedClient):
     requires: Mapping[str, tuple[str, ...]] = {"exchange.rule": ("PrototypeMean",)}
     stackable = True
 
-    def __init__(self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, strength: float = 1.0, **kwargs: Any
+    ) -> None:
         super().__init__(spec, network, **kwargs)
         method = type(self).__name__
         expect(strength >= 0, f"{method}: strength", "at least 0", strength)
         if spec.task.name != "classification":
             raise ConfigError(
-                f"client {spec.name!r}: {method} expected a client that predicts one of several classes, found the "
-                f"task {spec.task.name}; set model.client to another method"
+                f"client {spec.name!r}: {method} expected a client that predicts one of several "
+                f"classes, found the task {spec.task.name}; set model.client to another method"
             )
         self.strength = strength
         training = self.training
         with torch.no_grad():
-            width = self.eval().core(self.encoder(torch.zeros(1, spec.num_features))).flatten(1).shape[1]
+            width = (
+                self.eval()
+                .core(self.encoder(torch.zeros(1, spec.num_features)))
+                .flatten(1)
+                .shape[1]
+            )
         self.train(training)
         self.received: Tensor
         self.known: Tensor
@@ -82,7 +91,9 @@ class FedProto(FederatedClient):
         self._rows = rows
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the loss plus λ times the mean distance of features to the prototypes of their labels."""
+        """Return the loss plus λ times the mean distance of features to the prototypes of their
+        labels.
+        """
         if not self.strength or self.fine_tuning:
             return super().objective(x, y)
         core = self.core(self.encoder(x))
@@ -99,8 +110,8 @@ class FedProto(FederatedClient):
 
     @torch.no_grad()
     def sum_features(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Σ z over the training rows of each label, the numbers of these rows, and Σ ‖z‖² over all of them, in
-        evaluation mode.
+        """Return Σ z over the training rows of each label, the numbers of these rows, and Σ ‖z‖²
+        over all of them, in evaluation mode.
 
         Shape:
             - output: (labels, d), (labels,) and a scalar
@@ -113,7 +124,9 @@ class FedProto(FederatedClient):
         squares = counts.sum()
         for x, y in zip(self._rows.x.split(CHUNK), self._rows.y.split(CHUNK), strict=True):
             z = self.core(self.encoder(x.to(self.device))).flatten(1).to(sums.dtype)
-            member = (y.to(self.device)[:, None] == torch.arange(len(counts), device=self.device)).to(sums.dtype)
+            member = (
+                y.to(self.device)[:, None] == torch.arange(len(counts), device=self.device)
+            ).to(sums.dtype)
             sums += member.T @ z
             counts += member.sum(0)
             squares += z.square().sum()

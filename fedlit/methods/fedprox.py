@@ -1,5 +1,5 @@
-"""FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020, "Federated Optimization in Heterogeneous Networks",
-arXiv:1812.06127).
+"""FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020, "Federated Optimization in
+Heterogeneous Networks", arXiv:1812.06127).
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from fedlit.spec import ClientSpec
 
 
 class FedProx(Anchored):
-    """Adds μ/2 · ‖w − w_t‖², taken over the federated parameters, to the loss; w_t is the result of the last exchange
-    (Eq. 2).
+    """Adds μ/2 · ‖w − w_t‖², taken over the federated parameters, to the loss; w_t is the result of
+    the last exchange (Eq. 2).
 
     Args:
         spec: the client's description.
@@ -34,7 +34,9 @@ class FedProx(Anchored):
 
     stackable = True
 
-    def __init__(self, spec: ClientSpec, network: NetworkFactory, mu: float = 0.01, **kwargs: Any) -> None:
+    def __init__(
+        self, spec: ClientSpec, network: NetworkFactory, mu: float = 0.01, **kwargs: Any
+    ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(mu >= 0, "FedProx: mu", "at least 0", mu)
         self.mu = mu
@@ -43,11 +45,15 @@ class FedProx(Anchored):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss with the proximal term."""
-        strength = 0.0 if self.fine_tuning else self.mu  # what is the client's own is not drawn to the others
+        # what is the client's own is not drawn to the others
+        strength = 0.0 if self.fine_tuning else self.mu
         return self.pulled(super().objective(x, y), strength, dict(self.named_parameters()))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Note that the term is always 0, if there is an exchange after each step."""
         if self.mu and self.federated and (every == "step" or every == {"steps": 1}):
-            return [f"exchange.every: {every}: FedProx has no way to go from what it received, so that mu does nothing"]
+            return [
+                f"exchange.every: {every}: FedProx has no way to go from what it received, so that "
+                "mu does nothing"
+            ]
         return super().on_plan(every)

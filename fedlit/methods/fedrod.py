@@ -1,5 +1,5 @@
-"""FedRoD (Chen and Chao 2022, "On Bridging Generic and Personalized Federated Learning for Image Classification",
-ICLR, arXiv:2107.00778).
+"""FedRoD (Chen and Chao 2022, "On Bridging Generic and Personalized Federated Learning for Image
+Classification", ICLR, arXiv:2107.00778).
 """
 
 from typing import Any
@@ -17,19 +17,20 @@ _FEWEST = 1e-9
 
 
 class FedRoD(FederatedClient):
-    """A client with a generic head, which is federated, and a personal head, which is not. It predicts by the sum of
-    their logits.
+    """A client with a generic head, which is federated, and a personal head, which is not. It
+    predicts by the sum of their logits.
 
-    On each batch, the features and the generic head take a step on the balanced softmax loss, which adds the logarithm
-    of each class's number of training rows to its logit: the generic predictor is then made for equal classes,
-    whichever the client has. The personal head takes a step on the loss of the sum of logits, with the features and
-    the generic logits held fixed. The balanced loss of one logit, for two classes, adds the log-ratio of
-    their rows; that of several labels does so for each. If the target is a number, nothing is added.
+    On each batch, the features and the generic head take a step on the balanced softmax loss, which
+    adds the logarithm of each class's number of training rows to its logit: the generic predictor
+    is then made for equal classes, whichever the client has. The personal head takes a step on the
+    loss of the sum of logits, with the features and the generic logits held fixed. The balanced
+    loss of one logit, for two classes, adds the log-ratio of their rows; that of several labels
+    does so for each. If the target is a number, nothing is added.
 
     ``train/loss`` is the sum of both losses. The personal head is ``personal``.
 
-    NOTE[DIFF]: the paper's personal head is linear, or made by a hypernetwork; here it is another head like that of the
-    network. Clients weigh alike; the paper weighs them by rows
+    NOTE[DIFF]: the paper's personal head is linear, or made by a hypernetwork; here it is another
+    head like that of the network. Clients weigh alike; the paper weighs them by rows
     (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
 
     Args:
@@ -64,8 +65,8 @@ class FedRoD(FederatedClient):
         return logits
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the balanced loss of the generic head plus the loss of both heads. Their gradients have no parameter
-        in common.
+        """Return the balanced loss of the generic head plus the loss of both heads. Their gradients
+        have no parameter in common.
         """
         z = self.core(self.encoder(x))
         generic = self.head(z)
@@ -82,13 +83,15 @@ class FedRoD(FederatedClient):
 def _moved(patterns: tuple[str, ...]) -> list[str]:
     """Return the patterns for the head as patterns for the personal head."""
     return [
-        pattern.replace("head", "personal", 1) for pattern in patterns if pattern.removeprefix("!").startswith("head")
+        pattern.replace("head", "personal", 1)
+        for pattern in patterns
+        if pattern.removeprefix("!").startswith("head")
     ]
 
 
 def log_rows(y: Tensor, outputs: int) -> Tensor:
-    """Return what the balanced softmax adds to each output: the logarithm of a class's rows; the log-odds of a label
-    that is true or false; 0 for a number.
+    """Return what the balanced softmax adds to each output: the logarithm of a class's rows; the
+    log-odds of a label that is true or false; 0 for a number.
 
     Shape:
         - y: the target as the task encodes it: (n,), (n, labels), or (n, positions) of a sequence

@@ -1,5 +1,6 @@
-"""A forest that clients grow together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely
-randomized trees", Machine Learning 63:3-42) on the rows of all clients, without moving a row.
+"""A forest that clients grow together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006,
+"Extremely randomized trees", Machine Learning 63:3-42) on the rows of all clients, without moving a
+row.
 """
 
 from collections.abc import Mapping
@@ -26,30 +27,34 @@ _LEAST = 1e-6
 
 
 class Forest(Fitted):
-    """A client whose model is a forest, which all clients grow together by answering the questions of
-    :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a batch of trees, so
-    that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches: 1`` is enough.
+    """A client whose model is a forest, which all clients grow together by answering the questions
+    of :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a
+    batch of trees, so that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches:
+    1`` is enough.
 
-    Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or ``none``; so does a
-    number that is predicted (its task's ``targets: pooled``). Codes of categories count as ordered numbers, as in
-    scikit-learn. At a node that splits by a column that the client lacks, all its rows take a side that is drawn. A
-    missing cell has the value that the encoder gives it.
+    Columns have to mean the same everywhere: ``data.align: both``, and ``scaling: pooled`` or
+    ``none``; so does a number that is predicted (its task's ``targets: pooled``). Codes of
+    categories count as ordered numbers, as in scikit-learn. At a node that splits by a column that
+    the client lacks, all its rows take a side that is drawn. A missing cell has the value that the
+    encoder gives it.
 
     It predicts the mean over trees of numbers, or of the shares of classes in leaves (see
-    :func:`fedlit.trees.grow.finished`). In the loss, a class that no tree predicts has a share of 1e-6.
+    :func:`fedlit.trees.grow.finished`). In the loss, a class that no tree predicts has a share of
+    1e-6.
 
-    With a minimum above 1, the client continues by itself below the leaves of the common trees: its rows there are
-    split by draws of the same kind, until they are of one class. These branches never leave the client, so clients
-    predict differently.
+    With a minimum above 1, the client continues by itself below the leaves of the common trees: its
+    rows there are split by draws of the same kind, until they are of one class. These branches
+    never leave the client, so clients predict differently.
 
     Args:
         spec: the client's description.
-        smoothing: the number of rows that are added to each leaf, with the shares of classes of all rows that were
-            reported; 0 for none. If None, it is 100 divided by the number of the client's training rows, at most 2, and
-            none with ``minimum: 1``.
+        smoothing: the number of rows that are added to each leaf, with the shares of classes of all
+            rows that were reported; 0 for none. If None, it is 100 divided by the number of the
+            client's training rows, at most 2, and none with ``minimum: 1``.
 
     Raises:
-        ConfigError: the task is neither classification nor regression by squared error, or the smoothing is below 0.
+        ConfigError: the task is neither classification nor regression by squared error, or the
+            smoothing is below 0.
 
     Example:
         >>> client = Forest(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()))
@@ -65,24 +70,32 @@ class Forest(Fitted):
 
     def __init__(self, spec: ClientSpec, smoothing: float | None = None) -> None:
         super().__init__(spec)
-        expect(smoothing is None or smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing)
-        task, self.smoothing = spec.task, smoothing
-        if not isinstance(task, Classification | Regression) or getattr(task, "kind", "squared") != "squared":
+        expect(
+            smoothing is None or smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing
+        )
+        task = spec.task
+        self.smoothing = smoothing
+        if (
+            not isinstance(task, Classification | Regression)
+            or getattr(task, "kind", "squared") != "squared"
+        ):
             what = f"{task.name} with loss: huber" if isinstance(task, Regression) else task.name
             raise ConfigError(
-                f"client {spec.name!r}: Forest: expected a task of one label, or of a number with loss: squared, found "
-                f"{what}; leave the client out, or use another model.client"
+                f"client {spec.name!r}: Forest: expected a task of one label, or of a number with "
+                f"loss: squared, found {what}; leave the client out, or use another model.client"
             )
         self._classes = len(task.classes)
-        self._lacks = [place for place, name in enumerate(spec.features) if name in set(spec.absent)]
+        self._lacks = [
+            place for place, name in enumerate(spec.features) if name in set(spec.absent)
+        ]
         self._growing: tuple[Party, Way, Rows, bool] | None = None
         self._totals = np.zeros((0, 0), np.int64)
 
     # ------------------------------------------------------------------ growth
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``, then ``counts``;
-        and ``totals`` after ``start`` if only sums are revealed.
+        """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``,
+        then ``counts``; and ``totals`` after ``start`` if only sums are revealed.
         """
         own = {name: value.cpu().numpy() for name, value in tensors.items()}
         if topic == "forest/start":
@@ -104,7 +117,8 @@ class Forest(Fitted):
             levels=int(told["levels"]),
             summed=bool(told["summed"]),
         )
-        x, y = rows.x.cpu().numpy(), rows.y.cpu().numpy()
+        x = rows.x.cpu().numpy()
+        y = rows.y.cpu().numpy()
         try:
             party = Party(x, y, way, self._lacks, self.spec.facts_from)
         except DataError as error:
@@ -114,14 +128,21 @@ class Forest(Fitted):
         if way.summed:
             self._totals = begun.pop("totals").astype(np.int64)
         task = self.spec.task
-        target = (*task.classes, *task.meaning, getattr(task, "mean", 0.0), getattr(task, "scale", 1.0))
+        target = (
+            *task.classes,
+            *task.meaning,
+            getattr(task, "mean", 0.0),
+            getattr(task, "scale", 1.0),
+        )
         # whether they mean the same everywhere can be seen without saying what they mean
         meaning = [derive_seed(0, *map(str, own)) for own in (self.spec.features, target)]
         return {**begun, "classes": np.array(self._classes), "meaning": np.array(meaning)}
 
     def on_receive(self, received: State) -> None:
         """Add the trees of an exchange."""
-        growing, self._growing = self._growing, None  # the questions of an exchange begin anew
+        # the questions of an exchange begin anew
+        growing = self._growing
+        self._growing = None
         if "down/feature" not in received:
             return
         told = {name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()}
@@ -131,13 +152,21 @@ class Forest(Fitted):
         roots = int(told["trees"])
         grown = Grown(told["feature"], told["threshold"], told["child"], totals, roots)
         grown.check(self.spec.num_features)
-        way, rows, alone = Way(self._classes, self.spec.num_features, 1), None, False
+        way = Way(self._classes, self.spec.num_features, 1)
+        rows = None
+        alone = False
         if growing is not None:
             _, way, rows, alone = growing
-        x = rows.x.cpu().numpy() if rows is not None else np.zeros((0, self.spec.num_features), np.float32)
+        x = (
+            rows.x.cpu().numpy()
+            if rows is not None
+            else np.zeros((0, self.spec.num_features), np.float32)
+        )
         y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
         keys = root_keys(int(told["seed"]), roots)
-        grown, values = finished(grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing)
+        grown, values = finished(
+            grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing
+        )
         self._add(grown, values)
 
     def _add(self, grown: Grown, values: np.ndarray) -> None:
@@ -156,12 +185,15 @@ class Forest(Fitted):
         fresh = {name: torch.from_numpy(own) for name, own in new.items()}
         depth = _depth(grown)
         if (old := self.state.get("trees")) is not None:
-            inner, nodes, kinds_before = ~torch.from_numpy(leaves), len(old["feature"]), len(old["values"])
+            inner = ~torch.from_numpy(leaves)
+            nodes = len(old["feature"])
+            kinds_before = len(old["values"])
             fresh["child"] = fresh["child"] + torch.where(inner, nodes, kinds_before).int()
             fresh["roots"] = fresh["roots"] + nodes
             fresh = {name: torch.cat([old[name].cpu(), own]) for name, own in fresh.items()}
             depth = max(depth, self.state["depth"])
-        self.state["trees"], self.state["depth"] = fresh, depth
+        self.state["trees"] = fresh
+        self.state["depth"] = depth
 
     # ------------------------------------------------------------------ prediction
 
@@ -186,10 +218,15 @@ class Forest(Fitted):
         if not torch.compiler.is_exporting():
             own = {name: value.cpu().numpy() for name, value in trees.items()}
             found = find_leaves(
-                x.detach().float().cpu().numpy(), own["feature"], own["threshold"], own["child"], own["roots"]
+                x.detach().float().cpu().numpy(),
+                own["feature"],
+                own["threshold"],
+                own["child"],
+                own["roots"],
             )
             return torch.from_numpy(own["child"][found].astype(np.int64)).to(x.device)
-        feature, child = trees["feature"].long(), trees["child"].long()
+        feature = trees["feature"].long()
+        child = trees["child"].long()
         node = trees["roots"].long().expand(x.shape[0], -1)
         for _ in range(self.state["depth"]):
             column = feature[node]
@@ -204,7 +241,8 @@ def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def _depth(grown: Grown) -> int:
     """Return the number of splits on the longest path from a root to a leaf."""
-    level, depth = np.arange(grown.roots), 0
+    level = np.arange(grown.roots)
+    depth = 0
     while len(level := level[~grown.leaves[level]]):
         level = np.concatenate([grown.child[level], grown.child[level] + 1])
         depth += 1

@@ -1,5 +1,5 @@
-"""iFedAvg (Roschewitz, Hartley, Corinzia and Jaggi 2021, "iFedAvg: Interpretable Data-Interoperability for Federated
-Learning", arXiv:2107.06580).
+"""iFedAvg (Roschewitz, Hartley, Corinzia and Jaggi 2021, "iFedAvg: Interpretable
+Data-Interoperability for Federated Learning", arXiv:2107.06580).
 """
 
 from collections.abc import Mapping
@@ -19,29 +19,31 @@ OutputParts = Literal["both", "weight", "bias", "scalar", "none"]
 
 
 class IFedAvg(FederatedClient):
-    """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the identity (Section
-    2.1, Eq. 1).
+    """f = φ_out ∘ network ∘ φ_in, with private affine layers φ(x) = w ⊙ (x + b) that start as the
+    identity (Section 2.1, Eq. 1).
 
-    φ_in corrects the client's columns, φ_out its outputs. φ_out is off unless ``outputs`` turns it on, as in the
-    paper's main results (Section 4); it is what reveals flipped labels (A.4). The network between them may be any,
-    Global Layers included, and the exchange determines which part of it is federated (in the paper everything but φ).
-    The user can read w and b (Section 5.2, ``fedlit explain``).
+    φ_in corrects the client's columns, φ_out its outputs. φ_out is off unless ``outputs`` turns it
+    on, as in the paper's main results (Section 4); it is what reveals flipped labels (A.4). The
+    network between them may be any, Global Layers included, and the exchange determines which part
+    of it is federated (in the paper everything but φ). The user can read w and b (Section 5.2,
+    ``fedlit explain``).
 
-    NOTE[DIFF]: the paper standardises each client's columns by the client's own rows (``data.scaling: client``, the
-    default here too). The studies of faults have ``pooled``: one mean and variance for all clients, so that an offset
-    or a unit is still in the rows, and φ_in has to find it.
-    NOTE[DIFF]: a task of two classes has one output, the paper's networks have two (Table 5).
-    NOTE[DIFF]: rows count alike in the loss unless ``class_weights`` is ``balanced``. The paper weighs classes equally
-    for all methods that it compares (Section 4).
+    NOTE[DIFF]: the paper standardises each client's columns by the client's own rows
+    (``data.scaling: client``, the default here too). The studies of faults have ``pooled``: one
+    mean and variance for all clients, so that an offset or a unit is still in the rows, and φ_in
+    has to find it. NOTE[DIFF]: a task of two classes has one output, the paper's networks have two
+    (Table 5). NOTE[DIFF]: rows count alike in the loss unless ``class_weights`` is ``balanced``.
+    The paper weighs classes equally for all methods that it compares (Section 4).
 
     Args:
         spec: the client's description.
         network: makes the network from (num_features, num_outputs).
         inputs: what φ_in has: scales and shifts (``both``), one of them, or ``none``.
-        outputs: the same for φ_out, or one scale for all outputs (``scalar``, φ_out(z) = w · z; A.4 and the right half
-            of Fig. 19). ``none`` is the paper's main setting. With one output, ``scalar`` is ``weight``.
-        lr_factor: the learning rate of φ, as a multiple of the network's; 1 in the paper. Weight decay, which pulls
-            towards 0 and not towards the identity, never applies to φ.
+        outputs: the same for φ_out, or one scale for all outputs (``scalar``, φ_out(z) = w · z; A.4
+            and the right half of Fig. 19). ``none`` is the paper's main setting. With one output,
+            ``scalar`` is ``weight``.
+        lr_factor: the learning rate of φ, as a multiple of the network's; 1 in the paper. Weight
+            decay, which pulls towards 0 and not towards the identity, never applies to φ.
         **kwargs: see :class:`~fedlit.client.client.FederatedClient`.
 
     Example:
@@ -77,8 +79,12 @@ class IFedAvg(FederatedClient):
         return logits
 
     def configure_optimizers(self) -> Any:
-        """Return the configured optimizer with two groups: the network, and φ with its own learning rate."""
-        network = [value for name, value in self.named_parameters() if not name.startswith(self.private)]
+        """Return the configured optimizer with two groups: the network, and φ with its own learning
+        rate.
+        """
+        network = [
+            value for name, value in self.named_parameters() if not name.startswith(self.private)
+        ]
         affine = [value for name, value in self.named_parameters() if name.startswith(self.private)]
         if not affine:
             return super().configure_optimizers()
@@ -87,10 +93,12 @@ class IFedAvg(FederatedClient):
 
     @property
     def corrections(self) -> Mapping[str, Mapping[str, float]]:
-        """How φ changes each column that the client has: part (``input scale``, ``input shift``, ``output scale``,
-        ``output shift``) → name of the input, or of the class that the output is for → value.
+        """How φ changes each column that the client has: part (``input scale``, ``input shift``,
+        ``output scale``, ``output shift``) → name of the input, or of the class that the output is
+        for → value.
         """
-        absent = set(self.spec.absent)  # the same number throughout: nothing that could be corrected
+        # the same number throughout: nothing that could be corrected
+        absent = set(self.spec.absent)
         found: dict[str, Mapping[str, float]] = {}
         for side, names, layer in (
             ("input", self.spec.features, self.affine_in),
@@ -101,7 +109,9 @@ class IFedAvg(FederatedClient):
                     own = value.detach().cpu().tolist()
                     input_names = names if len(own) == len(names) else [ALL]
                     values = zip(input_names, own, strict=True)
-                    found[f"{side} {kind}"] = {name: v for name, v in values if name not in absent or side == "output"}
+                    found[f"{side} {kind}"] = {
+                        name: v for name, v in values if name not in absent or side == "output"
+                    }
         return found
 
 

@@ -1,5 +1,5 @@
-"""The federated mixed model: some effects are shared by all sites, a site's private effects are drawn towards them, and
-no row moves.
+"""The federated mixed model: some effects are shared by all sites, a site's private effects are
+drawn towards them, and no row moves.
 """
 
 import math
@@ -24,29 +24,31 @@ INTERCEPT = "(intercept)"
 
 
 class MixedModel(Fitted):
-    """A linear or generalised linear mixed model. Fixed effects and variance components are shared; a site's intercept
-    and, on request, its slopes are private. The model is fitted by restricted maximum likelihood (REML) or, if the
-    outcome is a class or a count, by penalised quasi-likelihood (PQL).
+    """A linear or generalised linear mixed model. Fixed effects and variance components are shared;
+    a site's intercept and, on request, its slopes are private. The model is fitted by restricted
+    maximum likelihood (REML) or, if the outcome is a class or a count, by penalised
+    quasi-likelihood (PQL).
 
-    The rule :class:`fedlit.MixedEffects` asks all sites for terms that are only added. The result is the
-    mixed model of pooled rows, with the site as the group. One exchange finds it, so that one epoch is enough;
-    optimizer and batches have no effect. ``exchange.federated: [effects]`` shares one number for each pair of output
-    and input. Columns are shared by name; a column that only some sites have is an effect of these. An input that is a
-    combination of the inputs before it has the effect 0.
+    The rule :class:`fedlit.MixedEffects` asks all sites for terms that are only added. The result
+    is the mixed model of pooled rows, with the site as the group. One exchange finds it, so that
+    one epoch is enough; optimizer and batches have no effect. ``exchange.federated: [effects]``
+    shares one number for each pair of output and input. Columns are shared by name; a column that
+    only some sites have is an effect of these. An input that is a combination of the inputs before
+    it has the effect 0.
 
-    With two classes there is one output, the log odds of the positive class. With more, each class is set against the
-    rest. A count is Poisson distributed with a logarithmic link. As in ``glmmPQL`` of R, the residual variance (the
-    dispersion) is estimated for these, too.
+    With two classes there is one output, the log odds of the positive class. With more, each class
+    is set against the rest. A count is Poisson distributed with a logarithmic link. As in
+    ``glmmPQL`` of R, the residual variance (the dispersion) is estimated for these, too.
 
-    A site that took no part is predicted by the shared effects. Its private effects follow from its training rows, if
-    it has some.
+    A site that took no part is predicted by the shared effects. Its private effects follow from its
+    training rows, if it has some.
 
-    Source: Luo et al. 2022, DLMM (Nature Communications 13:1678) and dPQL (JAMIA 29:1366); Breslow and Clayton 1993 for
-    PQL.
+    Source: Luo et al. 2022, DLMM (Nature Communications 13:1678) and dPQL (JAMIA 29:1366); Breslow
+    and Clayton 1993 for PQL.
 
-    NOTE[DIFF]: the papers let each site send XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once. Here sites answer at the
-    coordinator's present variances with terms that are added, so that masked sums can be used and nobody learns a
-    site's matrix.
+    NOTE[DIFF]: the papers let each site send XᵀX, XᵀZ, ZᵀZ, Xᵀy, Zᵀy and yᵀy once. Here sites
+    answer at the coordinator's present variances with terms that are added, so that masked sums can
+    be used and nobody learns a site's matrix.
 
     Args:
         spec: the client's description.
@@ -69,7 +71,9 @@ class MixedModel(Fitted):
         ending = {"gaussian": " (number)", "poisson": " (count)"}.get(self.family, "")
         self.outputs = [f"{safe_name(name, '.:')}{ending}" for name in spec.task.output_names]
         self.inputs = [
-            (place, safe_name(name, ".")) for place, name in enumerate(spec.features) if name not in spec.absent
+            (place, safe_name(name, "."))
+            for place, name in enumerate(spec.features)
+            if name not in spec.absent
         ]
         self.effects = nn.Module()
         for output in self.outputs:
@@ -79,8 +83,9 @@ class MixedModel(Fitted):
     # ------------------------------------------------------------------ fitting
 
     def answer(self, topic: str, tensors: State, rows: Rows) -> State:
-        """Return the terms of the client's rows at the present variances: :data:`fedlit.reml.Terms` over the columns
-        that are asked for, in float64. Columns that the client does not have are 0.
+        """Return the terms of the client's rows at the present variances: :data:`fedlit.reml.Terms`
+        over the columns that are asked for, in float64. Columns that the client does not have are
+        0.
         """
         if topic != "mixed":
             return super().answer(topic, tensors, rows)
@@ -91,10 +96,14 @@ class MixedModel(Fitted):
         if output in self.outputs:
             x, y, z, beta = self._design(rows, self.outputs.index(output), told)
             weight = self._weights(rows)
-            terms = reml.site_answer(x, y, z, theta, tensors["at"].numpy(), beta, self.family, weight)
+            terms = reml.site_answer(
+                x, y, z, theta, tensors["at"].numpy(), beta, self.family, weight
+            )
         else:
             slopes = sum(slope > 0 for _, slope, _ in told.values())
-            terms = reml.site_terms(np.zeros((0, len(told))), np.zeros(0), np.zeros((0, 1 + slopes)), theta)
+            terms = reml.site_terms(
+                np.zeros((0, len(told))), np.zeros(0), np.zeros((0, 1 + slopes)), theta
+            )
         return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
 
     def on_receive(self, received: State) -> None:
@@ -110,17 +119,27 @@ class MixedModel(Fitted):
             if not said:
                 continue
             names = [INTERCEPT, *(name for _, name in self.inputs)]
-            order = [0, *(1 + sorted(names[1:]).index(name) for name in names[1:])]  # the rule has them by name
-            said |= {"effects": said["effects"][order], "covariance": said["covariance"][order][:, order]}
+            # the rule has them by name
+            order = [0, *(1 + sorted(names[1:]).index(name) for name in names[1:])]
+            said |= {
+                "effects": said["effects"][order],
+                "covariance": said["covariance"][order][:, order],
+            }
             found = said["effects"].tolist()
             told = {name: [at, *found[at][1:]] for at, name in enumerate(names)}
             q = 1 + int((said["effects"][:, 1] > 0).sum())
-            own, spread = np.zeros(q), np.zeros((q, q))
+            own = np.zeros(q)
+            spread = np.zeros((q, q))
             if self._rows is not None:
                 x, y, z, beta = self._design(self._rows, place, told)
                 weight = self._weights(self._rows)
-                own, spread = reml.own_effects(x, y, z, said["theta"].numpy(), beta, self.family, weight)
-            said |= {"own": torch.from_numpy(own), "own_covariance": torch.from_numpy(spread) * said["sigma2"]}
+                own, spread = reml.own_effects(
+                    x, y, z, said["theta"].numpy(), beta, self.family, weight
+                )
+            said |= {
+                "own": torch.from_numpy(own),
+                "own_covariance": torch.from_numpy(spread) * said["sigma2"],
+            }
             self.state[output] = {name: tensor.cpu() for name, tensor in said.items()}
 
     def _weights(self, rows: Rows) -> np.ndarray | None:
@@ -138,18 +157,24 @@ class MixedModel(Fitted):
         Args:
             rows: the rows of the client.
             output: the position of the output.
-            told: maps each column to its position in X, its position in Z (0 for none), and its effect.
+            told: maps each column to its position in X, its position in Z (0 for none), and its
+                effect.
         """
         task: Any = self.spec.task
         known = task.known(rows.y)
-        inputs, y = rows.x[known].double().cpu().numpy(), rows.y[known].double().cpu().numpy()
+        inputs = rows.x[known].double().cpu().numpy()
+        y = rows.y[known].double().cpu().numpy()
         if self.family == "gaussian":
             y = y * task.scale + task.mean
         elif self.family == "logistic":
             y = (y == (1 if len(self.outputs) == 1 else output)).astype(np.float64)
-        x, beta = np.zeros((len(y), len(told))), np.zeros(len(told))
+        x = np.zeros((len(y), len(told)))
+        beta = np.zeros(len(told))
         z = np.zeros((len(y), 1 + sum(slope > 0 for _, slope, _ in told.values())))
-        held = {INTERCEPT: np.ones(len(y)), **{name: inputs[:, place] for place, name in self.inputs}}
+        held = {
+            INTERCEPT: np.ones(len(y)),
+            **{name: inputs[:, place] for place, name in self.inputs},
+        }
         for name, (place, slope, effect) in told.items():
             beta[int(place)] = effect
             if name in held:
@@ -164,22 +189,38 @@ class MixedModel(Fitted):
         told = list[tuple[Any, ...]]()
         names = [INTERCEPT, *(self.spec.features[place] for place, _ in self.inputs)]
         for output, said in self.state.items():
-            found, errors = said["effects"].numpy(), said["covariance"].diagonal().sqrt().tolist()
-            slopes = sorted((int(row[1]), name) for name, row in zip(names, found, strict=True) if row[1] > 0)
+            found = said["effects"].numpy()
+            errors = said["covariance"].diagonal().sqrt().tolist()
+            slopes = sorted(
+                (int(row[1]), name) for name, row in zip(names, found, strict=True) if row[1] > 0
+            )
             private = [INTERCEPT, *(name for _, name in slopes)]
-            root, sigma2 = reml.lower(said["theta"].numpy(), len(private)), float(said["sigma2"])
-            variances, own = sigma2 * (root @ root.T).diagonal(), said["own_covariance"].diagonal().sqrt()
-            told += [(output, "effect", *row) for row in zip(names, found[:, 2], errors, strict=True)]
-            told += [(output, "variance", *row, None) for row in zip(private, variances, strict=True)]
+            root = reml.lower(said["theta"].numpy(), len(private))
+            sigma2 = float(said["sigma2"])
+            variances = sigma2 * (root @ root.T).diagonal()
+            own = said["own_covariance"].diagonal().sqrt()
+            told += [
+                (output, "effect", *row) for row in zip(names, found[:, 2], errors, strict=True)
+            ]
+            told += [
+                (output, "variance", *row, None) for row in zip(private, variances, strict=True)
+            ]
             told.append((output, "variance", "residual", sigma2, None))
-            told += [(output, "own", *row) for row in zip(private, said["own"].tolist(), own.tolist(), strict=True)]
-        return [dict(zip(("output", "part", "column", "value", "error"), row, strict=True)) for row in told]
+            told += [
+                (output, "own", *row)
+                for row in zip(private, said["own"].tolist(), own.tolist(), strict=True)
+            ]
+        return [
+            dict(zip(("output", "part", "column", "value", "error"), row, strict=True))
+            for row in told
+        ]
 
     # ------------------------------------------------------------------ prediction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what a network for the task would return: a standardised number, the log odds of the positive class,
-        logarithms of each class's probability against the rest, or log(rate / mean).
+        """Return what a network for the task would return: a standardised number, the log odds of
+        the positive class, logarithms of each class's probability against the rest, or log(rate /
+        mean).
 
         Shape:
             - x: (n, d) float32
@@ -192,7 +233,11 @@ class MixedModel(Fitted):
         for place, output in enumerate(self.outputs):
             own = self.state.get(output)
             where = [input_ for input_, _ in self.inputs]
-            told = torch.stack([values[f"{output}: {name}"] for _, name in self.inputs]) if where else x.new_zeros(0)
+            told = (
+                torch.stack([values[f"{output}: {name}"] for _, name in self.inputs])
+                if where
+                else x.new_zeros(0)
+            )
             offset = values[f"{output}: {INTERCEPT}"]
             if own is not None:
                 private = own["own"].to(x)
@@ -219,6 +264,7 @@ def _family(spec: ClientSpec) -> str:
     if isinstance(task, Regression) and task.kind == "squared":
         return "gaussian"
     raise ConfigError(
-        f"client {spec.name!r}: MixedModel: expected task classification, counts, or regression with loss: squared, "
-        f"found {task.name}; take a network (fedlit.FederatedClient with fedlit.MLP) for it"
+        f"client {spec.name!r}: MixedModel: expected task classification, counts, or regression "
+        f"with loss: squared, found {task.name}; take a network (fedlit.FederatedClient with "
+        "fedlit.MLP) for it"
     )

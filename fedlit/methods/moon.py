@@ -19,17 +19,19 @@ PARTS = ("encoder", "core")
 
 
 class MOON(Anchored):
-    """Draws the representation of rows towards that of the network as it was received, and away from that of the
-    client's own network as it was last sent.
+    """Draws the representation of rows towards that of the network as it was received, and away
+    from that of the client's own network as it was last sent.
 
-    The loss has the term μ · ℓ, with ℓ = −log( e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z, z_prev)/τ}) ) and s
-    the cosine similarity; z is the core's output. Both other networks see the same dropout and the batch's own
-    statistics of normalisation, and leave the running ones as they are. Until the client has sent for the first time
-    z_prev is z_glob, so that ℓ has no gradient. With μ = 0 the client is a plain one, bit for bit.
+    The loss has the term μ · ℓ, with ℓ = −log( e^{s(z, z_glob)/τ} / (e^{s(z, z_glob)/τ} + e^{s(z,
+    z_prev)/τ}) ) and s the cosine similarity; z is the core's output. Both other networks see the
+    same dropout and the batch's own statistics of normalisation, and leave the running ones as they
+    are. Until the client has sent for the first time z_prev is z_glob, so that ℓ has no gradient.
+    With μ = 0 the client is a plain one, bit for bit.
 
-    NOTE[DIFF]: the paper adds a projection head, whose output is z. Where only a part is federated, z_glob and z_prev
-    take the client's own encoder as it was at the exchange. Clients weigh alike; the paper weighs them by rows
-    (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
+    NOTE[DIFF]: the paper adds a projection head, whose output is z. Where only a part is federated,
+    z_glob and z_prev take the client's own encoder as it was at the exchange. Clients weigh alike;
+    the paper weighs them by rows (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights:
+    rows}}``).
 
     Args:
         spec: the client's description.
@@ -51,22 +53,33 @@ class MOON(Anchored):
     private = ("received", "previous")
 
     def __init__(
-        self, spec: ClientSpec, network: NetworkFactory, mu: float = 1.0, temperature: float = 0.5, **kwargs: Any
+        self,
+        spec: ClientSpec,
+        network: NetworkFactory,
+        mu: float = 1.0,
+        temperature: float = 0.5,
+        **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(mu >= 0, "MOON: mu", "at least 0", mu)
         expect(temperature > 0, "MOON: temperature", "a number above 0", temperature)
-        self.mu, self.temperature = mu, temperature
+        self.mu = mu
+        self.temperature = temperature
         if mu:
             self.anchor(name for name, _ in self.named_parameters() if name.startswith(PARTS))
             self.previous = zero_buffers(by_name(self.received))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse settings under which a representation would be contrasted with itself."""
-        if self.mu and self.federated and not any(name.startswith(PARTS) for name in self.federated):
+        if (
+            self.mu
+            and self.federated
+            and not any(name.startswith(PARTS) for name in self.federated)
+        ):
             raise ConfigError(
-                f"client {self.spec.name!r}: MOON compares representations, and expected something of the encoder or "
-                "the core in exchange.federated, found none of it; set it to [core], or mu to 0"
+                f"client {self.spec.name!r}: MOON compares representations, and expected something "
+                "of the encoder or the core in exchange.federated, found none of it; set it to "
+                "[core], or mu to 0"
             )
         return super().on_plan(every)
 
@@ -97,7 +110,8 @@ class MOON(Anchored):
             return super().objective(x, y)
         again = repeat_draws(self.device)
         core = self.core(self.encoder(x))
-        loss, z = self.loss(self.head(core), y), core.flatten(1)
+        loss = self.loss(self.head(core), y)
+        z = core.flatten(1)
         with torch.no_grad():
             others = []
             for module in (self.received, self.previous):
@@ -106,10 +120,16 @@ class MOON(Anchored):
         return loss + self.mu * self.contrast(z, *others)
 
     def representation(self, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the core's output, (rows, width), computed with other parameters and with copies of the buffers."""
+        """Return the core's output, (rows, width), computed with other parameters and with copies
+        of the buffers.
+        """
         tensors = {**{name: value.clone() for name, value in self.named_buffers()}, **parameters}
         for part in PARTS:
-            own = {name[len(part) + 1 :]: value for name, value in tensors.items() if name.startswith(f"{part}.")}
+            own = {
+                name[len(part) + 1 :]: value
+                for name, value in tensors.items()
+                if name.startswith(f"{part}.")
+            }
             x = functional_call(getattr(self, part), own, (x,))
         return x.flatten(1)
 

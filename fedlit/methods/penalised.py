@@ -1,4 +1,6 @@
-"""Linear models with a Gaussian prior on their coefficients: fitted exactly, by Newton's method in float64."""
+"""Linear models with a Gaussian prior on their coefficients: fitted exactly, by Newton's method in
+float64.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +13,35 @@ from torch.nn import functional
 Kind = Literal["logistic", "gaussian"]
 
 INTERCEPT = 1e-4
-"""The precision of an intercept's prior around 0: so little that it matters only if all rows are of one class."""
+"""The precision of an intercept's prior around 0: so little that it matters only if all rows are of
+one class."""
 RIDGES = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 STRENGTHS = (float("inf"), 1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 """Precisions that are tried, the strongest first."""
-FOLDS, FEW, MANY = 5, 10, 1000
-"""The folds of a cross-validation; the rows below which there is none; the rows from which it is not repeated."""
+FOLDS = 5
+FEW = 10
+MANY = 1000
+"""The folds of a cross-validation; the rows below which there is none; the rows from which it is
+not repeated."""
 _FURTHEST = 6.9
 """Held-out logits are cut here, at odds of 1000 to 1, so that no single row decides."""
 
 
-def _terms(z: Tensor, y: Tensor, kind: Kind, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each row's negative log likelihood and its first and second derivatives in the linear predictor, times
-    how often each row counts.
+def _terms(
+    z: Tensor, y: Tensor, kind: Kind, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each row's negative log likelihood and its first and second derivatives in the linear
+    predictor, times how often each row counts.
     """
     if kind == "gaussian":
-        loss, slope, curvature = 0.5 * (z - y).square(), z - y, torch.ones_like(z)
+        loss = 0.5 * (z - y).square()
+        slope = z - y
+        curvature = torch.ones_like(z)
     else:
         p = z.sigmoid()
-        loss, slope, curvature = functional.softplus(z) - y * z, p - y, p * (1 - p)
+        loss = functional.softplus(z) - y * z
+        slope = p - y
+        curvature = p * (1 - p)
     if rows is None:
         return loss, slope, curvature
     return rows * loss, rows * slope, rows * curvature
@@ -55,7 +67,9 @@ def _newton(
     value, slope, weight = objective(b)
     for _ in range(100):
         gradient = x.T @ slope + precision * (b - mean)
-        step: Tensor = torch.linalg.solve((x * weight[:, None]).T @ x + torch.diag(precision), gradient)
+        step: Tensor = torch.linalg.solve(
+            (x * weight[:, None]).T @ x + torch.diag(precision), gradient
+        )
         if float(step.abs().max()) < 1e-10:
             return b - step
         for _ in range(40):  # a step that climbs is halved
@@ -63,7 +77,8 @@ def _newton(
             if tried[0] <= value * (1 + 1e-14) or kind == "gaussian":
                 break
             step = step / 2
-        b, (value, slope, weight) = b - step, tried
+        b = b - step
+        (value, slope, weight) = tried
     return b
 
 
@@ -80,11 +95,12 @@ def fit(
 
     Args:
         x: inputs, (n, d) float64.
-        y: (n,) float64: 0 and 1 for ``logistic``, numbers for ``gaussian``, whose rows have variance 1.
+        y: (n,) float64: 0 and 1 for ``logistic``, numbers for ``gaussian``, whose rows have
+            variance 1.
         kind: the kind of likelihood.
         mean: the mean of the coefficients' prior, (d,) float64.
-        precision: the precision of this prior, (d,) float64; a coefficient whose precision is infinite is held at its
-            mean.
+        precision: the precision of this prior, (d,) float64; a coefficient whose precision is
+            infinite is held at its mean.
         start: the coefficients to start from, (d + 1,).
         rows: how often each row counts, (n,) float64; once if None.
 
@@ -99,25 +115,36 @@ def fit(
     free = torch.cat([precision.isfinite(), torch.tensor([True])])
     held = ~free[:-1]
     design = torch.cat([x, x.new_ones(len(x), 1)], 1)
-    means, precisions = torch.cat([mean, mean.new_zeros(1)]), torch.cat([precision, precision.new_tensor([INTERCEPT])])
+    means = torch.cat([mean, mean.new_zeros(1)])
+    precisions = torch.cat([precision, precision.new_tensor([INTERCEPT])])
     offset = x[:, held] @ mean[held]
     begin = None if start is None else start[free]
     found = means.clone()
-    found[free] = _newton(design[:, free], y, kind, offset, means[free], precisions[free], begin, rows)
+    found[free] = _newton(
+        design[:, free], y, kind, offset, means[free], precisions[free], begin, rows
+    )
     return found
 
 
 def profile(
-    shared: Tensor, own: Tensor, y: Tensor, kind: Kind, points: Tensor, ridge: float, rows: Tensor | None = None
+    shared: Tensor,
+    own: Tensor,
+    y: Tensor,
+    kind: Kind,
+    points: Tensor,
+    ridge: float,
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the profile likelihood of rows over coefficients that clients share, optimised over all other ones.
+    """Return the profile likelihood of rows over coefficients that clients share, optimised over
+    all other ones.
 
-    At each point, the intercept and the coefficients of ``own`` have their best values. Gradient and curvature are
-    those of the remaining function of the point (a Schur complement).
+    At each point, the intercept and the coefficients of ``own`` have their best values. Gradient
+    and curvature are those of the remaining function of the point (a Schur complement).
 
     Args:
         shared: the inputs that other clients have, too, (n, d) float64.
-        own: the inputs that no other client has, (n, e) float64; their coefficients are drawn towards 0.
+        own: the inputs that no other client has, (n, e) float64; their coefficients are drawn
+            towards 0.
         y: see :func:`fit`.
         kind: the kind of likelihood.
         points: coefficients of the shared inputs, (k, d) float64.
@@ -125,12 +152,15 @@ def profile(
         rows: how often each row counts, (n,) float64; once if None.
 
     Returns:
-        Values (k,), gradients (k, d) and curvatures (k, d, d) of the penalised negative log likelihood.
+        Values (k,), gradients (k, d) and curvatures (k, d, d) of the penalised negative log
+        likelihood.
     """
     rest = torch.cat([own, own.new_ones(len(own), 1)], 1)
     precision = torch.cat([own.new_full((own.shape[1],), ridge), own.new_tensor([INTERCEPT])])
     zero = torch.zeros_like(precision)
-    values, gradients, curvatures = [], [], []
+    values = []
+    gradients = []
+    curvatures = []
     for point in points:
         offset = shared @ point
         inner = _newton(rest, y, kind, offset, zero, precision, None, rows)
@@ -152,8 +182,10 @@ class Chosen:
     """The choice of cross-validation.
 
     Attributes:
-        ridge: the precision of the prior around 0, for coefficients about which no other client has information.
-        strength: the precision of the prior around what others found; infinite to take it over, 0 to ignore it.
+        ridge: the precision of the prior around 0, for coefficients about which no other client has
+            information.
+        strength: the precision of the prior around what others found; infinite to take it over, 0
+            to ignore it.
         loss: the mean negative log likelihood of held-out rows.
     """
 
@@ -180,8 +212,8 @@ def choose(
     strengths: Sequence[float] = STRENGTHS,
     rows: Tensor | None = None,
 ) -> Chosen:
-    """Choose ridge and strength by cross-validation: first the ridge of a model that ignores other clients, then, with
-    this ridge, the strength.
+    """Choose ridge and strength by cross-validation: first the ridge of a model that ignores other
+    clients, then, with this ridge, the strength.
 
     Args:
         x: the inputs, (n, d) float64.
@@ -190,11 +222,12 @@ def choose(
         means: what others found, (outputs, d) float64; 0 where they have no information.
         ridges: the ridges to choose from.
         rows: how often each row counts, (n,) float64; once if None.
-        strengths: the strengths to choose from; if others found nothing there is no choice, and it is 0.
+        strengths: the strengths to choose from; if others found nothing there is no choice, and it
+            is 0.
 
     Returns:
-        The first of equally good values. With fewer than 10 rows nothing is compared: the strength is the first one,
-        and the ridge is the one nearest to 3.
+        The first of equally good values. With fewer than 10 rows nothing is compared: the strength
+        is the first one, and the ridge is the one nearest to 3.
     """
     pooled = bool((means != 0).any())
     strengths = list(strengths) if pooled else [0.0]
@@ -218,7 +251,9 @@ def choose(
                 started[output, number] = found
                 z = x[outside] @ found[:-1] + found[-1]
                 z = z.clamp(-_FURTHEST, _FURTHEST) if kind == "logistic" else z
-                total += float(_terms(z, y[outside], kind, None if rows is None else rows[outside])[0].sum())
+                total += float(
+                    _terms(z, y[outside], kind, None if rows is None else rows[outside])[0].sum()
+                )
         every = len(x) if rows is None else float(rows.sum())
         return total / (every * len(folds))
 
@@ -230,8 +265,8 @@ def choose(
 
 
 def prior(mean: Tensor, ridge: float, strength: float) -> tuple[Tensor, Tensor]:
-    """Return the mean and the precision of the coefficients' prior, (d,) each, if others found ``mean`` (0 where they
-    have no information).
+    """Return the mean and the precision of the coefficients' prior, (d,) each, if others found
+    ``mean`` (0 where they have no information).
 
     Example:
         >>> prior(torch.tensor([0.5, 0.0]), ridge=3.0, strength=10.0)
@@ -241,4 +276,6 @@ def prior(mean: Tensor, ridge: float, strength: float) -> tuple[Tensor, Tensor]:
     """
     if strength == 0:
         return torch.zeros_like(mean), torch.full_like(mean, ridge)
-    return mean, torch.where(mean != 0, torch.full_like(mean, strength), torch.full_like(mean, ridge))
+    return mean, torch.where(
+        mean != 0, torch.full_like(mean, strength), torch.full_like(mean, ridge)
+    )

@@ -1,5 +1,5 @@
-"""Per-FedAvg (Fallah, Mokhtari and Ozdaglar 2020, "Personalized Federated Learning with Theoretical Guarantees: A
-Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
+"""Per-FedAvg (Fallah, Mokhtari and Ozdaglar 2020, "Personalized Federated Learning with Theoretical
+Guarantees: A Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 """
 
 from collections.abc import Mapping
@@ -21,19 +21,22 @@ from fedlit.spec import ClientSpec
 
 
 class PerFedAvg(TwoCopies):
-    """Trains a start w from which one gradient step on a client's rows gives a good model, and predicts by this model.
+    """Trains a start w from which one gradient step on a client's rows gives a good model, and
+    predicts by this model.
 
-    Each batch has parts D, D' (and D''). With w̃ = w − α ∇f(w; D), the client's optimizer descends along ∇f(w̃; D') (FO,
-    first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free), where d is the finite difference
-    [∇f(w + δ g; D'') − ∇f(w − δ g; D'')] / 2δ for g = ∇f(w̃; D').
+    Each batch has parts D, D' (and D''). With w̃ = w − α ∇f(w; D), the client's optimizer descends
+    along ∇f(w̃; D') (FO, first-order), or along ∇f(w̃; D') − α d (HF, Hessian-free), where d is the
+    finite difference [∇f(w + δ g; D'') − ∇f(w − δ g; D'')] / 2δ for g = ∇f(w̃; D').
 
-    Predictions are those of the ``personal`` copy: after each exchange it is w after ``steps`` steps of size α on the
-    mean loss over all the client's training rows, in evaluation mode. This takes a pass over all rows for each exchange
-    and step, which is expensive under ``exchange.every: step``; the copy takes the memory of a second network. In the
-    private last phase (``model.then``) the adapted model is trained further by its plain loss.
+    Predictions are those of the ``personal`` copy: after each exchange it is w after ``steps``
+    steps of size α on the mean loss over all the client's training rows, in evaluation mode. This
+    takes a pass over all rows for each exchange and step, which is expensive under
+    ``exchange.every: step``; the copy takes the memory of a second network. In the private last
+    phase (``model.then``) the adapted model is trained further by its plain loss.
 
-    NOTE[DIFF]: the paper adapts on a batch; here on all training rows, so that predictions depend on no draw. Private
-    parameters, which the paper does not have, are meta-learnt and adapted like the others.
+    NOTE[DIFF]: the paper adapts on a batch; here on all training rows, so that predictions depend
+    on no draw. Private parameters, which the paper does not have, are meta-learnt and adapted like
+    the others.
 
     Args:
         spec: the client's description.
@@ -73,21 +76,29 @@ class PerFedAvg(TwoCopies):
         expect(alpha > 0, "PerFedAvg: alpha", "a number above 0", alpha)
         expect(delta > 0, "PerFedAvg: delta", "a number above 0", delta)
         expect(steps >= 1, "PerFedAvg: steps", "at least 1", steps)
-        self.alpha, self.delta, self.steps = alpha, delta, steps
+        self.alpha = alpha
+        self.delta = delta
+        self.steps = steps
         self.parts = 2 if hessian == "none" else 3
         self.automatic_optimization = False
         self.personal.requires_grad_(False)  # it follows by hand
         self._rows: Rows | None = None
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse settings under which nothing would be adapted, and return a remark on costly ones."""
+        """Refuse settings under which nothing would be adapted, and return a remark on costly
+        ones.
+        """
         if not self.federated:
             raise ConfigError(
                 f"client {self.spec.name!r}: PerFedAvg adapts what an exchange gives, and expected something that is "
                 'federated, found exchange.federated: []; set it to ["*"] or a part of the network'
             )
         often = every == "step" or (isinstance(every, Mapping) and every.get("steps", 10) < 10)
-        return [f"PerFedAvg passes over all training rows after each exchange, {every}"] if often else []
+        return (
+            [f"PerFedAvg passes over all training rows after each exchange, {every}"]
+            if often
+            else []
+        )
 
     def on_rows(self, rows: Rows) -> None:
         """Keep the training rows, without a copy."""
@@ -98,13 +109,17 @@ class PerFedAvg(TwoCopies):
         self._adapt()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Take a step along the meta-gradient; in the private last phase, along the gradient of the loss."""
+        """Take a step along the meta-gradient; in the private last phase, along the gradient of the
+        loss.
+        """
         if self.fine_tuning:
             loss = along = self.loss(FederatedClient.forward(self, batch.x), batch.y)
         else:
             loss, gradient = self.meta_gradient(batch)
             # its gradient is the meta-gradient
-            along = torch.stack([(w * g).sum() for w, g in zip(self.own, gradient, strict=True)]).sum()
+            along = torch.stack(
+                [(w * g).sum() for w, g in zip(self.own, gradient, strict=True)]
+            ).sum()
         self.descend(along, self._optimizers, [self.clipped_apart()[0]])
         if self.fine_tuning:
             self._copy(adapted=False)
@@ -116,12 +131,15 @@ class PerFedAvg(TwoCopies):
         return [value for value in self.parameters() if value.requires_grad]
 
     def meta_gradient(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the loss at w̃ on D', and the direction that the optimizer descends along. Afterwards w is as it was.
-        Only the first pass counts in statistics of normalisation.
+        """Return the loss at w̃ on D', and the direction that the optimizer descends along.
+        Afterwards w is as it was. Only the first pass counts in statistics of normalisation.
         """
         if len(batch.y) < self.parts:
             raise self._few("a row", f"a batch of {len(batch.y)}")
-        parts = [Batch(x, y) for x, y in zip(*(value.tensor_split(self.parts) for value in batch[:2]), strict=True)]
+        parts = [
+            Batch(x, y)
+            for x, y in zip(*(value.tensor_split(self.parts) for value in batch[:2]), strict=True)
+        ]
         w = [value.detach().clone() for value in self.own]
         _, first = self._gradient(parts[0], w)
         buffers = [(value, value.clone()) for value in self.buffers()]
@@ -142,11 +160,13 @@ class PerFedAvg(TwoCopies):
     def _few(self, needed: str, found: str) -> RunError:
         """Return the error if a part of a batch has too few rows."""
         return RunError(
-            f"client {self.spec.name!r}: PerFedAvg expected {needed} in each of the {self.parts} parts of a batch, "
-            f"found {found}; set data.batch_size higher, or data.batches lower"
+            f"client {self.spec.name!r}: PerFedAvg expected {needed} in each of the {self.parts} "
+            f"parts of a batch, found {found}; set data.batch_size higher, or data.batches lower"
         )
 
-    def _gradient(self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _gradient(
+        self, rows: Batch, at: list[Tensor] | tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Set w to some values, and return the loss and its gradient there."""
         with torch.no_grad():
             torch._foreach_copy_(self.own, at)
@@ -169,7 +189,10 @@ class PerFedAvg(TwoCopies):
         training = self.personal.training
         self.personal.eval()
         for _ in range(self.steps):
-            point = {name: value.detach().clone().requires_grad_() for name, value in self.personal.named_parameters()}
+            point = {
+                name: value.detach().clone().requires_grad_()
+                for name, value in self.personal.named_parameters()
+            }
             for x, y in zip(self._rows.x.split(CHUNK), self._rows.y.split(CHUNK), strict=True):
                 outputs = functional_call(self.personal, point, (x.to(self.device),))
                 (self.loss(outputs, y.to(self.device)) * (len(y) / len(self._rows))).backward()

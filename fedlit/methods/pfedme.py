@@ -1,4 +1,6 @@
-"""pFedMe (T. Dinh, Tran and Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes", arXiv:2006.08848)."""
+"""pFedMe (T. Dinh, Tran and Nguyen 2020, "Personalized Federated Learning with Moreau Envelopes",
+arXiv:2006.08848).
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,19 +16,21 @@ from fedlit.spec import ClientSpec
 
 
 class PFedMe(TwoCopies):
-    """A client with a personal model θ that stays near a federated w, while w follows θ. It predicts by θ, the
-    ``personal`` copy.
+    """A client with a personal model θ that stays near a federated w, while w follows θ. It
+    predicts by θ, the ``personal`` copy.
 
-    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖², from its last value; then w
-    ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1). Only federated tensors are pulled, and only
-    they follow. For all other tensors, and for normalisation statistics, the personal copy alone is used.
+    On each batch θ takes K steps of the client's optimizer on f(θ; batch) + λ/2 · ‖θ − w‖², from
+    its last value; then w ← w − η λ (w − θ), a gradient step on the Moreau envelope (Algorithm 1).
+    Only federated tensors are pulled, and only they follow. For all other tensors, and for
+    normalisation statistics, the personal copy alone is used.
 
-    NOTE[DIFF]: β, the paper's mixing of the mean with the server's previous w, is a rule at the server; it is not
-    ``exchange.rate``, which mixes with a client's own w. Without such a rule β is 1, as in most of the paper's runs.
+    NOTE[DIFF]: β, the paper's mixing of the mean with the server's previous w, is a rule at the
+    server; it is not ``exchange.rate``, which mixes with a client's own w. Without such a rule β is
+    1, as in most of the paper's runs.
 
-    NOTE[DIFF]: all clients take part in a round unless ``exchange.participation`` says otherwise, and θ is kept between
-    rounds; the paper draws a subset, and does not say where θ begins. The authors' program sets θ to w at the start of
-    each round.
+    NOTE[DIFF]: all clients take part in a round unless ``exchange.participation`` says otherwise,
+    and θ is kept between rounds; the paper draws a subset, and does not say where θ begins. The
+    authors' program sets θ to w at the start of each round.
 
     Args:
         spec: the client's description.
@@ -57,30 +61,42 @@ class PFedMe(TwoCopies):
     ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(inner_steps >= 1, "PFedMe: inner_steps", "at least 1", inner_steps)
-        fits, wanted = strength > 0 and eta > 0 and eta * strength <= 1, "numbers above 0 with a product of at most 1"
+        fits = strength > 0 and eta > 0 and eta * strength <= 1
+        wanted = "numbers above 0 with a product of at most 1"
         expect(fits, "PFedMe: strength, eta", wanted, (strength, eta))
-        self.strength, self.inner_steps, self.eta = strength, inner_steps, eta
+        self.strength = strength
+        self.inner_steps = inner_steps
+        self.eta = eta
         self.automatic_optimization = False
         for name, own in self.named_parameters():  # w follows by hand
             own.requires_grad_(name.startswith("personal."))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse accumulated batches, because each takes several steps, and return a remark if steps are too long."""
+        """Refuse accumulated batches, because each takes several steps, and return a remark if
+        steps are too long.
+        """
         if self.accumulate > 1:
             raise ConfigError(
-                f"client {self.spec.name!r}: PFedMe takes {self.inner_steps} steps on each batch and expected "
-                f"model.accumulate: 1, found {self.accumulate}; set data.batch_size for larger ones"
+                f"client {self.spec.name!r}: PFedMe takes {self.inner_steps} steps on each batch "
+                f"and expected model.accumulate: 1, found {self.accumulate}; set data.batch_size "
+                "for larger ones"
             )
         probe = self.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
         far = float(probe.param_groups[0]["lr"]) * self.strength
         steep = isinstance(probe, torch.optim.SGD) and far > 1
-        remark = f"PFedMe steps past w: learning rate × strength is {far:g}, and above 2 it diverges; lower one of them"
+        remark = (
+            f"PFedMe steps past w: learning rate × strength is {far:g}, and above 2 it "
+            "diverges; lower one of them"
+        )
         return [*super().on_plan(every), *([remark] if steep else [])]
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return (θ, w) for each federated name."""
         w = self._federated.of(dict(self.named_parameters()))
-        return [(theta, w[name]) for name, theta in self._federated.of(dict(self.personal.named_parameters())).items()]
+        return [
+            (theta, w[name])
+            for name, theta in self._federated.of(dict(self.personal.named_parameters())).items()
+        ]
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return f(θ) + λ/2 · ‖θ − w‖², a function of θ."""

@@ -1,4 +1,6 @@
-"""Logistic regression for small tables: coefficients of shared columns are drawn towards what others found."""
+"""Logistic regression for small tables: coefficients of shared columns are drawn towards what
+others found.
+"""
 
 import logging
 import math
@@ -21,34 +23,40 @@ _log = logging.getLogger(__name__)
 
 
 class PooledLogistic(Fitted):
-    """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around what all other
-    clients found. The strength of this prior is chosen by cross-validation on the client's own training rows.
+    """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around
+    what all other clients found. The strength of this prior is chosen by cross-validation on the
+    client's own training rows.
 
     The rule :class:`fedlit.Newton` finds what others know, by name: ``exchange.federated: [prior]``
-    shares one number for each pair of output and input. The intercept is private, and so are coefficients of inputs
-    that no other client has, which a ridge shrinks towards 0. One exchange finds the exact optimum, so that one epoch
-    is enough. No gradient step is taken: optimizer, batches and their sizes have no effect.
+    shares one number for each pair of output and input. The intercept is private, and so are
+    coefficients of inputs that no other client has, which a ridge shrinks towards 0. One exchange
+    finds the exact optimum, so that one epoch is enough. No gradient step is taken: optimizer,
+    batches and their sizes have no effect.
 
-    With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an intercept for each.
-    Without an exchange it is the client's own ridge regression.
+    With ``strength: .inf`` and the rule's ``of: all`` it is the model on pooled rows, with an
+    intercept for each. Without an exchange it is the client's own ridge regression.
 
-    With two classes there is one output, the log odds of the positive class, which is shared by the clients that have
-    this label as positive class or among several. With more, each class is set against the rest, its coefficients are
-    shared by the clients that have the label, and probabilities are scaled to sum to 1. A number is predicted by ridge
-    regression on its standardised values, shared by the clients that give it the same name.
+    With two classes there is one output, the log odds of the positive class, which is shared by the
+    clients that have this label as positive class or among several. With more, each class is set
+    against the rest, its coefficients are shared by the clients that have the label, and
+    probabilities are scaled to sum to 1. A number is predicted by ridge regression on its
+    standardised values, shared by the clients that give it the same name.
 
-    Coefficients mean the same at all clients only if inputs do: set ``data.scaling: pooled`` and, where there are
-    categories, ``data.categories: indicators`` (and ``targets: pooled`` of a number).
+    Coefficients mean the same at all clients only if inputs do: set ``data.scaling: pooled`` and,
+    where there are categories, ``data.categories: indicators`` (and ``targets: pooled`` of a
+    number).
 
     Args:
         spec: the client's description.
-        strength: the precision of the prior, in units of scaled inputs: one of ∞, 1000, 100, …, 0.3, chosen by
-            cross-validation (``cross_validated``), or a number: ``.inf`` takes over what others found, 0 ignores it.
-        ridge: the precision of the prior around 0, for coefficients about which no other client has information: one of
-            100, 30, …, 0.3, chosen by cross-validation, or a number.
+        strength: the precision of the prior, in units of scaled inputs: one of ∞, 1000, 100, …,
+            0.3, chosen by cross-validation (``cross_validated``), or a number: ``.inf`` takes over
+            what others found, 0 ignores it.
+        ridge: the precision of the prior around 0, for coefficients about which no other client has
+            information: one of 100, 30, …, 0.3, chosen by cross-validation, or a number.
 
     Raises:
-        ConfigError: the task is not supported, the strength is below 0, or the ridge is not above 0.
+        ConfigError: the task is not supported, the strength is below 0, or the ridge is not above
+            0.
 
     Example:
         >>> client = PooledLogistic(ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ()))
@@ -72,8 +80,14 @@ class PooledLogistic(Fitted):
         self.ridges = _values("ridge", ridge, RIDGES)
         outputs = [safe_name(name, ".:") for name in spec.task.output_names]
         outputs = [f"{name} (number)" for name in outputs] if self.kind == "gaussian" else outputs
-        known = [(place, safe_name(name, ".")) for place, name in enumerate(spec.features) if name not in spec.absent]
-        self.cells = {f"{out}: {name}": (o, i) for o, out in enumerate(outputs) for i, name in known}
+        known = [
+            (place, safe_name(name, "."))
+            for place, name in enumerate(spec.features)
+            if name not in spec.absent
+        ]
+        self.cells = {
+            f"{out}: {name}": (o, i) for o, out in enumerate(outputs) for i, name in known
+        }
         self.prior = nn.Module()
         for name in self.cells:
             self.prior.register_parameter(name, nn.Parameter(torch.zeros(())))
@@ -82,8 +96,8 @@ class PooledLogistic(Fitted):
         self._sent = False
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the log odds of the positive class, a number, or, for several classes, the logarithm of each class's
-        probability against the rest: (n, outputs).
+        """Return the log odds of the positive class, a number, or, for several classes, the
+        logarithm of each class's probability against the rest: (n, outputs).
         """
         z = functional.linear(x, self.coefficients, self.intercept)
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
@@ -108,9 +122,17 @@ class PooledLogistic(Fitted):
             own = sorted({place for _, place in self.cells.values()}.difference(shared))
             points = torch.stack([tensors[f"prior.{name}"] for name in names], 1)
             ridge = float(tensors["ridge"])
-            found = profile(x[:, shared], x[:, own], targets[output], self.kind, points, ridge, counted)
+            found = profile(
+                x[:, shared], x[:, own], targets[output], self.kind, points, ridge, counted
+            )
             label = names[0].partition(": ")[0]
-            said.update(zip((f"value {label}", f"gradient {label}", f"curvature {label}"), found, strict=True))
+            said.update(
+                zip(
+                    (f"value {label}", f"gradient {label}", f"curvature {label}"),
+                    found,
+                    strict=True,
+                )
+            )
         return said
 
     def on_receive(self, received: State) -> None:
@@ -118,8 +140,8 @@ class PooledLogistic(Fitted):
         told = any(name.startswith(DOWN) for name in received)
         if self._sent and not told:
             raise ConfigError(
-                f"client {self.spec.name!r}: expected exchange.rule: fedlit.Newton, which finds the "
-                "coefficients that PooledLogistic is drawn to, found another rule; set it"
+                f"client {self.spec.name!r}: expected exchange.rule: fedlit.Newton, which finds "
+                "the coefficients that PooledLogistic is drawn to, found another rule; set it"
             )
         self._sent = False
         if told or not received:
@@ -137,28 +159,39 @@ class PooledLogistic(Fitted):
         strengths = self.strengths if bool((means != 0).any()) else (0.0,)
         if len(x) < FEW and len(strengths) > 1:
             _log.warning(
-                "client %r: has %d training rows, too few to choose strength and ridge by cross-validation: it takes "
-                "over what others found",
+                "client %r: has %d training rows, too few to choose strength and ridge by "
+                "cross-validation: it takes over what others found",
                 self.spec.name, len(x),
             )  # fmt: skip
         chosen = choose(x, targets, self.kind, means, self.ridges, strengths, counted)
         for output, y in enumerate(targets):
-            found = fit(x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength), rows=counted)
-            self.coefficients[output], self.intercept[output] = found[:-1].float(), found[-1].float()
+            found = fit(
+                x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength), rows=counted
+            )
+            self.coefficients[output] = found[:-1].float()
+            self.intercept[output] = found[-1].float()
         self.state = {"means": means, "strength": chosen.strength, "ridge": chosen.ridge}
         rows = self._rows
         device = self.coefficients.device
         self.row_weight = None if rows.weight is None else rows.weight.to(device)
         total = float(self.loss(self(rows.x.to(device)), rows.y.to(device)))
         self.row_weight = None
-        self.log_dict({"loss": total, "held_out": chosen.loss, "strength": chosen.strength, "ridge": chosen.ridge})
+        self.log_dict(
+            {
+                "loss": total,
+                "held_out": chosen.loss,
+                "strength": chosen.strength,
+                "ridge": chosen.ridge,
+            }
+        )
 
     def _design(self, rows: Rows) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Return the inputs (n, d), the target of each output (n,), and how often each row counts (n,), float64 on the
-        CPU.
+        """Return the inputs (n, d), the target of each output (n,), and how often each row counts
+        (n,), float64 on the CPU.
         """
         known = self.spec.task.known(rows.y)
-        x, y = rows.x[known].double().cpu(), rows.y[known].cpu()
+        x = rows.x[known].double().cpu()
+        y = rows.y[known].cpu()
         counted = None if rows.weight is None else rows.weight[known].double().cpu()
         if self.kind == "gaussian":
             return x, [y.double()], counted
@@ -174,15 +207,18 @@ def _kind(spec: ClientSpec) -> Kind:
         return "gaussian"
     found = f"{task.name} with loss: {task.kind}" if isinstance(task, Regression) else task.name
     raise ConfigError(
-        f"client {spec.name!r}: PooledLogistic: expected task classification, or regression with loss: squared (ridge "
-        f"regression then), found {found}; take a network (fedlit.FederatedClient with fedlit.MLP) for it"
+        f"client {spec.name!r}: PooledLogistic: expected task classification, or regression with "
+        f"loss: squared (ridge regression then), found {found}; take a network "
+        "(fedlit.FederatedClient with fedlit.MLP) for it"
     )
 
 
 def _values(key: str, value: float | str, all_of_them: tuple[float, ...]) -> tuple[float, ...]:
     if isinstance(value, str):
         if value != "cross_validated":
-            raise ConfigError(f"PooledLogistic: {key}: expected cross_validated or a number, found {value!r}")
+            raise ConfigError(
+                f"PooledLogistic: {key}: expected cross_validated or a number, found {value!r}"
+            )
         return all_of_them
     if math.isnan(value) or value < 0 or (key == "ridge" and not 0 < value < math.inf):
         least = "above 0, and finite" if key == "ridge" else "of at least 0"

@@ -1,5 +1,5 @@
-"""SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, "SCAFFOLD: Stochastic Controlled Averaging for
-Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
+"""SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, "SCAFFOLD: Stochastic
+Controlled Averaging for Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,15 @@ CONTROL = "control/"
 
 
 class Scaffold(FederatedClient):
-    """Corrects each gradient by c − c_k, the server's control variate minus the client's own, over the federated
-    parameters (Eq. 3). It needs :class:`ScaffoldMean` as rule, and plain SGD.
+    """Corrects each gradient by c − c_k, the server's control variate minus the client's own, over
+    the federated parameters (Eq. 3). It needs :class:`ScaffoldMean` as rule, and plain SGD.
 
-    After a round of K steps of rate η from x to y, c_k ← c_k − c + (x − y) / (K η) (Eq. 4, option II), which is the
-    mean gradient on the way. K η is the sum of the rates that were used, so schedules, accumulated batches and varying
-    numbers of steps are taken into account. The effects of weight decay and clipping on gradients are in the variates,
-    too. The change of c_k is sent with the state. It is applied once the rule reports that it counted, so that a client
-    that was left out has the variate that the server knows. In fine-tuning, nothing is corrected.
+    After a round of K steps of rate η from x to y, c_k ← c_k − c + (x − y) / (K η) (Eq. 4, option
+    II), which is the mean gradient on the way. K η is the sum of the rates that were used, so
+    schedules, accumulated batches and varying numbers of steps are taken into account. The effects
+    of weight decay and clipping on gradients are in the variates, too. The change of c_k is sent
+    with the state. It is applied once the rule reports that it counted, so that a client that was
+    left out has the variate that the server knows. In fine-tuning, nothing is corrected.
 
     Args:
         spec: the client's description.
@@ -57,7 +58,9 @@ class Scaffold(FederatedClient):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss plus ⟨c − c_k, w⟩, whose gradient is the correction."""
-        loss, own, correction = super().objective(x, y), dict(self.named_parameters()), by_name(self.correction)
+        loss = super().objective(x, y)
+        own = dict(self.named_parameters())
+        correction = by_name(self.correction)
         if self.fine_tuning:  # what is the client's own is not drawn to the others
             return loss
         names = own.keys() & {self._federated.tensor_of(name) for name in self._federated}
@@ -67,17 +70,23 @@ class Scaffold(FederatedClient):
     @property
     def _mine(self) -> dict[str, Tensor]:
         """The federated parameters by name."""
-        return {name: w.detach() for name, w in self._federated.of(dict(self.named_parameters())).items()}
+        return {
+            name: w.detach()
+            for name, w in self._federated.of(dict(self.named_parameters())).items()
+        }
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse an optimizer whose steps are not gradients times a rate."""
         probe = self.optimizer_factory([nn.Parameter(torch.zeros(1))])
         momentum = probe.param_groups[0].get("momentum", 0)
         if type(probe) is not torch.optim.SGD or momentum:
-            found = f"momentum {momentum}" if type(probe) is torch.optim.SGD else type(probe).__name__
+            found = (
+                f"momentum {momentum}" if type(probe) is torch.optim.SGD else type(probe).__name__
+            )
             raise ConfigError(
-                f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: torch.optim.SGD without "
-                f"momentum, because its variates are mean gradients, found {found}; set that, or take another method"
+                f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: "
+                "torch.optim.SGD without momentum, because its variates are mean gradients, found "
+                f"{found}; set that, or take another method"
             )
         return []
 
@@ -92,7 +101,9 @@ class Scaffold(FederatedClient):
 
     def on_send(self, steps: int) -> None:
         """Compute the change of c_k, −c + (x − y) / (K η); there is none if no step was taken."""
-        way, start, control = self.state["way"], self.state["start"], self.state["control"]
+        way = self.state["way"]
+        start = self.state["start"]
+        control = self.state["control"]
         corrections = self._federated.of(by_name(self.correction))
         self._change = {
             name: (start[name] - value) / way - control[name] - corrections[name]
@@ -107,12 +118,17 @@ class Scaffold(FederatedClient):
 
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
-        """Take over c, and apply the change of c_k if it counted; x is now the state that the client starts from."""
-        mine, corrections, known = self._mine, self._federated.of(by_name(self.correction)), self.state["control"]
+        """Take over c, and apply the change of c_k if it counted; x is now the state that the
+        client starts from.
+        """
+        mine = self._mine
+        corrections = self._federated.of(by_name(self.correction))
+        known = self.state["control"]
         did = received.get(f"{DOWN}counted")
         for name, value in mine.items():
             zero = torch.zeros_like(value)
-            own = known.get(name, zero) if did is not None or not received else zero  # a run begins with none
+            # a run begins with none
+            own = known.get(name, zero) if did is not None or not received else zero
             if did is not None:
                 own = torch.where(did.to(own.device) > 0, own + self._change.get(name, zero), own)
                 c = received.get(f"{DOWN}{CONTROL}{name}", zero)
@@ -121,13 +137,17 @@ class Scaffold(FederatedClient):
                 corrections[name].zero_()
             known[name] = own
         self._change = {}
-        self.state |= {"start": {name: value.clone() for name, value in mine.items()}, "way": 0.0, "steps": 0}
+        self.state |= {
+            "start": {name: value.clone() for name, value in mine.items()},
+            "way": 0.0,
+            "steps": 0,
+        }
 
 
 class ScaffoldMean(Mean):
-    """Every client receives the mean of the clients' states and, in addition, c, the mean of all clients' control
-    variates: c ← c + Σ Δc_k / N, summed over the clients that take part, where N is the number of all clients that have
-    the tensor.
+    """Every client receives the mean of the clients' states and, in addition, c, the mean of all
+    clients' control variates: c ← c + Σ Δc_k / N, summed over the clients that take part, where N
+    is the number of all clients that have the tensor.
 
     Example:
         >>> ScaffoldMean().state_dict()
@@ -158,8 +178,14 @@ class ScaffoldMean(Mean):
         return {
             client: {
                 **state,
-                **{key: value for key, value in beside.items() if key.removeprefix(f"{DOWN}{CONTROL}") in names},
+                **{
+                    key: value
+                    for key, value in beside.items()
+                    if key.removeprefix(f"{DOWN}{CONTROL}") in names
+                },
                 f"{DOWN}counted": did[client],
             }
-            for (client, state), names in zip(super().__call__(round).items(), round.receivers.values(), strict=True)
+            for (client, state), names in zip(
+                super().__call__(round).items(), round.receivers.values(), strict=True
+            )
         }

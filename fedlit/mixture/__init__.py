@@ -1,1 +1,3 @@
-"""Runs of several parts: local models of each client and federated ones, trained on folds and mixed for each client."""
+"""Runs of several parts: local models of each client and federated ones, trained on folds and mixed
+for each client.
+"""

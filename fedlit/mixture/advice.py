@@ -1,4 +1,6 @@
-"""A client's answer: what it reaches alone, what it reaches with others, and how certain that is."""
+"""A client's answer: what it reaches alone, what it reaches with others, and how certain that
+is.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,24 @@ from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.score.plain import defined
-from fedlit.statistics import BLOCKED, FEW, JOIN, MATTERS, SAME, TITLES, Interval, rows_interval, verdict
+from fedlit.statistics import (
+    BLOCKED,
+    FEW,
+    JOIN,
+    MATTERS,
+    SAME,
+    TITLES,
+    Interval,
+    rows_interval,
+    verdict,
+)
 from fedlit.tasks import Score
 from fedlit.weights import Array, mixed
 
 BLEND = "mixture"
-_RESAMPLES, _MANY = 40, 2000  # for a mean; of many rows, where there is little to correct, a quarter
+# for a mean; of many rows, where there is little to correct, a quarter
+_RESAMPLES = 40
+_MANY = 2000
 
 
 @dataclass(frozen=True)
@@ -58,16 +72,27 @@ class Advice:
 
     @property
     def worth_a_try(self) -> bool:
-        """Whether the client should join, or may gain although there is not enough data to decide."""
+        """Whether the client should join, or may gain although there is not enough data to
+        decide.
+        """
         return self.verdict == JOIN or (self.verdict == FEW and self.lift > 0)
 
     def blocked(self) -> Advice:
-        """Return the advice without a verdict, because a finding about the tables has to be settled first."""
-        return replace(self, verdict=BLOCKED, answer="No verdict", why=": a column may reveal the target, see above")
+        """Return the advice without a verdict, because a finding about the tables has to be settled
+        first.
+        """
+        return replace(
+            self,
+            verdict=BLOCKED,
+            answer="No verdict",
+            why=": a column may reveal the target, see above",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice as plain data, in which undefined values are None."""
-        numbers = defined({key: getattr(self, key) for key in ("alone", "optimism", "lift", "interval")})
+        numbers = defined(
+            {key: getattr(self, key) for key in ("alone", "optimism", "lift", "interval")}
+        )
         return {
             "verdict": self.verdict, "sentence": self.sentence, "join": self.verdict == JOIN, "with": list(self.parts),
             "best_alone": self.best, **numbers, "mixture": self.combined.to_dict(),
@@ -80,11 +105,12 @@ def advise(
 ) -> Advice:  # fmt: skip
     """Return the advice that a client's held-out rows give.
 
-    The lift is over the best that the client has alone: a local part, or the mixture of its local parts. This best, and
-    the mixture with others, are chosen by the same rows that judge them. By how much this increases the lift is
-    estimated on resampled rows (the bootstrap of Tsamardinos, Greasidou and Borboudakis 2018, "Bootstrapping the
-    out-of-sample predictions for efficient and accurate cross-validation", Machine Learning 107): each resample chooses
-    both, and the rows that it left out judge them. The difference is the optimism, which is subtracted.
+    The lift is over the best that the client has alone: a local part, or the mixture of its local
+    parts. This best, and the mixture with others, are chosen by the same rows that judge them. By
+    how much this increases the lift is estimated on resampled rows (the bootstrap of Tsamardinos,
+    Greasidou and Borboudakis 2018, "Bootstrapping the out-of-sample predictions for efficient and
+    accurate cross-validation", Machine Learning 107): each resample chooses both, and the rows that
+    it left out judge them. The difference is the optimism, which is subtracted.
 
     Args:
         client: the name of the client.
@@ -98,13 +124,19 @@ def advise(
     found = _chosen(client, rows, own, mixing)
     judge = rows.judge(found.combined.metric)
     ours, mine = found.predictions(rows)
-    gain, interval = gain_interval(judge.by_counts(ours), judge.by_counts(mine), len(rows.row), judge.score, seed=seed)
+    gain, interval = gain_interval(
+        judge.by_counts(ours), judge.by_counts(mine), len(rows.row), judge.score, seed=seed
+    )
     optimism = 0.0
     if found.parts:
         optimism = gain - _honest(client, rows, own, mixing, seed)
         optimism = optimism if math.isfinite(optimism) else 0.0
-    lift, interval, alone = gain - optimism, (interval[0] - optimism, interval[1] - optimism), judge(mine)
-    kind, answer, why = _verdict(found.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row))
+    lift = gain - optimism
+    interval = (interval[0] - optimism, interval[1] - optimism)
+    alone = judge(mine)
+    kind, answer, why = _verdict(
+        found.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row)
+    )
     return Advice(
         judge.score, found.best, alone, optimism, lift, interval, found.combined, found.parts, kind, answer, why
     )  # fmt: skip
@@ -118,17 +150,30 @@ def _verdict(
     if not labels:
         return FEW, TITLES[FEW], ": no federated model was tried"
     if not math.isfinite(lift):
-        return FEW, TITLES[FEW], f": {score.label} is not defined on these rows; give rows of each class"
+        return (
+            FEW,
+            TITLES[FEW],
+            f": {score.label} is not defined on these rows; give rows of each class",
+        )
     if not parts:
-        return SAME, TITLES[SAME], ": no federated model was better on its held-out rows, so it keeps its own models"
+        return (
+            SAME,
+            TITLES[SAME],
+            ": no federated model was better on its held-out rows, so it keeps its own models",
+        )
     kind = verdict(lift, interval, score.least_lift(matters, alone))
     way = "" if score.higher_is_better else " (positive means lower, which is better)"
-    told = f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} {score.label}{way}"
+    told = (
+        f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} "
+        f"{score.label}{way}"
+    )
     if math.isfinite(sum(interval)):
         told += f" (95 % interval {' to '.join(score.text(own, signed=True) for own in interval)})"
     if kind == JOIN:
         return kind, f"{TITLES[kind]} with {' and '.join(labels[name] for name in parts)}", told
-    told += f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else ""
+    told += (
+        f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else ""
+    )
     return kind, TITLES[kind], told
 
 
@@ -142,8 +187,8 @@ class _Chosen:
     parts: tuple[str, ...]
 
     def predictions(self, rows: Predicted) -> tuple[Array, Array]:
-        """Return the predictions of the mixture and of the best model alone. Without a federated part, a client keeps
-        the latter.
+        """Return the predictions of the mixture and of the best model alone. Without a federated
+        part, a client keeps the latter.
         """
         alone = mixed(rows.parts, self.weights)
         return (mixed(rows.parts, self.combined.weights) if self.parts else alone), alone
@@ -156,20 +201,27 @@ def _chosen(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) 
     choices = {name: {name: 1.0} for name in mine}
     if len(mine) > 1:
         choices[BLEND] = weights_of("fitted", rows.only(mine), mine, mixing.shrink)
-    best = judge.score.best({name: judge(mixed(rows.parts, own)) for name, own in choices.items()}) or mine[0]
-    return _Chosen(found, best, choices[best], tuple(name for name in found.weights if name not in own))
+    best = (
+        judge.score.best({name: judge(mixed(rows.parts, own)) for name, own in choices.items()})
+        or mine[0]
+    )
+    return _Chosen(
+        found, best, choices[best], tuple(name for name in found.weights if name not in own)
+    )
 
 
 def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, seed: int) -> float:
-    """Return the mean lift of what resamples chose, on the rows that each resample left out; NaN if no lift could be
-    computed.
+    """Return the mean lift of what resamples chose, on the rows that each resample left out; NaN if
+    no lift could be computed.
     """
     count = len(rows.row)
-    rng, found = np.random.default_rng([seed, count]), list[float]()
+    rng = np.random.default_rng([seed, count])
+    found = list[float]()
     for _ in range(_RESAMPLES if count <= _MANY else _RESAMPLES // 4):
         drawn = rng.integers(0, count, count)
         if len(left := np.setdiff1d(np.arange(count), drawn)):
-            chosen, judged = _chosen(client, rows.some(drawn), own, mixing), rows.some(left)
+            chosen = _chosen(client, rows.some(drawn), own, mixing)
+            judged = rows.some(left)
             judge = judged.judge(chosen.combined.metric)
             found.append(float(judge.score.gain(*map(judge, chosen.predictions(judged)))))
     known = [own for own in found if math.isfinite(own)]
@@ -179,15 +231,16 @@ def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, 
 def gain_interval(
     first: Any, second: Any, rows: int, score: Score, resamples: int = 400, seed: int = 0
 ) -> tuple[float, Interval]:
-    """Return by how much one prediction of rows is better than another, and the 95 % interval of a paired bootstrap
-    over rows.
+    """Return by how much one prediction of rows is better than another, and the 95 % interval of a
+    paired bootstrap over rows.
 
-    The interval covers other rows of the same kind, but not newly trained models. It is too optimistic if the rows
-    chose the first prediction. Draws in which a score is undefined are left out.
+    The interval covers other rows of the same kind, but not newly trained models. It is too
+    optimistic if the rows chose the first prediction. Draws in which a score is undefined are left
+    out.
 
     Args:
-        first: the score of one prediction as a function of how often each row counts, (n,) int64, or None for once;
-            see :meth:`fedlit.mixture.weigh.Judge.by_counts`.
+        first: the score of one prediction as a function of how often each row counts, (n,) int64,
+            or None for once; see :meth:`fedlit.mixture.weigh.Judge.by_counts`.
         second: the score of the other prediction, likewise.
         rows: the number of rows, n.
         score: the score that is computed.
@@ -201,7 +254,8 @@ def gain_interval(
         >>> round(gain, 2), 0 < low < gain < high < 0.35  # the closed form of the error is √(0.2 · 0.8 / 50) = 0.057
         (0.2, True)
     """
-    rng, gains = np.random.default_rng([seed, rows]), list[float]()
+    rng = np.random.default_rng([seed, rows])
+    gains = list[float]()
     for _ in range(resamples):
         counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
         gains.append(float(score.gain(first(counts), second(counts))))

@@ -1,4 +1,6 @@
-"""Scikit-learn models that clients fit alone, with the settings that are best on rows that the model has not seen."""
+"""Scikit-learn models that clients fit alone, with the settings that are best on rows that the
+model has not seen.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +71,9 @@ def fit_alone(
     """Fit a model to each fold with each combination of settings, and return the best combination.
 
     Args:
-        folds: the folds of one client. If all have the same task, predictions for all held-out rows are judged
-            together; otherwise the mean of the folds' scores counts, because their scales differ.
+        folds: the folds of one client. If all have the same task, predictions for all held-out rows
+            are judged together; otherwise the mean of the folds' scores counts, because their
+            scales differ.
         grid: maps each setting to the values to try.
         score: the score by which settings are chosen.
         until: the time (of ``time.monotonic``) after which only the first combination is tried.
@@ -87,14 +90,20 @@ def fit_alone(
         held = [own.task.of_model(model, own.held.x.numpy()) if len(own.held) else torch.zeros(0)
                 for own, model in zip(folds, models, strict=True)]  # fmt: skip
         value = _value(folds, held, score) if len(combinations) > 1 else 0.0
-        if best is None or score.gain(value, best[0]) > 0 or (math.isnan(best[0]) and not math.isnan(value)):
+        if (
+            best is None
+            or score.gain(value, best[0]) > 0
+            or (math.isnan(best[0]) and not math.isnan(value))
+        ):
             best = value, Fitted(dict(settings), models, held)
     assert best is not None
     return best[1], True
 
 
 def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float:
-    judged = [(own.task, made, own.held.y) for own, made in zip(folds, held, strict=True) if len(own.held)]
+    judged = [
+        (own.task, made, own.held.y) for own, made in zip(folds, held, strict=True) if len(own.held)
+    ]
     weights = [own.held.weight for own in folds if len(own.held)]
     if judged and all(own.task is folds[0].task for own in folds):
         whole = torch.cat([made for _, made, _ in judged])
@@ -109,9 +118,12 @@ def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float
 
 
 def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
-    """Fit a model to the rows with a known target. If all of these have one class, the model predicts that class."""
+    """Fit a model to the rows with a known target. If all of these have one class, the model
+    predicts that class.
+    """
     known = task.known(rows.y)
-    x, y = rows.x[known].numpy(), rows.y[known].numpy()
+    x = rows.x[known].numpy()
+    y = rows.y[known].numpy()
     if isinstance(task, Classification) and len(np.unique(y)) == 1:
         model = DummyClassifier(strategy="prior")
     if rows.weight is None:
@@ -126,27 +138,34 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make
         model: the kind of model.
         client: the client whose columns are used.
         seed: the seed of the model's random numbers.
-        more: rows in addition to the training rows, which show which columns have too many categories.
+        more: rows in addition to the training rows, which show which columns have too many
+            categories.
     """
-    categorical = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
+    categorical = [
+        place for place, name in enumerate(client.spec.features) if name in client.categorical
+    ]
     most = torch.cat([rows.x for rows in (client.train, *more)]).amax(0)
     wide = [place for place in categorical if most[place] >= MOST_CATEGORIES]
     return partial(
         model.make,
         categorical=categorical,
         seed=0 if model.seedless else seed,
-        threads=torch.get_num_threads() if len(client.train) > _MANY else 1,  # to start threads takes longer
+        # to start threads takes longer
+        threads=torch.get_num_threads() if len(client.train) > _MANY else 1,
         wide=wide,
     )
 
 
 def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
-    """Fit a part's models of all folds and clients; the settings of a client's are the same in all folds.
+    """Fit a part's models of all folds and clients; the settings of a client's are the same in all
+    folds.
 
     Args:
         part: whose ``go_alone`` is a name.
-        by: the score that chooses settings; the main one of a client's task if None, or if that task has no such score.
-        seconds: for all clients, in equal shares: a client whose time is up gets the best of the settings tried.
+        by: the score that chooses settings; the main one of a client's task if None, or if that
+            task has no such score.
+        seconds: for all clients, in equal shares: a client whose time is up gets the best of the
+            settings tried.
 
     Raises:
         RunError: no client's task has such a model.
@@ -155,16 +174,22 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
     for fold, own in enumerate(data):
         shutil.rmtree(part.fold(fold), ignore_errors=True)
         own.setup()
-    known = {client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone)) for client in data[0].clients}
-    names, expected = ", ".join(data[0].specs[0].task.go_alone), f"a client whose task has {part.settings.go_alone}"
+    known = {
+        client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone))
+        for client in data[0].clients
+    }
+    names = ", ".join(data[0].specs[0].task.go_alone)
+    expected = f"a client whose task has {part.settings.go_alone}"
     do = f"name one of {names}" if names else "this task has no local baselines: leave the part out"
     expect(any(known.values()), f"part {part.name!r}", expected, Told("none"), do, RunError)
-    end, whole = time.monotonic() + seconds, True
+    end = time.monotonic() + seconds
+    whole = True
     for place, (name, model) in enumerate(known.items()):
         if model is None:
             continue
         now = time.monotonic()
-        encoders, until = [own.encoders[name] for own in data], now + (end - now) / (len(known) - place)
+        encoders = [own.encoders[name] for own in data]
+        until = now + (end - now) / (len(known) - place)
         whole &= _write(part, model, [own.clients[place] for own in data], encoders, by, until)
     for fold in part.each_fold:
         part.finish(fold, whole=whole)
@@ -175,10 +200,16 @@ def _write(
     until: float,
 ) -> bool:  # fmt: skip
     """Fit and write one client's models. Return whether all settings were tried."""
-    task, name = clients[0].spec.task, clients[0].spec.name
-    score = COMPARED[str(by)] if by in {own.name for own in task.scores} and by in COMPARED else task.scores[0]
+    task = clients[0].spec.task
+    name = clients[0].spec.name
+    score = (
+        COMPARED[str(by)]
+        if by in {own.name for own in task.scores} and by in COMPARED
+        else task.scores[0]
+    )
     folds = [
-        Fold(own.spec.task, maker(model, own, part.seed), own.train, own.sites[name]["validation"]) for own in clients
+        Fold(own.spec.task, maker(model, own, part.seed), own.train, own.sites[name]["validation"])
+        for own in clients
     ]
     found, whole = fit_alone(folds, part.settings.grid or model.grid, score, until)
     for fold, (own, encoder, made) in enumerate(zip(clients, encoders, found.models, strict=True)):
@@ -188,8 +219,10 @@ def _write(
             "checkpoint": part.name, "version": None, "precision": "32-true",
         }  # fmt: skip
         function = ArrayFunction(*as_arrays(made), spec.task.outcome, spec.num_features)
-        state, classes = task_state(spec.task), spec.sites[0].classes
+        state = task_state(spec.task)
+        classes = spec.sites[0].classes
         write(
-            part.fold(fold) / name, Scorer(name, encoder, function, state, classes=classes, batch=_BATCH, about=about)
+            part.fold(fold) / name,
+            Scorer(name, encoder, function, state, classes=classes, batch=_BATCH, about=about),
         )
     return whole

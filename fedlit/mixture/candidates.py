@@ -1,4 +1,6 @@
-"""The candidates that are worth trying for given tables: local and federated models, as separate configurations."""
+"""The candidates that are worth trying for given tables: local and federated models, as separate
+configurations.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,19 @@ from fedlit.tasks.go_alone import LINEAR, TREES
 ENOUGH = 500
 """With fewer rows for training and validation a client's own network is not tried."""
 _LARGE = 2000
-_KEPT = ("source", "columns", "mutations", "known", "leave_out")  # keys of data that say which tables; others say how
+# keys of data that say which tables; others say how
+_KEPT = ("source", "columns", "mutations", "known", "leave_out")
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known about tables before anything is tried: names and kinds of columns, numbers of rows, tasks.
+    """What is known about tables before anything is tried: names and kinds of columns, numbers of
+    rows, tasks.
 
     Attributes:
         rows: maps each client to its number of rows for training and validation.
-        shared: maps each client to the number of its columns that another client has as well, by name and kind.
+        shared: maps each client to the number of its columns that another client has as well, by
+            name and kind.
         columns: maps each client to its number of columns.
         tasks: the names of the clients' tasks.
         models: the names of the local baselines that some client's task has.
@@ -67,7 +72,8 @@ class Candidate:
 def survey(run: Run) -> Survey:
     """Examine the tables of a run that has not been trained."""
     run.data.setup()
-    tables, specs = run.data.tables(), {spec.name: spec for spec in run.data.specs}
+    tables = run.data.tables()
+    specs = {spec.name: spec for spec in run.data.specs}
     terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
     agreement = agree({table.name: facts(table, terms) for table in tables}, terms)
     shared = {
@@ -77,10 +83,14 @@ def survey(run: Run) -> Survey:
         )
         for table in tables
     }
-    notes, targets = list(agreement.apart), {table.name: str(table.target.name) for table in tables}
+    notes = list(agreement.apart)
+    targets = {table.name: str(table.target.name) for table in tables}
     if len(set(targets.values())) > 1:
         found = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
-        notes.append(f"targets are called differently ({found}): whether their labels mean the same, fedlit cannot see")
+        notes.append(
+            f"targets are called differently ({found}): whether their labels mean the same, fedlit "
+            "cannot see"
+        )
     return Survey(
         {name: spec.rows["train"] + spec.rows["validation"] for name, spec in specs.items()},
         shared,
@@ -93,32 +103,59 @@ def survey(run: Run) -> Survey:
     )
 
 
-def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Candidate], dict[str, str]]:
-    """Map each candidate's name to the candidate, with the cheapest first, and each other name to the reason why it is
-    not tried.
+def candidates_of(
+    raw: Mapping[str, Any], found: Survey
+) -> tuple[dict[str, Candidate], dict[str, str]]:
+    """Map each candidate's name to the candidate, with the cheapest first, and each other name to
+    the reason why it is not tried.
 
     Args:
         raw: the user's configuration.
         found: the survey of its tables.
 
     Raises:
-        ConfigError: no client's task has a local baseline, so that there is nothing to compare with.
+        ConfigError: no client's task has a local baseline, so that there is nothing to compare
+            with.
     """
     told = Told(f"{', '.join(sorted(found.tasks))}: this task has no local baselines")
-    do = "compare methods by fedlit compare; each client's own network (exchange.federated: []) is the reference"
-    expect(bool(found.models), "fedlit recommend", "a task with local baselines to compare with", told, do)
-    large, out = max(found.rows.values()) >= _LARGE, dict[str, str]()
+    do = (
+        "compare methods by fedlit compare; each client's own network (exchange.federated: []) is "
+        "the reference"
+    )
+    expect(
+        bool(found.models),
+        "fedlit recommend",
+        "a task with local baselines to compare with",
+        told,
+        do,
+    )
+    large = max(found.rows.values()) >= _LARGE
+    out = dict[str, str]()
     linear = [name for name in LINEAR if name in found.models]
-    made = {name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name) for name in linear}
+    made = {
+        name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name)
+        for name in linear
+    }
     if TREES[0] in found.models:
-        grid: dict[str, list[Any]] = {"n_estimators": [200], "min_samples_leaf": [1], "max_features": ["sqrt", None]}
-        small: dict[str, list[Any]] = {"n_estimators": [100], "min_samples_leaf": [1, 5], "max_features": ["sqrt"]}
+        grid: dict[str, list[Any]] = {
+            "n_estimators": [200],
+            "min_samples_leaf": [1],
+            "max_features": ["sqrt", None],
+        }
+        small: dict[str, list[Any]] = {
+            "n_estimators": [100],
+            "min_samples_leaf": [1, 5],
+            "max_features": ["sqrt"],
+        }
         made["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=grid if large else small)
-    several, shared = len(found.rows) > 1, any(found.shared.values())
+    several = len(found.rows) > 1
+    shared = any(found.shared.values())
     if not several:
         out["logistic, forest, tabm"] = "there is only one client"
     elif not shared:
-        out["logistic, forest"] = "no column is shared by two clients; give columns that mean the same one name"
+        out["logistic, forest"] = (
+            "no column is shared by two clients; give columns that mean the same one name"
+        )
     elif len(found.tasks) > 1 or not found.tasks <= {"classification", "regression"}:
         out["logistic, forest"] = (
             "it takes clients that all predict one label, or all one number; tasks are "
@@ -129,7 +166,11 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
         made["forest"] = Candidate("the forest", configuration("forest", raw, large))
     if found.weighted and made.pop("forest", None) is not None:
         out["forest"] = "its trees have no use for weights of rows (data.source.weight)"
-    made |= {"tabm": Candidate("the federated TabM", configuration("tabm", raw, large))} if several else {}
+    made |= (
+        {"tabm": Candidate("the federated TabM", configuration("tabm", raw, large))}
+        if several
+        else {}
+    )
     few = [name for name, count in found.rows.items() if count < ENOUGH]
     if len(few) < len(found.rows):
         made["network"] = Candidate("its own TabM", configuration("network", raw, large, few))
@@ -142,7 +183,9 @@ def candidates_of(raw: Mapping[str, Any], found: Survey) -> tuple[dict[str, Cand
     return made, out
 
 
-def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()) -> dict[str, Any]:
+def configuration(
+    name: str, raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a configuration of ``candidates.yaml`` with the tables of another configuration.
 
     Args:
@@ -165,5 +208,7 @@ def configuration(name: str, raw: Mapping[str, Any], large: bool = False, few: C
 
 def templates() -> dict[str, dict[str, Any]]:
     """Return the content of ``candidates.yaml``."""
-    found: dict[str, dict[str, Any]] = yaml_text.load((Path(__file__).parent / "candidates.yaml").read_text("utf-8"))
+    found: dict[str, dict[str, Any]] = yaml_text.load(
+        (Path(__file__).parent / "candidates.yaml").read_text("utf-8")
+    )
     return found

@@ -1,5 +1,6 @@
-"""Decides for each client which parts enter its mixture, and with which weights. It is a pure function of the parts'
-predictions for rows that they have not seen, and uses neither runs nor files.
+"""Decides for each client which parts enter its mixture, and with which weights. It is a pure
+function of the parts' predictions for rows that they have not seen, and uses neither runs nor
+files.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ class Combined:
 
     Attributes:
         weights: maps each part that entered to its weight; weights sum to 1.
-        stack: the intercept and slope for each output that correct the weighted mean; empty for no correction.
+        stack: the intercept and slope for each output that correct the weighted mean; empty for no
+            correction.
         metric: the score by which the mixture was judged.
         rows: the number of rows on which it was judged.
         scores: maps each part to its score on these rows.
         mixture: the score of the mixture.
         own: the score of the local parts with which it began; NaN if nothing was compared.
-        changes: maps each part to the improvement of the score when it entered, or if it had entered; NaN for local
-            parts.
+        changes: maps each part to the improvement of the score when it entered, or if it had
+            entered; NaN for local parts.
         notes: what the user should know.
     """
 
@@ -52,15 +54,19 @@ class Combined:
 
 
 def combine(
-    clients: Mapping[str, Predicted], own: Collection[str], mixing: Mixing, networks: Collection[str] = ()
+    clients: Mapping[str, Predicted],
+    own: Collection[str],
+    mixing: Mixing,
+    networks: Collection[str] = (),
 ) -> dict[str, Combined]:
     """Return the mixtures of all clients.
 
-    With given weights, or ``admit: false``, all parts enter. Otherwise a mixture begins with what the client would use
-    alone: all its local parts, or a single one that is better than all of them together. Of the remaining parts, the
-    one that gives the best score enters (among equals the first by name), as long as the score does not fall; weights
-    are computed again for each mixture. Decisions are made by scores, not by tests of significance. If the score is
-    undefined on these rows, nothing can be judged and federated parts stay out. A client without local parts begins
+    With given weights, or ``admit: false``, all parts enter. Otherwise a mixture begins with what
+    the client would use alone: all its local parts, or a single one that is better than all of them
+    together. Of the remaining parts, the one that gives the best score enters (among equals the
+    first by name), as long as the score does not fall; weights are computed again for each mixture.
+    Decisions are made by scores, not by tests of significance. If the score is undefined on these
+    rows, nothing can be judged and federated parts stay out. A client without local parts begins
     with the best federated one.
 
     Args:
@@ -89,21 +95,41 @@ def combine(
     return {
         name: replace(made, notes=(found[name].note, *made.notes))
         for name, rows in clients.items()
-        for made in [_combined(name, rows, own, replace(mixing, weights=dict(found[name].weights)), found[name].stack)]
+        for made in [
+            _combined(
+                name,
+                rows,
+                own,
+                replace(mixing, weights=dict(found[name].weights)),
+                found[name].stack,
+            )
+        ]
     }
 
 
-def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, stack: Stack = ()) -> Combined:
+def _combined(
+    client: str, rows: Predicted, own: Collection[str], mixing: Mixing, stack: Stack = ()
+) -> Combined:
     stacked(rows.parts)  # names a part at fault
-    known = [score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only]
+    known = [
+        score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only
+    ]
     by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
     metric = by if by in known else rows.task.scores[0].name
-    notes = [f"judged by {metric}, because its task has no {by}"] if by not in (None, metric) else []
+    notes = (
+        [f"judged by {metric}, because its task has no {by}"] if by not in (None, metric) else []
+    )
     judge = rows.judge(metric)
-    before, changes = math.nan, dict[str, float]()
+    before = math.nan
+    changes = dict[str, float]()
     if isinstance(mixing.weights, Mapping):
-        given = {name: float(value) for name, value in mixing.weights.items() if name in rows.parts and value}
-        total, expected = sum(given.values()), f"a weight above 0 for one of its parts, {', '.join(rows.parts)}"
+        given = {
+            name: float(value)
+            for name, value in mixing.weights.items()
+            if name in rows.parts and value
+        }
+        total = sum(given.values())
+        expected = f"a weight above 0 for one of its parts, {', '.join(rows.parts)}"
         expect(total > 0, f"client {client!r}: mixture.weights", expected, Told("none"))
         weights = {name: value / total for name, value in given.items()}
     elif mixing.admit:
@@ -118,11 +144,13 @@ def _combined(client: str, rows: Predicted, own: Collection[str], mixing: Mixing
     best = judge.score.best(dict(sorted(scores.items(), reverse=True)))
     if best is not None and judge.score.gain(scores[best], reached) > 0:
         notes.append(
-            f"{best} alone is better here ({metric} {scores[best]:.4f}) than the mixture ({reached:.4f}); to take it "
-            f"alone: --ckpt_path last --mixture.weights.{best} 1"
+            f"{best} alone is better here ({metric} {scores[best]:.4f}) than the mixture "
+            f"({reached:.4f}); to take it alone: --ckpt_path last --mixture.weights.{best} 1"
         )
     changes = {name: changes.get(name, math.nan) for name in rows.parts}
-    return Combined(weights, metric, len(rows.row), scores, reached, before, changes, tuple(notes), stack)
+    return Combined(
+        weights, metric, len(rows.row), scores, reached, before, changes, tuple(notes), stack
+    )
 
 
 def _admitted(
@@ -131,10 +159,14 @@ def _admitted(
     """Return the weights, the score of the mixture of local parts, the changes, and the notes; see
     :class:`Combined`.
     """
-    score, names = judge.score, sorted(rows.parts)
+    score = judge.score
+    names = sorted(rows.parts)
     alone = {name: judge(rows.parts[name]) for name in names}
-    inside, left = [name for name in names if name in own], [name for name in names if name not in own]
-    before, notes, changes = math.nan, list[str](), dict[str, float]()
+    inside = [name for name in names if name in own]
+    left = [name for name in names if name not in own]
+    before = math.nan
+    notes = list[str]()
+    changes = dict[str, float]()
 
     def of(chosen: list[str]) -> tuple[dict[str, float], float]:
         weights = weights_of(str(mixing.weights), rows.only(chosen), own, mixing.shrink)
@@ -144,19 +176,21 @@ def _admitted(
         inside = [score.best(alone) or names[0]]
         left.remove(inside[0])
         notes.append(
-            f"there is no own part: {inside[0]!r}, the best federated one by itself, is what others are compared with"
+            f"there is no own part: {inside[0]!r}, the best federated one by itself, is what "
+            "others are compared with"
         )
     best = score.best({name: alone[name] for name in inside})
     weights, now = of(inside)
     if best is not None and score.gain(alone[best], now) > 0:
         left = [name for name in inside if name != best] + left
-        inside, (weights, now) = [best], of([best])
+        inside = [best]
+        (weights, now) = of([best])
     if inside[0] in own:
         before = now
     if left and math.isnan(now):
         notes.append(
-            f"the score is not defined on these {len(rows.row):,} rows: federated parts could not be judged and stay "
-            f"out ({', '.join(left)}); give validation rows of each class"
+            f"the score is not defined on these {len(rows.row):,} rows: federated parts could not "
+            f"be judged and stay out ({', '.join(left)}); give validation rows of each class"
         )
     while left:
         tried = {name: of([*inside, name]) for name in left}
@@ -165,6 +199,7 @@ def _admitted(
         enters = max(left, key=lambda name: -math.inf if math.isnan(gained[name]) else gained[name])
         if not gained[enters] >= 0:
             break
-        inside, left = [*inside, enters], [name for name in left if name != enters]
+        inside = [*inside, enters]
+        left = [name for name in left if name != enters]
         weights, now = tried[enters]
     return weights, before, changes, notes

@@ -1,4 +1,6 @@
-"""``fedlit export``: writes a client of a run as a folder of data, after comparing its predictions with the run's."""
+"""``fedlit export``: writes a client of a run as a folder of data, after comparing its predictions
+with the run's.
+"""
 
 from __future__ import annotations
 
@@ -61,19 +63,20 @@ def export(
     *,
     quiet: bool = False,
 ) -> Exported:
-    """Write one client of a trained run as a folder of data. If the run has several parts, write the client's whole
-    mixture.
+    """Write one client of a trained run as a folder of data. If the run has several parts, write
+    the client's whole mixture.
 
     Args:
         run: a run's folder, or the name of a configuration, which stands for its newest run.
         client: the name of the client.
-        out: the folder to write; ``export/<client>`` in the run's folder if None. An earlier export is replaced.
+        out: the folder to write; ``export/<client>`` in the run's folder if None. An earlier export
+            is replaced.
         checkpoint: ``last``, ``best`` or a file; for a mixture ``last``.
         quiet: whether not to print which checkpoint is used.
 
     Raises:
-        ConfigError: there is no such run, checkpoint or client, the folder holds something else, or a package is
-            missing.
+        ConfigError: there is no such run, checkpoint or client, the folder holds something else, or
+            a package is missing.
         RunError: the client cannot be exported, or its export predicts something else.
     """
     scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
@@ -82,7 +85,10 @@ def export(
 
 
 def export_scorer(
-    scorer: Scorer, out: Path, rows: pd.DataFrame | None = None, scores: dict[str, Any] | None = None
+    scorer: Scorer,
+    out: Path,
+    rows: pd.DataFrame | None = None,
+    scores: dict[str, Any] | None = None,
 ) -> Exported:
     """Write a scorer that ``Run.client`` or ``Mixture.client`` returned.
 
@@ -107,14 +113,17 @@ def export_scorer(
 
 @contextmanager
 def _written_whole(out: Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces another one when it is complete. If it is never completed, nothing is left of
-    it.
+    """Yield an empty folder that replaces another one when it is complete. If it is never
+    completed, nothing is left of it.
 
     Raises:
         ConfigError: the folder holds something other than an earlier export.
     """
     if out.exists() and not (out / MAIN).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out: expected a new folder, or one of an earlier export, found {out} with other contents")
+        raise ConfigError(
+            f"--out: expected a new folder, or one of an earlier export, found {out} with other "
+            "contents"
+        )
     with naming(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(mkdtemp(prefix=".export-", dir=out.parent))
@@ -135,44 +144,63 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
         RunError: their predictions differ.
     """
     if rows is not None and len(rows):
-        kind, frame = "test rows of the client", rows
+        kind = "test rows of the client"
+        frame = rows
     else:
-        models = [folds[0] for folds in own.scorers.values()] if isinstance(own, MixedScorer) else [own]
+        models = (
+            [folds[0] for folds in own.scorers.values()] if isinstance(own, MixedScorer) else [own]
+        )
         widest = max((one.encoder for one in models), key=lambda encoder: len(encoder.columns))
-        kind, frame = "random rows, for its tables are not here", random_rows(widest, MOST_ROWS)
+        kind = "random rows, for its tables are not here"
+        frame = random_rows(widest, MOST_ROWS)
     worst = 0.0
-    for part in (frame, frame.head(1)):  # one row alone, too: what is traced must not depend on their number
-        expected, found = (predictions_of(scorer, part).astype(np.float64) for scorer in (own, read))
+    # one row alone, too: what is traced must not depend on their number
+    for part in (frame, frame.head(1)):
+        expected, found = (
+            predictions_of(scorer, part).astype(np.float64) for scorer in (own, read)
+        )
         worst = max(worst, float(np.abs(found - expected).max()))
         if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * own.outcome.scale):
             raise RunError(
-                f"client {own.client!r}: expected the exported network to predict what the run predicts, found "
-                f"differences of up to {worst:.3g} on {len(part):,} {kind}; nothing was written. A network that draws "
-                "random numbers, or looks at how many rows there are, cannot be exported: use fedlit predict --run"
+                f"client {own.client!r}: expected the exported network to predict what the run "
+                f"predicts, found differences of up to {worst:.3g} on {len(part):,} {kind}; "
+                "nothing was written. A network that draws random numbers, or looks at how many "
+                "rows there are, cannot be exported: use fedlit predict --run"
             )
-    return f"Checked: on {len(frame):,} {kind} it predicts what the run predicts (largest difference {worst:.2g})."
+    return (
+        f"Checked: on {len(frame):,} {kind} it predicts what the run predicts (largest "
+        f"difference {worst:.2g})."
+    )
 
 
 def predictions_of(scorer: Scorer, frame: pd.DataFrame) -> NDArray[Any]:
     """Return the predictions for rows that are already typed, like those of a table."""
     if isinstance(scorer, MixedScorer):
         return scorer.mix(
-            {name: [predictions_of(own, frame) for own in folds] for name, folds in scorer.scorers.items()}
+            {
+                name: [predictions_of(own, frame) for own in folds]
+                for name, folds in scorer.scorers.items()
+            }
         )
     return scorer.of_inputs(scorer.encoder.transform(frame))
 
 
 def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
-    """Return random rows within the range of the rows to which an encoder was fitted, with a tenth of the cells
-    missing.
+    """Return random rows within the range of the rows to which an encoder was fitted, with a tenth
+    of the cells missing.
     """
-    rng, columns = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    columns = {}
     for name, own in encoder.columns.items():
         if own.kind == NUMBERS:
-            mean, scale = (own.moments.mean, own.moments.variance**0.5) if own.moments else (0.0, 1.0)
+            mean, scale = (
+                (own.moments.mean, own.moments.variance**0.5) if own.moments else (0.0, 1.0)
+            )
             values = pd.Series(mean + scale * rng.normal(size=rows))
         else:
-            values = pd.Series(rng.choice(np.array(own.categories or [None], dtype=object), rows), dtype=object)
+            values = pd.Series(
+                rng.choice(np.array(own.categories or [None], dtype=object), rows), dtype=object
+            )
             if own.kind == "boolean":
                 values = values.map(bool, na_action="ignore").astype("boolean")
         columns[name] = values.mask(pd.Series(rng.random(rows) < 0.1)).infer_objects()
@@ -191,7 +219,9 @@ def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
 def _scores(folder: Path, client: str) -> dict[str, Any] | None:
     """Return the scores on the client's test rows, as ``fedlit test`` wrote them."""
     try:
-        found: dict[str, Any] = json.loads((folder / "test.json").read_text(encoding="utf-8"))["clients"][client]
+        found: dict[str, Any] = json.loads((folder / "test.json").read_text(encoding="utf-8"))[
+            "clients"
+        ][client]
     except (OSError, ValueError, KeyError):
         return None
     return found
@@ -215,9 +245,16 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         scores: its scores on its test rows, if they are known.
     """
     found = scores or {}
-    models = [folds[0] for folds in scorer.scorers.values()] if isinstance(scorer, MixedScorer) else [scorer]
+    models = (
+        [folds[0] for folds in scorer.scorers.values()]
+        if isinstance(scorer, MixedScorer)
+        else [scorer]
+    )
     environment = Environment(
-        loader=PackageLoader("fedlit.score", "."), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=PackageLoader("fedlit.score", "."),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["text"] = in_markdown
     environment.filters["score"] = _score_text
@@ -230,13 +267,21 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         about=scorer.about,
         made=made | {name: version(name) for name in ("fedlit", "torch")},
         checked=checked,
-        known=[(SCORES[name].label, value) for name, value in found.items() if name in SCORES and value is not None],
+        known=[
+            (SCORES[name].label, value)
+            for name, value in found.items()
+            if name in SCORES and value is not None
+        ],
         rows=found.get("rows"),
         threshold=scorer.about.get("threshold") if scorer.threshold is not None else None,
         at=found.get("thresholds") or [],
         subgroups=found.get("subgroups") or [],
-        known_of_groups=[(SCORES[name].label, name) for name in found if name in SCORES and name in grouped],
-        columns={own["name"]: own for model in models for own in columns_of(model.encoder)}.values(),
+        known_of_groups=[
+            (SCORES[name].label, name) for name in found if name in SCORES and name in grouped
+        ],
+        columns={
+            own["name"]: own for model in models for own in columns_of(model.encoder)
+        }.values(),
         treated=_TREATED,
         findings=list(findings),
     )

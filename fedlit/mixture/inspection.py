@@ -1,4 +1,6 @@
-"""``fedlit explain --client``: on which columns a client relies, and whether its probabilities are calibrated."""
+"""``fedlit explain --client``: on which columns a client relies, and whether its probabilities are
+calibrated.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,9 @@ def explain_client(
     out: str | Path | None = None,
     quiet: bool = False,
 ) -> Explanation:
-    """Find on which columns a trained client relies, by scikit-learn's permutation importance: how much of its main
-    score is lost if a column is shuffled. For a classifier, also compare its probabilities with what came true.
+    """Find on which columns a trained client relies, by scikit-learn's permutation importance: how
+    much of its main score is lost if a column is shuffled. For a classifier, also compare its
+    probabilities with what came true.
 
     Args:
         run: a run's folder, or the name of a configuration, which stands for its newest run.
@@ -75,8 +78,9 @@ def explain_client(
         quiet: whether not to print which checkpoint is used.
 
     Raises:
-        ConfigError: there is no such run, checkpoint or client; its table cannot be read; validation rows of a mixture
-            or of folds are asked for, which its models were trained on; or these rows have no score.
+        ConfigError: there is no such run, checkpoint or client; its table cannot be read;
+            validation rows of a mixture or of folds are asked for, which its models were trained
+            on; or these rows have no score.
     """
     expect(repeats >= 1, "--repeats", "a number of at least 1", repeats)
     expect(seed >= 0, "--seed", "a number of at least 0", seed)
@@ -104,9 +108,17 @@ def explain_client(
     files += save_figure(importance_figure(importance, label, what), target / "importance")
     if calibration is not None:
         files += save_figure(calibration_figure(calibration, what), target / "calibration")
-    told: list[str | Grid] = [f"{main.label} {score:.4f} on {what}; {label}:", "", _grid(importance)]
+    told: list[str | Grid] = [
+        f"{main.label} {score:.4f} on {what}; {label}:",
+        "",
+        _grid(importance),
+    ]
     if calibration is not None:
-        told += ["", "Calibration: the mean predicted probability of a class, and its share of the rows", ""]
+        told += [
+            "",
+            "Calibration: the mean predicted probability of a class, and its share of the rows",
+            "",
+        ]
         told.append(_grid(calibration))
     return Explanation(importance, files, told)
 
@@ -117,13 +129,17 @@ def _encoders(scorer: Scorer) -> list[Any]:
     return [scorer.encoder]
 
 
-def _rows_of(loaded: Callable[[], Run], scorer: Scorer, rows: Rows, seed: int) -> tuple[ClientTable, np.ndarray]:
-    """Return the client's table, and the positions of the rows; some of them, if there are too many."""
+def _rows_of(
+    loaded: Callable[[], Run], scorer: Scorer, rows: Rows, seed: int
+) -> tuple[ClientTable, np.ndarray]:
+    """Return the client's table, and the positions of the rows; some of them, if there are too
+    many.
+    """
     run = loaded()
     if rows == "validation" and (isinstance(scorer, MixedScorer) or run.data.folds):
         raise ConfigError(
-            "--rows validation: expected a run without folds, found one whose models were trained on some of these "
-            "rows; use --rows test"
+            "--rows validation: expected a run without folds, found one whose models were trained "
+            "on some of these rows; use --rows test"
         )
     (table,) = run.data.source.some([scorer.client], run.seed)
     place = table.splits[rows]
@@ -141,7 +157,9 @@ def _importance(
     repeats: int,
     seed: int,
 ) -> tuple[pd.DataFrame, float]:
-    """Return the importance of each column, the largest first, and the score that it is a part of."""
+    """Return the importance of each column, the largest first, and the score that it is a part
+    of.
+    """
     main = task.scores[0]
 
     def score(model: _Typed, rows: pd.DataFrame, known: torch.Tensor) -> float:
@@ -153,18 +171,28 @@ def _importance(
     if not math.isfinite(whole):
         raise ConfigError(
             f"client {scorer.client!r}: expected rows whose {main.label} is defined, found "
-            f"{counted(len(y), 'row')} without it, as where one class has none; use other rows (--rows)"
+            f"{counted(len(y), 'row')} without it, as where one class has none; use other rows "
+            "(--rows)"
         )
-    found = permutation_importance(model, features, y, scoring=score, n_repeats=repeats, random_state=seed)
-    table = pd.DataFrame(
-        {"column": features.columns, "importance": found.importances_mean, "deviation": found.importances_std}
+    found = permutation_importance(
+        model, features, y, scoring=score, n_repeats=repeats, random_state=seed
     )
-    return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True), abs(whole)
+    table = pd.DataFrame(
+        {
+            "column": features.columns,
+            "importance": found.importances_mean,
+            "deviation": found.importances_std,
+        }
+    )
+    return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True), abs(
+        whole
+    )
 
 
 def _calibration(task: Task, predictions: np.ndarray, y: np.ndarray) -> pd.DataFrame | None:
-    """Return predicted probabilities and shares of rows, in bins of equally many rows: of the positive class if there
-    are two, otherwise of each class. None if the task is not to predict one of several classes.
+    """Return predicted probabilities and shares of rows, in bins of equally many rows: of the
+    positive class if there are two, otherwise of each class. None if the task is not to predict one
+    of several classes.
     """
     if not task.outcome.one_label:
         return None
@@ -173,7 +201,9 @@ def _calibration(task: Task, predictions: np.ndarray, y: np.ndarray) -> pd.DataF
     places = [1] if len(task.classes) == 2 else range(len(task.classes))
     for place in places:
         probability = predictions[:, place].astype(np.float64)
-        observed, predicted = calibration_curve(y == place, probability, n_bins=bins, strategy="quantile")
+        observed, predicted = calibration_curve(
+            y == place, probability, n_bins=bins, strategy="quantile"
+        )
         edges = np.percentile(probability, np.linspace(0, 100, bins + 1))
         counts = np.bincount(np.searchsorted(edges[1:-1], probability), minlength=bins)
         own = {"class": str(task.classes[place]), "predicted": predicted, "observed": observed}
@@ -183,5 +213,8 @@ def _calibration(task: Task, predictions: np.ndarray, y: np.ndarray) -> pd.DataF
 
 def _grid(table: pd.DataFrame) -> Grid:
     rows = table.head(MOST_ROWS).to_dict("records")
-    cells = [[f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    cells = [
+        [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in rows
+    ]
     return Grid(list(map(str, table.columns)), cells)

@@ -1,4 +1,6 @@
-"""Runs the trainings of a mixture, each part with each fold, in this process or in worker processes."""
+"""Runs the trainings of a mixture, each part with each fold, in this process or in worker
+processes.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,24 @@ Tell = Callable[[str], None]
 Ended = Iterator[tuple[str, FedlitError | None, float]]
 
 
-def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, seconds: float | None) -> dict[str, str]:
+def run_jobs(
+    parts: Sequence[Part], settings: MixtureSettings, tell: Tell, seconds: float | None
+) -> dict[str, str]:
     """Run the missing trainings, in the order of parts and folds.
 
     Args:
         parts: all parts of the mixture.
         settings: the settings of the mixture.
         tell: the function that reports progress.
-        seconds: the time for all trainings. Each training gets an equal share of the remaining time, a local baseline
-            one share for each fold. None for no limit.
+        seconds: the time for all trainings. Each training gets an equal share of the remaining
+            time, a local baseline one share for each fold. None for no limit.
 
     Returns:
         Part → why it is left out, where time is limited.
 
     Raises:
-        FedlitError: a training failed, and either time is not limited or the part is a local baseline.
+        FedlitError: a training failed, and either time is not limited or the part is a local
+            baseline.
     """
     jobs = {
         f"{part.name}, fold {fold}" if part.settings.go_alone is None else part.name: (part, fold)
@@ -40,20 +45,34 @@ def run_jobs(parts: Sequence[Part], settings: MixtureSettings, tell: Tell, secon
         for fold in (part.each_fold if part.settings.go_alone is None else [None])
     }
     known = len(jobs)
-    jobs = {name: own for name, own in jobs.items() if not own[0].done(*([] if own[1] is None else [own[1]]))}
+    jobs = {
+        name: own
+        for name, own in jobs.items()
+        if not own[0].done(*([] if own[1] is None else [own[1]]))
+    }
     if len(jobs) < known:
         tell(f"{known - len(jobs)} of {known} trainings are done already")
-    shares = {name: len(part.each_fold) if fold is None else 1 for name, (part, fold) in jobs.items()}
-    left, workers, end = sum(shares.values()), min(settings.workers, len(jobs)), time.monotonic() + (seconds or 0)
+    shares = {
+        name: len(part.each_fold) if fold is None else 1 for name, (part, fold) in jobs.items()
+    }
+    left = sum(shares.values())
+    workers = min(settings.workers, len(jobs))
+    end = time.monotonic() + (seconds or 0)
 
     def share(name: str) -> float | None:
         nonlocal left
         mine = shares[name] / left
         left -= shares[name]
-        return None if seconds is None else max(0.0, min(1.0, workers * mine) * (end - time.monotonic()))
+        return (
+            None
+            if seconds is None
+            else max(0.0, min(1.0, workers * mine) * (end - time.monotonic()))
+        )
 
     out = dict[str, str]()
-    for number, (name, error, took) in enumerate((_at_once if workers > 1 else _here)(jobs, settings, share), 1):
+    for number, (name, error, took) in enumerate(
+        (_at_once if workers > 1 else _here)(jobs, settings, share), 1
+    ):
         part, _ = jobs[name]
         if error is None:
             tell(f"[{number}/{len(jobs)}] {name}: {took:.0f} s")
@@ -69,7 +88,8 @@ Jobs = Mapping[str, tuple[Part, int | None]]
 
 def _here(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float | None]) -> Ended:
     for name, (part, fold) in jobs.items():
-        begun, failed = time.monotonic(), None
+        begun = time.monotonic()
+        failed = None
         try:
             _train(part, fold, settings, share(name))
         except FedlitError as error:
@@ -88,17 +108,21 @@ def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float
         for call, error, took in pool.run(calls):
             if error is not None:
                 told = error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
-                failed = RunError(f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last")
+                failed = RunError(
+                    f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last"
+                )
                 yield call.name, failed if error else None, took
 
 
 def serve(request: Mapping[str, Any]) -> None:
-    """Train in a worker process. The request has the run's folder, the part's name, the fold, and the number of seconds
-    allowed.
+    """Train in a worker process. The request has the run's folder, the part's name, the fold, and
+    the number of seconds allowed.
     """
     folder = Path(request["folder"])
     settings = settings_of(folder / CONFIG)
-    _train(Part.of(settings, folder)[request["part"]], request["fold"], settings, request["seconds"])
+    _train(
+        Part.of(settings, folder)[request["part"]], request["fold"], settings, request["seconds"]
+    )
 
 
 def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:

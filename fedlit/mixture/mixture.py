@@ -49,16 +49,17 @@ from fedlit.train.supplement import Supplement
 
 
 class Mixture:
-    """Trains local and federated models on folds, and mixes them for each client. Models that make held-out rows worse
-    are left out.
+    """Trains local and federated models on folds, and mixes them for each client. Models that make
+    held-out rows worse are left out.
 
-    Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/`` (ordinary runs, and
-    models of each client's own as arrays), ``mixture.json`` (weights and scores per client), ``out_of_fold.parquet``,
-    ``test.csv``, ``test.json``, ``predictions/``.
+    Everything goes to ``<root>/<name>/version_<n>/``: ``config.yaml``, ``parts/<part>/fold_<i>/``
+    (ordinary runs, and models of each client's own as arrays), ``mixture.json`` (weights and scores
+    per client), ``out_of_fold.parquet``, ``test.csv``, ``test.json``, ``predictions/``.
 
     Args:
-        settings: keys and values as in a configuration (``mixture: {parts: …}``, ``seed``, ``folds``, …), or the
-            settings that :func:`fedlit.mixture.settings.settings_of` reads from a file.
+        settings: keys and values as in a configuration (``mixture: {parts: …}``, ``seed``,
+            ``folds``, …), or the settings that :func:`fedlit.mixture.settings.settings_of` reads
+            from a file.
 
     Raises:
         ConfigError: a key or value is unknown, or the configuration of a part is missing.
@@ -70,7 +71,9 @@ class Mixture:
     """
 
     def __init__(self, settings: MixtureSettings | Mapping[str, Any]) -> None:
-        self.settings = settings if isinstance(settings, MixtureSettings) else settings_from(settings)
+        self.settings = (
+            settings if isinstance(settings, MixtureSettings) else settings_from(settings)
+        )
         self.folder: Path | None = None
         self.out: dict[str, str] = {}
         self.score = ScoreSettings(**self.settings.score)
@@ -86,7 +89,8 @@ class Mixture:
     # ------------------------------------------------------------------ training
 
     def describe(self) -> MixturePlan:
-        """Return the plan. This reads the data and builds the clients of the first fold, but trains nothing.
+        """Return the plan. This reads the data and builds the clients of the first fold, but trains
+        nothing.
 
         Raises:
             ConfigError: parts cannot be mixed, because their clients, rows or targets differ.
@@ -105,14 +109,16 @@ class Mixture:
         """Train all parts with all folds, and find each client's mixture.
 
         Args:
-            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what was trained to its
-                end is not trained again.
+            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name: what
+                was trained to its end is not trained again.
             quiet: print nothing but errors.
             brief: print the main score, loss and accuracy only.
-            seconds: the approximate time from the call to the end of training. Each remaining training gets an equal
-                share of the remaining time, and ends with an epoch, or with the first settings of a local baseline,
-                which all clients get. Parts that got no time, or that failed, are in ``out``, with the reason.
-            progress: called with a line for each training that ends; if None, the line is printed, unless ``quiet``.
+            seconds: the approximate time from the call to the end of training. Each remaining
+                training gets an equal share of the remaining time, and ends with an epoch, or with
+                the first settings of a local baseline, which all clients get. Parts that got no
+                time, or that failed, are in ``out``, with the reason.
+            progress: called with a line for each training that ends; if None, the line is printed,
+                unless ``quiet``.
 
         Returns:
             The mixtures' scores on held-out rows, which also chose the mixtures.
@@ -121,12 +127,22 @@ class Mixture:
             ConfigError: the configuration cannot be run.
             RunError: training had to stop.
         """
-        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, to continue the newest run", ckpt_path)
-        tell: Tell = (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
+        expect(
+            ckpt_path in (None, "last"),
+            "--ckpt_path",
+            "last, to continue the newest run",
+            ckpt_path,
+        )
+        tell: Tell = (
+            (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
+        )
         end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
-        folder = self.folder = begun or new_folder(self.settings.root.absolute(), self.settings.name)
-        expected, do = f"{folder}: expected no other process that writes there", "wait for it, or end it"
+        folder = self.folder = begun or new_folder(
+            self.settings.root.absolute(), self.settings.name
+        )
+        expected = f"{folder}: expected no other process that writes there"
+        do = "wait for it, or end it"
         with exclusive(folder / ".lock", expected, do):
             parts = self.built()
             try:
@@ -140,10 +156,14 @@ class Mixture:
             tell(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
             left = None if end is None else max(0.0, end - time.monotonic())
             self.out = run_jobs(list(parts.values()), self.settings, progress or tell, left)
-            self._held = predicted({name: part for name, part in parts.items() if part.done()}, "validation")
+            self._held = predicted(
+                {name: part for name, part in parts.items() if part.done()}, "validation"
+            )
             self.mix()
             frames = [
-                own.frame(name, part, own.mixed({part: 1.0})) for name, own in self.held.items() for part in own.parts
+                own.frame(name, part, own.mixed({part: 1.0}))
+                for name, own in self.held.items()
+                for part in own.parts
             ]
             write_frames({folder / "out_of_fold.parquet": pd.concat(frames, ignore_index=True)})
             results = self._results("validation")
@@ -152,21 +172,34 @@ class Mixture:
         return results
 
     def mix(self, parts: Sequence[str] | None = None) -> dict[str, Combined]:
-        """Find each client's mixture again, from some of the parts if they are named, and write it to the folder."""
+        """Find each client's mixture again, from some of the parts if they are named, and write it
+        to the folder.
+        """
         assert self.folder is not None
-        plan, wanted = self.plan, list(parts or self.settings.parts)
-        held = {name: own.only([part for part in own.parts if part in wanted]) for name, own in self.held.items()}
+        plan = self.plan
+        wanted = list(parts or self.settings.parts)
+        held = {
+            name: own.only([part for part in own.parts if part in wanted])
+            for name, own in self.held.items()
+        }
         found = combine(held, plan.own, self.settings.mixing, plan.networks)
-        content = {"format": FORMAT, "clients": {name: own.to_dict() for name, own in found.items()}}
+        content = {
+            "format": FORMAT,
+            "clients": {name: own.to_dict() for name, own in found.items()},
+        }
         write_json(self.folder / MIXED, content)
         return found
 
     def _resumed(self) -> Path:
         found = newest(self.runs)
         if found is None:
-            raise ConfigError(f"--ckpt_path last: expected an earlier run in {self.runs}, found none; leave it out")
+            raise ConfigError(
+                f"--ckpt_path last: expected an earlier run in {self.runs}, found none; leave it "
+                "out"
+            )
         if (found / CONFIG).is_file():
-            before, now = settings_of(found / CONFIG).trained(), self.settings.trained()
+            before = settings_of(found / CONFIG).trained()
+            now = self.settings.trained()
             parts = Part.of(self.settings, found)
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             changed += [f"parts.{name}" for name, part in parts.items() if part.changed]
@@ -176,10 +209,11 @@ class Mixture:
         return found
 
     def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
-        """Return the plan of the parts. Refuse parts that cannot be mixed, and write what each is trained with if
-        ``keep`` is true.
+        """Return the plan of the parts. Refuse parts that cannot be mixed, and write what each is
+        trained with if ``keep`` is true.
         """
-        made, first = MixturePlan(self.settings), ("", dict[str, Any]())
+        made = MixturePlan(self.settings)
+        first = ("", dict[str, Any]())
         weights: dict[str, dict[str, np.ndarray | None]] = {}
         for name, part in parts.items():
             run = part.load(0)
@@ -199,7 +233,10 @@ class Mixture:
             elif not run.exchange.on:
                 made.own.append(name)
             tables = {
-                table.name: {split: table.target.iloc[table.splits[split]] for split in ("validation", "test")}
+                table.name: {
+                    split: table.target.iloc[table.splits[split]]
+                    for split in ("validation", "test")
+                }
                 for table in run.data.tables()
             }
             first = first if first[1] else (name, tables)
@@ -217,12 +254,14 @@ class Mixture:
         """Return the clients' entries in ``mixture.json``, and set the run's folder."""
         self.folder = self.folder or newest(self.runs)
         if self.folder is None:
-            raise ConfigError(f"expected a trained run of the mixture in {self.runs}, found none; run fit first")
+            raise ConfigError(
+                f"expected a trained run of the mixture in {self.runs}, found none; run fit first"
+            )
         return read_mixture(self.folder, self.settings.parts)
 
     def built(self) -> dict[str, Part]:
-        """Return the parts of the run's folder. They are cached, because each reads its configuration and tables only
-        once.
+        """Return the parts of the run's folder. They are cached, because each reads its
+        configuration and tables only once.
         """
         assert self.folder is not None
         if self.folder not in self._built:
@@ -251,17 +290,25 @@ class Mixture:
     def _supplements(
         self, clients: Mapping[str, Mapping[str, Any]], found: Mapping[str, Predicted], main: str
     ) -> tuple[Supplement, ...]:
-        """Return what the user asked for beside the scores, and keep the thresholds for predictions."""
+        """Return what the user asked for beside the scores, and keep the thresholds for
+        predictions.
+        """
         chosen: dict[str, dict[str, Any]] = {}
         if self.score.threshold is not None:
             check_two_classes({name: own.task for name, own in found.items()})
             chosen = choose(self.score.threshold, scored_rows(self.held, clients))
             keep(cast(Path, self.folder), MIXTURE, chosen)
-        widest = self.built()[next(iter(self.settings.parts))].load(0)  # it has the tables of all clients
-        scored, seed = scored_rows(found, clients), self.settings.seed
-        return supplements_of(self.score, scored, chosen, widest.data.source, seed, main, Transport())
+        # it has the tables of all clients
+        widest = self.built()[next(iter(self.settings.parts))].load(0)
+        scored = scored_rows(found, clients)
+        seed = self.settings.seed
+        return supplements_of(
+            self.score, scored, chosen, widest.data.source, seed, main, Transport()
+        )
 
-    def _scored(self, split: Split, ckpt_path: str | Path | None, quiet: bool, brief: bool) -> MixtureResults:
+    def _scored(
+        self, split: Split, ckpt_path: str | Path | None, quiet: bool, brief: bool
+    ) -> MixtureResults:
         self._use(ckpt_path, quiet)
         results = self._results(split)
         assert self.folder is not None
@@ -273,7 +320,13 @@ class Mixture:
         return results
 
     def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
-        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, "a mixture has one state")
+        expect(
+            ckpt_path in (None, "last"),
+            "--ckpt_path",
+            "last, or nothing",
+            ckpt_path,
+            "a mixture has one state",
+        )
         self._trained()
         if not quiet:
             say(f"Using {self.folder}")
@@ -281,14 +334,16 @@ class Mixture:
     def validate(
         self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
     ) -> MixtureResults:
-        """Score the held-out rows. Since these also chose the mixtures, slightly lower scores are to be expected on new
-        rows.
+        """Score the held-out rows. Since these also chose the mixtures, slightly lower scores are
+        to be expected on new rows.
         """
         return self._scored("validation", ckpt_path, quiet, brief)
 
-    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> MixtureResults:
-        """Score the test split, for each part by the mean of its folds' models, and for the mixture. Write ``test.csv``
-        and ``test.json`` to the run's folder.
+    def test(
+        self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
+    ) -> MixtureResults:
+        """Score the test split, for each part by the mean of its folds' models, and for the
+        mixture. Write ``test.csv`` and ``test.json`` to the run's folder.
 
         Args:
             ckpt_path: None or ``last``, because a mixture has only one state.
@@ -297,7 +352,9 @@ class Mixture:
         """
         return self._scored("test", ckpt_path, quiet, brief)
 
-    def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
+    def predict(
+        self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
+    ) -> Predictions:
         """Predict each client's test rows, and write one file per client.
 
         Args:
@@ -306,7 +363,8 @@ class Mixture:
             quiet: print nothing but errors.
         """
         self._use(ckpt_path, quiet)
-        clients, frames = self._trained(), dict[str, pd.DataFrame]()
+        clients = self._trained()
+        frames = dict[str, pd.DataFrame]()
         chosen = kept(self.folder, MIXTURE, list(clients), self.score.threshold)
         for name, own in scored_rows(predicted(self._done(), "test"), clients).items():
             frame = own.task.frame(own.row, own.y, own.predictions)
@@ -315,35 +373,52 @@ class Mixture:
         return Predictions.written(frames, cast(Path, self.folder) / "predictions" / "test", format)
 
     def client(self, name: str) -> MixedScorer:
-        """Return one client's mixture, to score rows without labels: ``mixture.client("north").predict(frame)``."""
+        """Return one client's mixture, to score rows without labels:
+        ``mixture.client("north").predict(frame)``.
+        """
         self._trained()
         return mixed_scorer(cast(Path, self.folder), name)
 
 
 def _compare(
-    first: str, before: Mapping[str, Mapping[str, Any]], name: str, now: Mapping[str, Mapping[str, Any]], *, alone: bool
+    first: str,
+    before: Mapping[str, Mapping[str, Any]],
+    name: str,
+    now: Mapping[str, Mapping[str, Any]],
+    *,
+    alone: bool,
 ) -> None:
-    """Refuse parts that do not have the same rows. Only a local part, in which no other client has a share, may leave
-    clients out.
+    """Refuse parts that do not have the same rows. Only a local part, in which no other client has
+    a share, may leave clients out.
     """
     fits = set(now) <= set(before) if alone else set(now) == set(before)
-    expected, do = f"the clients of part {first!r}, {', '.join(sorted(before))}", "and the same clients of it"
+    expected = f"the clients of part {first!r}, {', '.join(sorted(before))}"
+    do = "and the same clients of it"
     one = "let all parts have one source"
     expect(fits, f"part {name!r}", expected, Told(", ".join(sorted(now))), f"{one}, {do}")
-    expected, do = f"the held-out and test rows of part {first!r}, with its target", "one way to split and one target"
+    expected = f"the held-out and test rows of part {first!r}, with its target"
+    do = "one way to split and one target"
     for client in now:
         alike = all(target.equals(before[client][split]) for split, target in now[client].items())
         expect(alike, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}")
 
 
 def _check_weights(parts: Mapping[str, Mapping[str, np.ndarray | None]]) -> None:
-    """Refuse parts whose rows do not count as much as those of the first part, since they are judged together."""
+    """Refuse parts whose rows do not count as much as those of the first part, since they are
+    judged together.
+    """
     first, before = next(iter(parts.items()))
     for name, clients in parts.items():
         for client, weights in clients.items():
             where = f"part {name!r}, client {client!r}: data.source.weight"
             expected = f"the weights of rows of part {first!r}"
-            expect(_alike(weights, before[client]), where, expected, Told("others"), "give all parts one source")
+            expect(
+                _alike(weights, before[client]),
+                where,
+                expected,
+                Told("others"),
+                "give all parts one source",
+            )
 
 
 def _alike(first: np.ndarray | None, second: np.ndarray | None) -> bool:
@@ -352,9 +427,11 @@ def _alike(first: np.ndarray | None, second: np.ndarray | None) -> bool:
     return np.array_equal(first, second)
 
 
-def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False) -> Scorer:
-    """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The tables that it was
-    trained on need not exist.
+def load_run(
+    run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
+) -> Scorer:
+    """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The
+    tables that it was trained on need not exist.
 
     Args:
         run: a run's folder, or the name of a configuration, which stands for its newest run.
@@ -363,7 +440,8 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
         quiet: whether not to print which checkpoint is used.
 
     Raises:
-        ConfigError: there is no such run, checkpoint or client, or the run's networks cannot be built.
+        ConfigError: there is no such run, checkpoint or client, or the run's networks cannot be
+            built.
     """
     return opened(run, client, checkpoint, quiet=quiet)[0]
 
@@ -371,8 +449,8 @@ def load_run(run: str | Path, client: str, checkpoint: str | Path = "last", *, q
 def opened(
     run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
 ) -> tuple[Scorer, Path, Callable[[], Run]]:
-    """Load a client as :func:`load_run` does. Return also the run's folder, and a function that returns a run that
-    reads the client's table.
+    """Load a client as :func:`load_run` does. Return also the run's folder, and a function that
+    returns a run that reads the client's table.
     """
     folder = find_mixture(run)
     if folder is None:
@@ -381,15 +459,22 @@ def opened(
             say(f"Using {path}")
         single = run_of(where)
         return single.client(client, path), where, lambda: single
-    expect(checkpoint == "last", "--ckpt_path", "last, because a mixture has only one state", checkpoint)
+    expect(
+        checkpoint == "last",
+        "--ckpt_path",
+        "last, because a mixture has only one state",
+        checkpoint,
+    )
     if not quiet:
         say(f"Using {folder}")
-    scorer, parts = mixed_scorer(folder, client), Part.of(settings_of(folder / CONFIG), folder)
+    scorer = mixed_scorer(folder, client)
+    parts = Part.of(settings_of(folder / CONFIG), folder)
     return scorer, folder, lambda: parts[next(iter(scorer.scorers))].load(0)
 
 
 def mixed_scorer(folder: Path, client: str) -> MixedScorer:
-    """Load one client's mixture from a run's folder. The tables that it was trained on need not exist.
+    """Load one client's mixture from a run's folder. The tables that it was trained on need not
+    exist.
 
     Raises:
         ConfigError: there is no such client, or the run was not trained to its end.
@@ -398,8 +483,13 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
     settings = settings_of(folder / CONFIG)
     clients = read_mixture(folder, settings.parts)
     check_client("--client", client, list(clients))
-    weights, stack, parts = clients[client]["weights"], clients[client]["stack"], Part.of(settings, folder)
-    models = {name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold] for name in weights}
+    weights = clients[client]["weights"]
+    stack = clients[client]["stack"]
+    parts = Part.of(settings, folder)
+    models = {
+        name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold]
+        for name in weights
+    }
     every = [str(own.about.get("precision")) for folds in models.values() for own in folds]
     about: dict[str, Any] = {
         "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture", "rows": {},

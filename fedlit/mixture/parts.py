@@ -1,6 +1,8 @@
-"""A part of a mixture: trains it for each fold in a separate folder, loads its models, and predicts rows with them.
+"""A part of a mixture: trains it for each fold in a separate folder, loads its models, and predicts
+rows with them.
 
-<run>/parts/<part>/config.yaml                        what the part is trained with: settings of its configuration
+<run>/parts/<part>/config.yaml                        what the part is trained with: settings of its
+configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
                   /fold_<i>/<client>/                  of a local baseline: the client's, as arrays
                   /fold_<i>/DONE                       written last
@@ -39,8 +41,10 @@ from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer, aligned, united
 from fedlit.tasks import task_from
 
-CONFIG, DONE = "config.yaml", "DONE"
-_ALONE = {  # a local baseline reads its client's table, whatever the configuration's federation does with it
+CONFIG = "config.yaml"
+DONE = "DONE"
+# a local baseline reads its client's table, whatever the configuration's federation does with it
+_ALONE = {
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
     "data.common": None, "data.pool": False,
 }  # fmt: skip
@@ -49,17 +53,25 @@ _FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_
 
 
 class _Until(Callback):
-    """Ends training with the first epoch that ends after a number of seconds, and after the first exchange."""
+    """Ends training with the first epoch that ends after a number of seconds, and after the first
+    exchange.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self.end, self.whole = time.monotonic() + seconds, True
+        self.end = time.monotonic() + seconds
+        self.whole = True
 
     def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
         """Stop training if time is up."""
         exchange = loop.federation.exchange
         exchanged = exchange.rounds > 0 or not exchange.on  # before that there is no federation
-        if exchanged and time.monotonic() > self.end and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            trainer.should_stop, self.whole = True, False
+        if (
+            exchanged
+            and time.monotonic() > self.end
+            and trainer.current_epoch + 1 < (trainer.max_epochs or 0)
+        ):
+            trainer.should_stop = True
+            self.whole = False
 
 
 class _ReadOnce(Source):
@@ -87,8 +99,8 @@ class Part:
         folder: ``<run>/parts/<name>``.
         seed: the seed of the mixture.
         folds: the number of folds of the mixture.
-        shared: the data that all parts share: sources, whose tables are read only once, and encoded tables of local
-            baselines.
+        shared: the data that all parts share: sources, whose tables are read only once, and encoded
+            tables of local baselines.
     """
 
     name: str
@@ -108,7 +120,9 @@ class Part:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without shared data, so that a recommendation can be pickled, and reads tables again."""
+        """Return the state without shared data, so that a recommendation can be pickled, and reads
+        tables again.
+        """
         return {own.name: getattr(self, own.name) for own in fields(self)} | {"shared": {}}
 
     @property
@@ -125,23 +139,26 @@ class Part:
         return all((self.fold(fold) / DONE).is_file() for fold in folds or self.each_fold)
 
     def load(self, fold: int) -> Run:
-        """Return the part's untrained run for a fold. Its settings are those in the folder if the mixture was begun
-        there.
+        """Return the part's untrained run for a fold. Its settings are those in the folder if the
+        mixture was begun there.
 
         Raises:
             ConfigError: the part's configuration is not valid; the message names the part.
         """
         run = self._base.with_fold(fold, f"fold_{fold}")
         if self.settings.go_alone is not None:
-            run.data = self.shared.setdefault(f"fold {fold}: {_said(self._base, 'data.')}", run.data)
+            run.data = self.shared.setdefault(
+                f"fold {fold}: {_said(self._base, 'data.')}", run.data
+            )
         return run
 
     @cached_property
     def _base(self) -> Run:
-        """The run from which those of all folds are made, because reading a configuration takes a second, and reading
-        tables takes time, too.
+        """The run from which those of all folds are made, because reading a configuration takes a
+        second, and reading tables takes time, too.
         """
-        kept, own = self.folder / CONFIG, self.settings
+        kept = self.folder / CONFIG
+        own = self.settings
         config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
         overrides = {
             **(_ALONE if own.go_alone is not None else {}),
@@ -153,12 +170,14 @@ class Part:
             run = load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
-        run.data.source = self.shared.setdefault(_said(run, "data.source"), _ReadOnce(run.data.source))
+        run.data.source = self.shared.setdefault(
+            _said(run, "data.source"), _ReadOnce(run.data.source)
+        )
         return run
 
     def keep(self, run: Run) -> None:
-        """Write what the part is trained with, once. A continued run is then trained with the same settings, whatever
-        happened to the configuration's file.
+        """Write what the part is trained with, once. A continued run is then trained with the same
+        settings, whatever happened to the configuration's file.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / CONFIG).is_file():
@@ -166,13 +185,17 @@ class Part:
 
     @property
     def changed(self) -> bool:
-        """Whether its configuration now differs from the one in the folder, wherever its file is now."""
+        """Whether its configuration now differs from the one in the folder, wherever its file is
+        now.
+        """
         kept = self.folder / CONFIG
         if not kept.is_file():
             return False
         before = dict(flatten(yaml_text.load(kept.read_text(encoding="utf-8"))))
         now = replace(self, folder=self.folder / "none")._base.settings or {}
-        return any(before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE))
+        return any(
+            before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE)
+        )
 
     def train(self, fold: int, seconds: float | None = None) -> None:
         """Train a fold to its end. An interrupted training is continued.
@@ -187,9 +210,13 @@ class Part:
             begun = None
         if begun is None:
             shutil.rmtree(self.fold(fold), ignore_errors=True)
-        run, clock = self.load(fold), _Until(seconds or 0)
+        run = self.load(fold)
+        clock = _Until(seconds or 0)
         if seconds is not None:
-            run.trainer_options["callbacks"] = [*listed(run.trainer_options.get("callbacks")), clock]
+            run.trainer_options["callbacks"] = [
+                *listed(run.trainer_options.get("callbacks")),
+                clock,
+            ]
         try:
             run.fit("last" if begun is not None else None, quiet=True)
         except FedlitError as error:
@@ -197,29 +224,41 @@ class Part:
         self.finish(fold, whole=clock.whole)
 
     def finish(self, fold: int, *, whole: bool) -> None:
-        """Write the mark of a fold's end, and whether there was time for all epochs, or for all settings of a local
-        baseline.
+        """Write the mark of a fold's end, and whether there was time for all epochs, or for all
+        settings of a local baseline.
         """
         write_json(self.fold(fold) / DONE, {"part": self.name, "fold": fold, "whole": whole})
 
     @property
     def lacks(self) -> str:
         """What its training lacks because time was up; empty if nothing."""
-        cut = sum(not read_json(self.fold(fold) / DONE).get("whole", True) for fold in self.each_fold)
+        cut = sum(
+            not read_json(self.fold(fold) / DONE).get("whole", True) for fold in self.each_fold
+        )
         if cut and self.settings.go_alone is not None:
             return "time was up before all its settings were tried"
-        return f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds" if cut else ""
+        return (
+            f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds"
+            if cut
+            else ""
+        )
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Return the scorers of a fold's models by client; of all clients if None."""
         if self.settings.go_alone is not None:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
-            return {path.name: load(path) for path in folders if clients is None or path.name in clients}
-        return self.load(fold).scorers(clients, to_score(self.folder, f"fold_{fold}", "last", None, "mixture")[0])
+            return {
+                path.name: load(path) for path in folders if clients is None or path.name in clients
+            }
+        return self.load(fold).scorers(
+            clients, to_score(self.folder, f"fold_{fold}", "last", None, "mixture")[0]
+        )
 
 
 def _said(run: Run, about: str) -> str:
-    return repr(sorted((key, value) for key, value in (run.settings or {}).items() if key.startswith(about)))
+    return repr(
+        sorted((key, value) for key, value in (run.settings or {}).items() if key.startswith(about))
+    )
 
 
 def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
@@ -227,8 +266,9 @@ def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
 
     Args:
         parts: the trained parts.
-        split: ``test``, for which each part predicts the mean of its folds' models; or ``validation``, in which each
-            row is predicted by the model of the fold that it was held out of.
+        split: ``test``, for which each part predicts the mean of its folds' models; or
+            ``validation``, in which each row is predicted by the model of the fold that it was held
+            out of.
     """
     made: dict[str, dict[str, list[_OfFold]]] = {}
     targets: dict[str, dict[int, Any]] = {}
@@ -237,9 +277,13 @@ def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
             tables = {table.name: table for table in part.load(fold).data.tables()}
             for client, scorer in part.scorers(fold).items():
                 rows = tables[client].splits[split]
-                found = scorer.of_inputs(scorer.encoder.transform(tables[client].features.iloc[rows]))
+                found = scorer.of_inputs(
+                    scorer.encoder.transform(tables[client].features.iloc[rows])
+                )
                 weight = _weights(tables[client], rows)
-                own = _OfFold(scorer, fold, tables[client].features.index.to_numpy()[rows], found, weight)
+                own = _OfFold(
+                    scorer, fold, tables[client].features.index.to_numpy()[rows], found, weight
+                )
                 made.setdefault(client, {}).setdefault(name, []).append(own)
                 targets.setdefault(client, {})[fold] = tables[client].target.iloc[rows]
     return {client: _together(made[client], targets[client], split) for client in sorted(made)}
@@ -260,7 +304,9 @@ def _weights(table: ClientTable, rows: np.ndarray) -> Tensor | None:
     return None if table.weights is None else torch.from_numpy(table.weights[rows])
 
 
-def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split) -> Predicted:
+def _together(
+    parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split
+) -> Predicted:
     """Combine the parts' predictions for a client's rows, in ascending order of row numbers."""
     task = task_from(united([own.scorer.own_state for folds in parts.values() for own in folds]))
     first = next(iter(parts.values()))
@@ -273,11 +319,14 @@ def _together(parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], sp
         means = {name: np.asarray(sum(own)) / len(own) for name, own in arrays.items()}
         return Predicted(task, first[0].row, y, means, weight=first[0].weight)
     row, fold = (
-        np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first]) for key in ("row", "fold")
+        np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first])
+        for key in ("row", "fold")
     )
     order = np.argsort(row, kind="stable")
     y = task.encode(pd.concat([targets[own.fold] for own in first]))
     weights = [own.weight for own in first if own.weight is not None]
     weight = torch.cat(weights) if weights else None
-    whole = Predicted(task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold, weight)
+    whole = Predicted(
+        task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold, weight
+    )
     return whole.some(order)

@@ -37,15 +37,19 @@ class MixturePlan(Shown):
         """Return the plan as plain data."""
         return {
             "folds": self.settings.folds,
-            "parts": {name: {"own": name in self.own, **plan.to_dict()} for name, plan in self.plans.items()},
+            "parts": {
+                name: {"own": name in self.own, **plan.to_dict()}
+                for name, plan in self.plans.items()
+            },
         }
 
     def parts(self) -> list[str | Grid]:
-        """Return the table of clients' rows, each part with what it sends from a client, and how the
-        parts are mixed.
+        """Return the table of clients' rows, each part with what it sends from a client, and how
+        the parts are mixed.
         """
         first = next(
-            (self.plans[name] for name in self.plans if name not in self.pooled), next(iter(self.plans.values()))
+            (self.plans[name] for name in self.plans if name not in self.pooled),
+            next(iter(self.plans.values())),
         )
         rows = [
             [name, *(f"{own['rows'][split]:,}" for split in ("train", "validation", "test"))]
@@ -57,7 +61,12 @@ class MixturePlan(Shown):
             *more(rows, "clients"),
             "",
         ]
-        lines += [Grid(["part", "what", "bytes/exchange", "told before"], [self._line(name) for name in self.plans])]
+        lines += [
+            Grid(
+                ["part", "what", "bytes/exchange", "told before"],
+                [self._line(name) for name in self.plans],
+            )
+        ]
         lines += [self.sentence(name) for name in self.plans if name not in self.own]
         lines += [self._folds(), self._weights()]
         # with folds, all rows of a client choose, not the few validation rows of a fold
@@ -71,7 +80,8 @@ class MixturePlan(Shown):
         return [*lines, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
     def _line(self, name: str) -> list[str]:
-        part, plan = self.settings.parts[name], self.plans[name]
+        part = self.settings.parts[name]
+        plan = self.plans[name]
         if part.go_alone is not None:
             return [name, f"own: {part.go_alone}", "0", "nothing"]
         config = part.config.stem if part.config.stem != "config" else "configuration"
@@ -87,16 +97,24 @@ class MixturePlan(Shown):
         """Describe what a part sends from a client, before training and in exchanges."""
         plan = self.plans[name]
         if name in self.pooled:
-            return f"{name}: all rows leave their clients: they are pooled (data.pool), for a comparison."
+            return (
+                f"{name}: all rows leave their clients: they are pooled (data.pool), for a "
+                "comparison."
+            )
         return f"{name}: {' '.join(plan.sentences())}"
 
     def _folds(self) -> str:
-        folds, parts = self.settings.folds, len(self.settings.parts)
+        folds = self.settings.folds
+        parts = len(self.settings.parts)
         if not folds:
-            return f"{parts} parts are trained on the training rows; validation rows decide how they are mixed."
+            return (
+                f"{parts} parts are trained on the training rows; validation rows decide how "
+                "they are mixed."
+            )
         return (
-            f"{parts} parts are trained {folds} times, each time without one of {folds} folds of the training and "
-            "validation rows; held-out rows decide how parts are mixed, and the models of all folds are averaged."
+            f"{parts} parts are trained {folds} times, each time without one of {folds} folds of "
+            "the training and validation rows; held-out rows decide how parts are mixed, and the "
+            "models of all folds are averaged."
         )
 
     def _weights(self) -> str:
@@ -106,20 +124,23 @@ class MixturePlan(Shown):
             return f"Weights are given ({given}), so all parts with a weight enter."
         if own.weights == "together":
             return (
-                "Clients choose one way to mix together (equal weights, one half own, fitted, each of these without "
-                "own networks, each federated part by itself, own parts alone; of five clients or more also the stack: "
-                "a mixed model of the outcome on the mean of the parts, with a client's own intercept and slope). For "
-                "this, each client sends one number for each of these, its mean loss in units of its own spread, and "
-                "for the stack terms of that model's likelihood, of which only the sums are used. A client leaves the "
-                "common choice only where its held-out rows are sure."
+                "Clients choose one way to mix together (equal weights, one half own, fitted, each "
+                "of these without own networks, each federated part by itself, own parts alone; of "
+                "five clients or more also the stack: a mixed model of the outcome on the mean of "
+                "the parts, with a client's own intercept and slope). For this, each client sends "
+                "one number for each of these, its mean loss in units of its own spread, and for "
+                "the stack terms of that model's likelihood, of which only the sums are used. A "
+                "client leaves the common choice only where its held-out rows are sure."
             )
         how = {
             "equal": "Weights are equal",
             "half_own": "Own parts share one half, federated ones the other",
-            "fitted": f"Each client fits weights to its held-out rows, shrunk to equal by {own.shrink:g} rows a part",
+            "fitted": "Each client fits weights to its held-out rows, shrunk to equal by "
+            f"{own.shrink:g} rows a part",
         }[own.weights]
         enter = (
-            f"a federated part enters only where it does not make a client's held-out {own.by or 'scores'} worse"
+            "a federated part enters only where it does not make a client's held-out "
+            f"{own.by or 'scores'} worse"
             if own.admit
             else "all parts enter (mixture.admit is false)"
         )

@@ -1,5 +1,5 @@
-"""``fedlit recommend``: tries sensible candidates within a time limit, and advises each client whether to join, and
-with which method.
+"""``fedlit recommend``: tries sensible candidates within a time limit, and advises each client
+whether to join, and with which method.
 
 <out>/<name>_<part>.yaml     the candidates, as ordinary configurations
      /<name>_best.yaml       the mixture of local parts and of those by which some client may gain
@@ -47,8 +47,8 @@ class Recommendation(Shown):
     Attributes:
         clients: maps each client to its answer.
         labels: maps each trained candidate to its name for the user.
-        wanted: the federated candidates in the mixture of a client that should join, or that may gain although there is
-            not enough data to decide.
+        wanted: the federated candidates in the mixture of a client that should join, or that may
+            gain although there is not enough data to decide.
         missing: maps a candidate to the reason why it was not tried, or to what its training lacks.
         survey: what is known about the tables.
         mixture: the mixture of all trained candidates.
@@ -69,7 +69,8 @@ class Recommendation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answers as plain data, as in ``recommend.json``."""
-        settings, plan = self.mixture.settings, self.mixture.plan
+        settings = self.mixture.settings
+        plan = self.mixture.plan
         return {
             "format": 2,
             "config": str(settings.origin),
@@ -96,15 +97,18 @@ class Recommendation(Shown):
         }  # fmt: skip
 
     def parts(self) -> list[str | Grid]:
-        """Return the table of clients, their answers, the basis of the answers, what would leave a site, and the
-        next steps.
+        """Return the table of clients, their answers, the basis of the answers, what would leave a
+        site, and the next steps.
         """
         trained, total, budget = self.seconds
-        settings, best = self.mixture.settings, shlex.quote(str(self.best))
+        settings = self.mixture.settings
+        best = shlex.quote(str(self.best))
         rows = [self._row(name, own) for name, own in self.clients.items()]
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
-        lines: list[str | Grid] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
+        lines: list[str | Grid] = [
+            f"Note: {sentence}" for sentence in self.survey.findings.sentences()
+        ]
         if self.survey.findings.blocks:
             lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
         lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
@@ -112,13 +116,14 @@ class Recommendation(Shown):
         lines += self._answers()
         lines += [
             "",
-            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. Training took "
-            f"{trained:,.0f} s (budget: {budget:,.0f} s), and the answer {total - trained:,.0f} s more. Test rows were "
-            "not used.",
-            "alone: the score of the best of a client's local models and their mixture. lift: the gain of the mixture "
-            "of local and federated models over it. The same held-out rows chose and judged both; a bootstrap corrects "
-            f"the lift for this (optimism in {DONE}). Intervals are a paired bootstrap over these rows: they cover "
-            "other rows, but not another training, nor several clients at once.",
+            f"{len(self.labels)} candidates, {settings.folds} folds, seed {settings.seed}. "
+            f"Training took {trained:,.0f} s (budget: {budget:,.0f} s), and the answer "
+            f"{total - trained:,.0f} s more. Test rows were not used.",
+            "alone: the score of the best of a client's local models and their mixture. lift: the "
+            "gain of the mixture of local and federated models over it. The same held-out rows "
+            f"chose and judged both; a bootstrap corrects the lift for this (optimism in {DONE}). "
+            "Intervals are a paired bootstrap over these rows: they cover other rows, but not "
+            "another training, nor several clients at once.",
             *(f"Missing: {name}: {why}." for name, why in self.missing.items()),
             *(f"Note: {note}" for note in self.survey.notes),
             "",
@@ -126,11 +131,15 @@ class Recommendation(Shown):
         if self.wanted:
             lines.append("What would leave a site, for each federated part of the written mixture:")
             lines += [self.mixture.plan.sentence(name) for name in self.wanted]
-            lines.append("All clients took part in these trainings. Lifts may differ if some of them do not join.")
+            lines.append(
+                "All clients took part in these trainings. Lifts may differ if some of them do not "
+                "join."
+            )
         else:
             lines.append("Nothing would leave a site: the written mixture has only local parts.")
         return [
-            *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and {DONE}. Next:",
+            *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and "
+                f"{DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
             *([""] if self.notes else []), *self.notes.parts(),
         ]  # fmt: skip
@@ -145,7 +154,10 @@ class Recommendation(Shown):
             card_html(name, f"{advice.sentence}.", colours.get(advice.verdict, "gray"))
             for name, advice in self.clients.items()
         ]
-        details = f"<details><summary>Scores, data and next steps</summary>{super()._repr_html_()}</details>"
+        details = (
+            "<details><summary>Scores, data and next "
+            f"steps</summary>{super()._repr_html_()}</details>"
+        )
         return "".join(cards) + details
 
     def _answers(self) -> Iterator[str]:
@@ -154,16 +166,23 @@ class Recommendation(Shown):
             yield from (f"{name}: {own.sentence}." for name, own in self.clients.items())
             return
         told: dict[str, list[str]] = {}
-        for name, own in sorted(self.clients.items(), key=lambda each: [*TITLES, BLOCKED].index(each[1].verdict)):
+        for name, own in sorted(
+            self.clients.items(), key=lambda each: [*TITLES, BLOCKED].index(each[1].verdict)
+        ):
             told.setdefault(own.answer, []).append(name)
-        yield from (f"{answer}: {counted(len(names), 'client')} ({shorten(names)})." for answer, names in told.items())
+        yield from (
+            f"{answer}: {counted(len(names), 'client')} ({shorten(names)})."
+            for answer, names in told.items()
+        )
         yield f"Each client's answer, with its reason, is in {DONE}."
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw each client's lift with its 95 % interval. An interval that includes zero proves no gain.
+        """Draw each client's lift with its 95 % interval. An interval that includes zero proves no
+        gain.
 
         Args:
-            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the
+                cell.
         """
         from fedlit.show.effects import plot_intervals
 
@@ -171,12 +190,21 @@ class Recommendation(Shown):
         unit = 100 if first.percent else 1
         told = self.clients.values()
         lows, highs = ([unit * own.interval[end] for own in told] for end in (0, 1))
-        label = f"lift in {first.label}{', percentage points' if first.percent else ''}, with 95 % intervals"
-        return plot_intervals(list(self.clients), [unit * own.lift for own in told], lows, highs, label, axes)
+        label = (
+            f"lift in {first.label}{', percentage points' if first.percent else ''}, with 95 % "
+            "intervals"
+        )
+        return plot_intervals(
+            list(self.clients), [unit * own.lift for own in told], lows, highs, label, axes
+        )
 
     def _row(self, name: str, own: Advice) -> list[str]:
-        text, (low, high) = own.score.text, own.interval
-        lift = [text(own.lift, signed=True), f"{text(low, signed=True)} to {text(high, signed=True)}"]
+        text = own.score.text
+        (low, high) = own.interval
+        lift = [
+            text(own.lift, signed=True),
+            f"{text(low, signed=True)} to {text(high, signed=True)}",
+        ]
         shared = f"{self.survey.shared[name]}/{self.survey.columns[name]}"
         return [
             name, f"{self.survey.rows[name]:,}", shared, text(own.alone), own.best,
@@ -189,18 +217,21 @@ def recommend(
     workers: int = 1, matters: float = MATTERS, out: str | Path | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Recommendation:  # fmt: skip
-    """Try sensible candidates, and report what each client gains. The targets of test rows are never read.
+    """Try sensible candidates, and report what each client gains. The targets of test rows are
+    never read.
 
     Args:
-        config: the name or path of a configuration with tables; if it has a method, that is a candidate, too.
-        budget: seconds from the call to the end of training, roughly: a training that has begun ends with an epoch, or
-            with the first settings of a local baseline, of which each client has all. What is missing is said.
-            The answer takes a little longer.
+        config: the name or path of a configuration with tables; if it has a method, that is a
+            candidate, too.
+        budget: seconds from the call to the end of training, roughly: a training that has begun
+            ends with an epoch, or with the first settings of a local baseline, of which each client
+            has all. What is missing is said. The answer takes a little longer.
         folds: the number of folds.
         seed: the seed of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
         workers: the number of parallel processes.
-        matters: the smallest lift that matters, in percentage points (see :meth:`fedlit.tasks.Score.least_lift`).
+        matters: the smallest lift that matters, in percentage points (see
+            :meth:`fedlit.tasks.Score.least_lift`).
         out: the folder for everything; ``recommended/<name>`` if None.
         tell: where progress is told; printed if None.
 
@@ -208,10 +239,13 @@ def recommend(
         ConfigError: a configuration that cannot be read, or a folder with other contents.
         RunError: local models could not be trained.
     """
-    begun, path = time.monotonic(), find_config(str(config))
+    begun = time.monotonic()
+    path = find_config(str(config))
     raw = {} if is_mixture(path) else read_yaml(path)
-    source, none = (raw.get("data") or {}).get("source"), Told("a mixture, or none")
-    expected, do = "a configuration of one run with data.source", "fedlit init writes one for the tables of a folder"
+    source = (raw.get("data") or {}).get("source")
+    none = Told("a mixture, or none")
+    expected = "a configuration of one run with data.source"
+    do = "fedlit init writes one for the tables of a folder"
     expect(bool(source), f"--config {shown(path)}", expected, none, do)
     for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
         expect(value >= low, f"--{name}", f"at least {low}", value)
@@ -230,7 +264,9 @@ def recommend(
             config = write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
         parts[name] = PartSettings(config, go_alone=own.go_alone, grid=own.grid)
     mixing = Mixing("fitted", by=by)
-    mixture = Mixture(MixtureSettings(parts, "trained", folder.absolute(), seed, folds, workers, mixing, path))
+    mixture = Mixture(
+        MixtureSettings(parts, "trained", folder.absolute(), seed, folds, workers, mixing, path)
+    )
     tell = tell or (lambda line: print(for_terminal(line), flush=True))
     for sentence in known.findings.sentences():
         tell(f"Note: {sentence}")
@@ -241,11 +277,16 @@ def recommend(
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
     clients, wanted = _answers(mixture, labels, matters, blocked=bool(known.findings.blocks))
     used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
-    about = f"Own models{', and federated ones that at least one client may gain by' if wanted else ' alone'}."
+    about = (
+        "Own "
+        f"models{', and federated ones that at least one client may gain by' if wanted else ' alone'}."
+    )
     best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
     mixture.mix(used)
     seconds = trained, time.monotonic() - begun, budget
-    made = Recommendation(clients, labels, wanted, missing | _lacking(mixture), known, mixture, seconds, best)
+    made = Recommendation(
+        clients, labels, wanted, missing | _lacking(mixture), known, mixture, seconds, best
+    )
     write_json(folder / DONE, made.to_dict())
     return made
 
@@ -253,10 +294,11 @@ def recommend(
 def _answers(
     mixture: Mixture, labels: Mapping[str, str], matters: float, *, blocked: bool = False
 ) -> tuple[dict[str, Advice], tuple[str, ...]]:
-    """Return each client's answer, and the federated candidates by which some client may gain. If verdicts are blocked,
-    there are none.
+    """Return each client's answer, and the federated candidates by which some client may gain. If
+    verdicts are blocked, there are none.
     """
-    own, settings = mixture.plan.own, mixture.settings
+    own = mixture.plan.own
+    settings = mixture.settings
     others = {name: label for name, label in labels.items() if name not in own}
     clients = {
         name: advise(name, rows, own, settings.mixing, others, matters=matters, seed=settings.seed)
@@ -264,13 +306,19 @@ def _answers(
     }
     if blocked:
         clients = {name: advice.blocked() for name, advice in clients.items()}
-    wanted = [name for name in others if any(got.worth_a_try and name in got.parts for got in clients.values())]
+    wanted = [
+        name
+        for name in others
+        if any(got.worth_a_try and name in got.parts for got in clients.values())
+    ]
     return clients, tuple(wanted)
 
 
-def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: str) -> dict[str, Any]:
-    """Return the mixture of some candidates as a configuration. Files in the same folder are given by
-    their names only.
+def _best(
+    settings: MixtureSettings, used: Collection[str], folder: Path, name: str
+) -> dict[str, Any]:
+    """Return the mixture of some candidates as a configuration. Files in the same folder are given
+    by their names only.
     """
     parts = {own: settings.parts[own] for own in used}
     parts = {
@@ -285,7 +333,11 @@ def _best(settings: MixtureSettings, used: Collection[str], folder: Path, name: 
 def _lacking(mixture: Mixture) -> dict[str, str]:
     """Map each candidate to what it lacks because time was up."""
     lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
-    return {name: f"{why}; a larger budget gives it more time" for name, why in {**mixture.out, **lacks}.items() if why}
+    return {
+        name: f"{why}; a larger budget gives it more time"
+        for name, why in {**mixture.out, **lacks}.items()
+        if why
+    }
 
 
 def _write(folder: Path, origin: Path, name: str, content: Mapping[str, Any], about: str) -> Path:
@@ -303,8 +355,19 @@ def _begin(folder: Path) -> None:
         ConfigError: it holds something else, or a finished recommendation.
     """
     other = folder.is_dir() and any(folder.iterdir()) and not list(folder.glob("*_tables.yaml"))
-    expect(not other, "--out", "a new folder, or one of fedlit recommend", Told(f"{folder} with other contents"))
+    expect(
+        not other,
+        "--out",
+        "a new folder, or one of fedlit recommend",
+        Told(f"{folder} with other contents"),
+    )
     done = (folder / DONE).is_file()
-    expect(not done, str(folder), "nothing", Told("an earlier recommendation"), "give --out, or delete the folder")
+    expect(
+        not done,
+        str(folder),
+        "nothing",
+        Told("an earlier recommendation"),
+        "give --out, or delete the folder",
+    )
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)

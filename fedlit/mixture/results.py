@@ -38,7 +38,10 @@ class MixtureResults(Results):
         own = super().to_dict()
         for client, scores in self.each.items():
             weights = self.clients[client]["weights"]
-            parts = {part: {"weight": weights.get(part, 0.0), **values} for part, values in scores.items()}
+            parts = {
+                part: {"weight": weights.get(part, 0.0), **values}
+                for part, values in scores.items()
+            }
             own["clients"][client]["parts"] = defined(parts)
         return own
 
@@ -47,7 +50,8 @@ class MixtureResults(Results):
         names = list(dict.fromkeys(part for own in self.each.values() for part in own))
         lines = []
         for client, own in self.clients.items():
-            metric, weights = own["metric"], own["weights"]
+            metric = own["metric"]
+            weights = own["weights"]
             cells = [
                 f"{self._cell(metric, self.each[client][part][metric])} "
                 + (f"× {weights[part]:.2f}" if part in weights else "out")
@@ -56,13 +60,25 @@ class MixtureResults(Results):
                 for part in names
             ]
             lines.append([client, metric, *cells, self._cell(metric, self.scores[client][metric])])
-        what = "test rows" if self.split == "test" else "held-out rows, which also chose the weights"
-        notes = [f"Note: {name}: {note}" for name, own in self.clients.items() for note in own["notes"]]
+        what = (
+            "test rows" if self.split == "test" else "held-out rows, which also chose the weights"
+        )
+        notes = [
+            f"Note: {name}: {note}" for name, own in self.clients.items() for note in own["notes"]
+        ]
         title = f"Each part's score on {what}, and its weight:"
-        return [*super().parts(), "", title, Grid(["client", "score", *names, "mixture"], lines), *notes]
+        return [
+            *super().parts(),
+            "",
+            title,
+            Grid(["client", "score", *names, "mixture"], lines),
+            *notes,
+        ]
 
 
-def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]) -> MixtureResults:
+def results_of(
+    split: Split, found: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]
+) -> MixtureResults:
     """Compute the scores of predictions.
 
     Args:
@@ -70,23 +86,37 @@ def results_of(split: Split, found: Mapping[str, Predicted], clients: dict[str, 
         found: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
-    scores, each, sites, unseen = {}, {}, [], {}
+    scores = {}
+    each = {}
+    sites = []
+    unseen = {}
     for client, own in found.items():
         site = Site(client, tuple(range(len(own.task.classes))), {})
         sites.append(site)
-        metrics = _metrics(site, own, own.mixed(clients[client]["weights"], clients[client]["stack"]))
-        scores[client] = _floats(metrics.compute()) | (metrics.compute_once() if split == "test" else {})
+        metrics = _metrics(
+            site, own, own.mixed(clients[client]["weights"], clients[client]["stack"])
+        )
+        scores[client] = _floats(metrics.compute()) | (
+            metrics.compute_once() if split == "test" else {}
+        )
         if unknown := metrics.unseen():
             unseen[client] = unknown
-        each[client] = {part: _floats(_metrics(site, own, own.mixed({part: 1.0})).compute()) for part in own.parts}
+        each[client] = {
+            part: _floats(_metrics(site, own, own.mixed({part: 1.0})).compute())
+            for part in own.parts
+        }
     tasks = [own.task for own in found.values()]
     rows = {client: len(own.row) for client, own in found.items()}
     summary = summarise(scores, sites, SCORES)
     more: dict[str, Any] = {"apart": mixed_units(tasks), "each": each, "clients": clients}
-    return MixtureResults(split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more)
+    return MixtureResults(
+        split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more
+    )
 
 
-def scored_rows(found: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]) -> dict[str, ScoredRows]:
+def scored_rows(
+    found: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]
+) -> dict[str, ScoredRows]:
     """Return the rows of each client with the predictions of its mixture.
 
     Args:
@@ -101,8 +131,11 @@ def scored_rows(found: Mapping[str, Predicted], clients: Mapping[str, Mapping[st
 
 
 def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:
-    metrics, loss = SiteMetrics(site, own.task), own.loss
-    value = loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
+    metrics = SiteMetrics(site, own.task)
+    loss = own.loss
+    value = (
+        loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
+    )
     metrics.update(predictions, own.y, torch.tensor(value), own.weight)
     return metrics
 

@@ -1,5 +1,5 @@
-"""The settings of a configuration with ``mixture:``, with the changes typed on the command line, and the folders of its
-runs. It imports nothing heavy, because it is read before torch is imported.
+"""The settings of a configuration with ``mixture:``, with the changes typed on the command line,
+and the folders of its runs. It imports nothing heavy, because it is read before torch is imported.
 """
 
 from __future__ import annotations
@@ -30,25 +30,36 @@ WEIGHTS = ("equal", "half_own", "fitted", "together")
 KEPT = "parts/{}/config.yaml"
 """Of a part, in the folder of a run."""
 GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression", "mean")
-"""Models that can be kept as arrays, to predict new rows with; others enter a study as baselines."""
+"""Models that can be kept as arrays, to predict new rows with; others enter a study as
+baselines."""
 _NUMBERS: Mapping[str, tuple[str, Callable[[int], bool]]] = {
     "seed": (f"a whole number from 0 to {2**32 - 1}", lambda own: 0 <= own < 2**32),
     "folds": ("0 for none, or 2 folds or more", lambda own: own == 0 or 2 <= own <= 1000),
     "workers": ("a whole number from 1 to 1000", lambda own: 1 <= own <= 1000),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_REFUSED = ("seed", "name", "ckpt_path", "format", "data.folds", "data.fold", "trainer.default_root_dir")
+_REFUSED = (
+    "seed",
+    "name",
+    "ckpt_path",
+    "format",
+    "data.folds",
+    "data.fold",
+    "trainer.default_root_dir",
+)
 
 
 @dataclass(frozen=True)
 class PartSettings:
-    """One part of a mixture: a configuration, trained as an ordinary run, or a model that each client fits alone.
+    """One part of a mixture: a configuration, trained as an ordinary run, or a model that each
+    client fits alone.
 
     Attributes:
         config: the configuration's file; of a local baseline that whose tables it reads.
         set: keys of it to change → their values.
         go_alone: the name of a task's local baseline; None for a configuration.
-        grid: settings of that model to choose from, by its out-of-fold predictions; its own if None.
+        grid: settings of that model to choose from, by its out-of-fold predictions; its own if
+            None.
     """
 
     config: Path
@@ -62,11 +73,14 @@ class Mixing:
     """How parts are mixed, see :func:`fedlit.mixture.combine.combine`.
 
     Attributes:
-        weights: ``equal``, ``half_own``, ``fitted`` (see :func:`fedlit.mixture.weigh.weights_of`), ``together`` (see
-            :func:`fedlit.mixture.together.choose_together`), or a mapping of each part to its weight.
+        weights: ``equal``, ``half_own``, ``fitted`` (see :func:`fedlit.mixture.weigh.weights_of`),
+            ``together`` (see :func:`fedlit.mixture.together.choose_together`), or a mapping of each
+            part to its weight.
         shrink: the number of rows that each part's equal weight counts for if weights are fitted.
-        admit: whether federated parts enter only if they do not make the local ones worse on held-out rows.
-        by: the score that decides, or a mapping of each client to its score; the main score of a client's task if None.
+        admit: whether federated parts enter only if they do not make the local ones worse on
+            held-out rows.
+        by: the score that decides, or a mapping of each client to its score; the main score of a
+            client's task if None.
 
     Raises:
         ConfigError: a value is of another kind; the message begins with the key.
@@ -88,7 +102,13 @@ class Mixing:
             expect(holds, "weights", "numbers of at least 0, not all of them 0", self.weights)
         elif self.weights not in WEIGHTS:
             expected = f"{', '.join(WEIGHTS)}, or {{PART: weight}}"
-            expect(False, "weights", expected, self.weights, did_you_mean(str(self.weights), WEIGHTS).strip())
+            expect(
+                False,
+                "weights",
+                expected,
+                self.weights,
+                did_you_mean(str(self.weights), WEIGHTS).strip(),
+            )
 
 
 @dataclass(frozen=True)
@@ -100,12 +120,13 @@ class MixtureSettings:
         name: the folder of its runs.
         root: the folder of all runs.
         seed: the seed of all parts.
-        folds: the number of folds into which each client's training and validation rows are dealt; 0 to train on the
-            training rows only.
+        folds: the number of folds into which each client's training and validation rows are dealt;
+            0 to train on the training rows only.
         workers: the number of processes that train parts simultaneously.
         mixing: how parts are mixed.
         origin: the configuration's file.
-        score: what is scored beside the usual scores, see :class:`fedlit.run.scoring.ScoreSettings`.
+        score: what is scored beside the usual scores, see
+            :class:`fedlit.run.scoring.ScoreSettings`.
     """
 
     parts: dict[str, PartSettings]
@@ -119,19 +140,21 @@ class MixtureSettings:
     score: Mapping[str, Any] = field(default_factory=dict)
 
     def trained(self) -> dict[str, Any]:
-        """Return the settings with which parts are trained, without their configurations. They must not change when a
-        run is continued.
+        """Return the settings with which parts are trained, without their configurations. They must
+        not change when a run is continued.
         """
         parts = {name: [part.go_alone, part.grid] for name, part in self.parts.items()}
-        return {"seed": self.seed, "folds": self.folds} | {f"parts.{name}": own for name, own in parts.items()}
+        return {"seed": self.seed, "folds": self.folds} | {
+            f"parts.{name}": own for name, own in parts.items()
+        }
 
     def text(self, *, kept: bool = False) -> str:
         """Return the settings as YAML, which :func:`settings_of` can read.
 
         Args:
-            kept: whether the text is written to the folder of a run, which also contains each part's configuration. The
-                text then refers to these, so that it does not depend on the original files or on the place of the
-                folder.
+            kept: whether the text is written to the folder of a run, which also contains each
+                part's configuration. The text then refers to these, so that it does not depend on
+                the original files or on the place of the folder.
         """
         parts = {}
         for name, part in self.parts.items():
@@ -153,7 +176,9 @@ def is_mixture(config: Path) -> bool:
 
 
 def has_mixture(typed: Sequence[str]) -> bool:
-    """Return whether a configuration typed after a command has several parts. Errors in it are reported later."""
+    """Return whether a configuration typed after a command has several parts. Errors in it are
+    reported later.
+    """
     words = [part for word in typed for part in word.split("=", 1)]
     for flag, name in pairwise(words):
         with suppress(ConfigError):
@@ -166,8 +191,8 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
     """Read the settings in a configuration's file, with the typed changes.
 
     Raises:
-        ConfigError: a key or value is unknown, which is reported with a similar known one; or a part's configuration
-            does not exist.
+        ConfigError: a key or value is unknown, which is reported with a similar known one; or a
+            part's configuration does not exist.
     """
     content = read_yaml(path)
     if is_of_run(path):
@@ -177,16 +202,18 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
 
 
 def _check_kept(content: Mapping[str, Any], where: str) -> None:
-    """Check the configuration in a run's folder, which may have been copied from elsewhere. It may only refer to its
-    parts' configurations in the same folder, which are checked separately, and names no classes.
+    """Check the configuration in a run's folder, which may have been copied from elsewhere. It may
+    only refer to its parts' configurations in the same folder, which are checked separately, and
+    names no classes.
     """
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
     for name, own in parts.items() if isinstance(parts, Mapping) else ():
         if not isinstance(own, Mapping) or own.get("config") != KEPT.format(name) or own.get("set"):
             raise ConfigError(
-                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing set, as in any run's "
-                "own file, found others; start from the configuration that the run was made from"
+                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing "
+                "set, as in any run's own file, found others; start from the configuration that "
+                "the run was made from"
             )
 
 
@@ -208,14 +235,24 @@ def settings_from(
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
     if not isinstance(mixture, Mapping) or not isinstance(parts, Mapping) or not parts:
-        raise ConfigError(f"{where}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}")
+        raise ConfigError(
+            f"{where}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}"
+        )
     _known(mixture, ("parts", *MIXING), f"{where}: mixture")
-    raw, top = {str(name): dict(own or {}) for name, own in parts.items()}, dict(content)
+    raw = {str(name): dict(own or {}) for name, own in parts.items()}
+    top = dict(content)
     mixing = {key: value for key, value in mixture.items() if key != "parts"}
-    for key, value in sorted((typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")):  # parts first
+    # parts first
+    for key, value in sorted(
+        (typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")
+    ):
         _type(key, parse_yaml(value, f"--{key}", key), top, mixing, raw)
     trainer = top.get("trainer") or {}
-    _known(trainer, ("default_root_dir",), f"{where}: trainer (a part's own is set in its configuration)")
+    _known(
+        trainer,
+        ("default_root_dir",),
+        f"{where}: trainer (a part's own is set in its configuration)",
+    )
     score = top.get("score") or {}
     _known(score, SCORE, f"{where}: score")
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
@@ -230,7 +267,10 @@ def settings_from(
         raise ConfigError(f"{where}: mixture.{error}") from error
     expect(isinstance(own.by, str | None), f"{where}: mixture.by", "the name of a score", own.by)
     if isinstance(own.weights, dict) and (odd := set(own.weights) - set(raw)):
-        raise ConfigError(f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found {', '.join(odd)}")
+        raise ConfigError(
+            f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found "
+            f"{', '.join(odd)}"
+        )
     first = next((part["config"] for part in raw.values() if part.get("config")), None)
     below = origin.parent if origin is not None else None
     return MixtureSettings(
@@ -245,7 +285,13 @@ def _known(found: Any, keys: Sequence[str], where: str) -> None:
     must_be_known(where, found, keys)
 
 
-def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], parts: dict[str, dict[str, Any]]) -> None:
+def _type(
+    key: str,
+    value: Any,
+    top: dict[str, Any],
+    mixing: dict[str, Any],
+    parts: dict[str, dict[str, Any]],
+) -> None:
     """Apply one typed value to the setting that it belongs to."""
     group, _, rest = key.partition(".")
     name, _, inner = rest.partition(".")
@@ -264,7 +310,9 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
         if inner in PART:
             own[inner] = value
         elif inner.startswith("grid."):
-            _within(own, "grid")[inner.removeprefix("grid.")] = value if isinstance(value, list) else [value]
+            _within(own, "grid")[inner.removeprefix("grid.")] = (
+                value if isinstance(value, list) else [value]
+            )
         else:
             _within(own, "set")[inner] = value
     elif group == "data":  # whose tables, of all parts
@@ -284,7 +332,9 @@ def _type(key: str, value: Any, top: dict[str, Any], mixing: dict[str, Any], par
 
 
 def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return a mutable copy of the mapping under a key, or an empty mapping, after storing it there."""
+    """Return a mutable copy of the mapping under a key, or an empty mapping, after storing it
+    there.
+    """
     own = tree.get(key)
     tree[key] = dict(own) if isinstance(own, dict) else {}
     return cast("dict[str, Any]", tree[key])
@@ -292,17 +342,28 @@ def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
 
 def _part(name: str, own: Any, first: str | None, where: str, below: Path | None) -> PartSettings:
     _known(own, PART, where)
-    made = PartSettings(Path(), **{key: value for key, value in own.items() if key != "config" and value is not None})
-    config, alone, grid = own.get("config") or first, made.go_alone, made.grid
-    well = isinstance(grid, Mapping) and all(isinstance(choices, list) and choices for choices in grid.values())
+    made = PartSettings(
+        Path(),
+        **{key: value for key, value in own.items() if key != "config" and value is not None},
+    )
+    config = own.get("config") or first
+    alone = made.go_alone
+    grid = made.grid
+    well = isinstance(grid, Mapping) and all(
+        isinstance(choices, list) and choices for choices in grid.values()
+    )
     for holds, expected in (
         (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone", "stack"),
          f"a name of letters, digits, _ and -, found {name!r}"),
-        ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as extra_trees, found neither"),
-        (config is not None, "config: FILE, whose tables the model is fitted to, found none in any part"),
-        (alone in (None, *GO_ALONE), f"go_alone: one of {', '.join(GO_ALONE)}, which are kept as arrays to predict new "
-         f"rows with, found {alone!r}; others enter a study as baselines.{did_you_mean(str(alone), GO_ALONE)}"),
-        (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; use set"),
+        ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as "
+            "extra_trees, found neither"),
+        (config is not None, "config: FILE, whose tables the model is fitted to, found none in any "
+            "part"),
+        (alone in (None, *GO_ALONE), f"go_alone: one of {', '.join(GO_ALONE)}, which are kept as "
+            f"arrays to predict new rows with, found {alone!r}; others enter a study as "
+            f"baselines.{did_you_mean(str(alone), GO_ALONE)}"),
+        (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; "
+            "use set"),
         (grid is None or well, f"grid: {{SETTING: [VALUE, …]}}, found {grid!r}"),
         (isinstance(made.set, Mapping), f"set: {{KEY: value}}, found {made.set!r}"),
     ):  # fmt: skip
@@ -310,33 +371,45 @@ def _part(name: str, own: Any, first: str | None, where: str, below: Path | None
             raise ConfigError(f"{where}: expected {expected}")
     for key in made.set:
         if key in _REFUSED:
-            raise ConfigError(f"{where}: set: {key}: the mixture decides it for all its parts; leave it out here")
+            raise ConfigError(
+                f"{where}: set: {key}: the mixture decides it for all its parts; leave it out here"
+            )
         check_key(str(key), f"{where}: set.")
     found = find_config(str(config), also=below, what=f"{where}: config:")
     if is_mixture(found):
-        raise ConfigError(f"{where}: config: expected a configuration of one run, found the mixture {found.name}")
+        raise ConfigError(
+            f"{where}: config: expected a configuration of one run, found the mixture {found.name}"
+        )
     return replace(made, config=found)
 
 
 def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the configurations, and the mapping of each other key to its value, that were typed after a command."""
+    """Return the configurations, and the mapping of each other key to its value, that were typed
+    after a command.
+    """
     pairs = list(pairs_of(list(typed)))
     configs = [value for flag, value in pairs if flag == "--config"]
     return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag != "--config"}
 
 
-CONFIG, MIXED, FORMAT = "config.yaml", "mixture.json", 2
+CONFIG = "config.yaml"
+MIXED = "mixture.json"
+FORMAT = 2
 
 
 def newest(folder: Path) -> Path | None:
     """Return the newest mixture in a folder of runs, or None if there is none."""
-    found = [path for path in folder.glob("version_*") if path.name[8:].isdigit() and (path / "parts").is_dir()]
+    found = [
+        path
+        for path in folder.glob("version_*")
+        if path.name[8:].isdigit() and (path / "parts").is_dir()
+    ]
     return max(found, key=lambda path: int(path.name[8:]), default=None)
 
 
 def find_mixture(run: str | Path) -> Path | None:
-    """Return the folder of a mixture, given this folder or the name of its configuration; None if there
-    is no mixture.
+    """Return the folder of a mixture, given this folder or the name of its configuration; None if
+    there is no mixture.
     """
     path = Path(run)
     if (path / "parts").is_dir() and (path / CONFIG).is_file():
@@ -358,14 +431,24 @@ def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, 
     """
     path = folder / MIXED
     do = "it was not trained to its end, so continue with fedlit fit … --ckpt_path last"
-    expect(path.is_file(), str(folder), f"{MIXED}, which says how parts are mixed", Told("none"), do)
+    expect(
+        path.is_file(), str(folder), f"{MIXED}, which says how parts are mixed", Told("none"), do
+    )
     found = read_json(path)
     clients = found.get("clients")
     if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
-        raise DataError(f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path last")
+        raise DataError(
+            f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path "
+            "last"
+        )
     for client, own in clients.items():
-        where, own = f"{path}: client {client!r}", own if isinstance(own, dict) else {}
-        weights, _ = check_weights(own.get("weights"), where), check_stack(own.get("stack"), where)
+        where = f"{path}: client {client!r}"
+        own = own if isinstance(own, dict) else {}
+        weights = check_weights(own.get("weights"), where)
+        _ = check_stack(own.get("stack"), where)
         if not set(weights) <= set(parts):
-            raise DataError(f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found others")
+            raise DataError(
+                f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found "
+                "others"
+            )
     return clients

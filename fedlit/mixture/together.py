@@ -1,8 +1,8 @@
 """Clients choose one way of mixing together, because each of them has too few rows to choose alone.
 
-One of the ways is the stack: one mixed model of all clients' outcomes on the mean of their parts, with a random
-intercept and slope for each client. It corrects a client's mean by its rows, with shrinkage towards the effects over
-all rows.
+One of the ways is the stack: one mixed model of all clients' outcomes on the mean of their parts,
+with a random intercept and slope for each client. It corrects a client's mean by its rows, with
+shrinkage towards the effects over all rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from fedlit import reml
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
 from fedlit.weights import Array, Stack, linked, mixed
 
-ALONE, STACK, WITHOUT, AND = "alone", "stack", " without own network", " and "
+ALONE = "alone"
+STACK = "stack"
+WITHOUT = " without own network"
+AND = " and "
 Candidates = dict[str, tuple[str, list[str]]]
 """Name → how the weights of which parts are set."""
 _Known = tuple[Array, Array, Array | None]
-"""Means (n,) on the link scale, outcomes (n,), and how much each row counts; None if all count alike."""
+"""Means (n,) on the link scale, outcomes (n,), and how much each row counts; None if all count
+alike."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,10 @@ class Chosen:
         candidate: the candidate that the client uses, see :func:`choose_together`.
         weights: maps each part to its weight.
         common: the candidate that all clients chose together.
-        stack: the intercept and slope for each output that correct the mean; empty for no correction.
-        difference: by how much a row's loss is smaller than with the common choice, and the 95 % interval; None if the
-            client uses the common choice.
+        stack: the intercept and slope for each output that correct the mean; empty for no
+            correction.
+        difference: by how much a row's loss is smaller than with the common choice, and the 95 %
+            interval; None if the client uses the common choice.
     """
 
     candidate: str
@@ -52,21 +57,29 @@ class Chosen:
         if self.difference is None:
             return told
         mean, low, high = self.difference
-        return f"{told}; {self.candidate} is better here: a row's loss is {mean:.3g} less ({low:.3g} to {high:.3g})"
+        return (
+            f"{told}; {self.candidate} is better here: a row's loss is {mean:.3g} less "
+            f"({low:.3g} to {high:.3g})"
+        )
 
 
 def choose_together(
-    clients: Mapping[str, Predicted], own: Collection[str], shrink: float = 100, networks: Collection[str] = ()
+    clients: Mapping[str, Predicted],
+    own: Collection[str],
+    shrink: float = 100,
+    networks: Collection[str] = (),
 ) -> dict[str, Chosen]:
-    """Choose the candidate with the smallest sum over clients of mean losses on rows that no part has seen, in units of
-    each client's spread (the standard deviation of its rows' losses with equal weights).
+    """Choose the candidate with the smallest sum over clients of mean losses on rows that no part
+    has seen, in units of each client's spread (the standard deviation of its rows' losses with
+    equal weights).
 
-    Candidates are equal weights, one half for local parts, fitted and shrunk weights, these three without the client's
-    local networks, each federated part by itself, the stack (:func:`stacks`) if there are five or
-    more clients, and local parts alone; if no part is federated, each part by itself and each pair with equal weights.
-    Fitted weights, and the stack, are judged by rows that they were not fitted to. A client leaves the common choice
-    only if the interval of the difference to its best candidate excludes zero, after widening for the number of
-    candidates (Bonferroni). A client sends only one number for each candidate, and the sums of the stack.
+    Candidates are equal weights, one half for local parts, fitted and shrunk weights, these three
+    without the client's local networks, each federated part by itself, the stack (:func:`stacks`)
+    if there are five or more clients, and local parts alone; if no part is federated, each part by
+    itself and each pair with equal weights. Fitted weights, and the stack, are judged by rows that
+    they were not fitted to. A client leaves the common choice only if the interval of the
+    difference to its best candidate excludes zero, after widening for the number of candidates
+    (Bonferroni). A client sends only one number for each candidate, and the sums of the stack.
 
     Args:
         clients: maps each client to its parts' predictions for out-of-fold rows.
@@ -84,7 +97,9 @@ def choose_together(
         'ours'
     """
     candidates = {client: _candidates(rows, own, networks) for client, rows in clients.items()}
-    losses = {client: _losses(rows, own, shrink, candidates[client]) for client, rows in clients.items()}
+    losses = {
+        client: _losses(rows, own, shrink, candidates[client]) for client, rows in clients.items()
+    }
     stacked = {}
     if stackable(clients) and not set(next(iter(clients.values())).parts) <= {*own}:
         for client, found in _stack_losses(clients).items():
@@ -101,7 +116,9 @@ def choose_together(
         best, difference = _leaves(losses[client], common, counts[client])
         how, parts = candidates[client]["equal" if best == STACK else best]
         weights = weights_of(how, rows.only(parts), own, shrink)
-        chosen[client] = Chosen(best, weights, common, stacked[client] if best == STACK else (), difference)
+        chosen[client] = Chosen(
+            best, weights, common, stacked[client] if best == STACK else (), difference
+        )
     return chosen
 
 
@@ -112,16 +129,20 @@ def _counts(rows: Predicted) -> Array:
 
 
 def _told(losses: Mapping[str, Array], order: Collection[str], counts: Array) -> dict[str, float]:
-    """Return what a client sends: for each candidate, its mean loss above that of equal weights, in units of its
-    spread.
+    """Return what a client sends: for each candidate, its mean loss above that of equal weights, in
+    units of its spread.
     """
     equal = _mean(losses["equal"], counts)
     spread = float(np.sqrt(_mean((losses["equal"] - equal) ** 2, counts))) or 1.0
     return {name: (_mean(losses[name], counts) - equal) / spread for name in order}
 
 
-def _leaves(losses: Mapping[str, Array], common: str, counts: Array) -> tuple[str, tuple[float, float, float] | None]:
-    """Return a client's candidate, and, if it differs from the common choice, by how much it is better."""
+def _leaves(
+    losses: Mapping[str, Array], common: str, counts: Array
+) -> tuple[str, tuple[float, float, float] | None]:
+    """Return a client's candidate, and, if it differs from the common choice, by how much it is
+    better.
+    """
     mine = min(sorted(losses), key=lambda name: _mean(losses[name], counts))
     apart = losses[common] - losses[mine]
     rows = len(apart)
@@ -130,7 +151,9 @@ def _leaves(losses: Mapping[str, Array], common: str, counts: Array) -> tuple[st
     wide = float(norm.ppf(1 - 0.025 / (len(losses) - 1)))
     mean = _mean(apart, counts)
     # a row of weight 2 counts twice in the mean, but was drawn once
-    variance = float((counts**2 * (apart - mean) ** 2).sum() / counts.sum() ** 2) * rows / (rows - 1)
+    variance = (
+        float((counts**2 * (apart - mean) ** 2).sum() / counts.sum() ** 2) * rows / (rows - 1)
+    )
     error = wide * float(np.sqrt(variance))
     return (mine, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
 
@@ -140,8 +163,10 @@ def _mean(values: Array, counts: Array) -> float:
 
 
 def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> Candidates:
-    every, others = [*rows.parts], [name for name in rows.parts if name not in networks]
-    mine, federated = [name for name in every if name in own], [name for name in every if name not in own]
+    every = [*rows.parts]
+    others = [name for name in rows.parts if name not in networks]
+    mine = [name for name in every if name in own]
+    federated = [name for name in every if name not in own]
     made: Candidates = {how: (how, every) for how in HOW}
     if 0 < len(others) < len(every):
         made |= {f"{how}{WITHOUT}": (how, others) for how in HOW}
@@ -151,16 +176,20 @@ def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]
     return made | ({ALONE: ("equal", mine)} if mine else {})
 
 
-def _losses(rows: Predicted, own: Collection[str], shrink: float, candidates: Candidates) -> dict[str, Array]:
-    """Map each candidate to the losses of the rows with a known target, with weights that were fitted to the other half
-    of the rows.
+def _losses(
+    rows: Predicted, own: Collection[str], shrink: float, candidates: Candidates
+) -> dict[str, Array]:
+    """Map each candidate to the losses of the rows with a known target, with weights that were
+    fitted to the other half of the rows.
     """
-    loss, fold = rows.loss, np.arange(len(rows.row)) % FOLDS
+    loss = rows.loss
+    fold = np.arange(len(rows.row)) % FOLDS
     made = {}
     for name, (how, parts) in candidates.items():
         losses = np.zeros(len(rows.row))
         for number in range(FOLDS):
-            seen, unseen = fold != number, fold == number
+            seen = fold != number
+            unseen = fold == number
             if how == "fitted" and not loss.known[seen].any():
                 break
             weights = weights_of(how, rows.some(seen).only(parts), own, shrink)
@@ -171,12 +200,14 @@ def _losses(rows: Predicted, own: Collection[str], shrink: float, candidates: Ca
 
 
 def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
-    """Map each client to the losses of its rows with a known target, by the stack that was fitted to the other half of
-    all clients' rows.
+    """Map each client to the losses of its rows with a known target, by the stack that was fitted
+    to the other half of all clients' rows.
     """
     made = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
     for number in range(FOLDS):
-        unseen = {client: np.arange(len(rows.row)) % FOLDS == number for client, rows in clients.items()}
+        unseen = {
+            client: np.arange(len(rows.row)) % FOLDS == number for client, rows in clients.items()
+        }
         found = stacks({client: rows.some(~unseen[client]) for client, rows in clients.items()})
         for client, rows in clients.items():
             mixture = rows.array(weights_of("equal", rows, []), found[client])
@@ -186,32 +217,50 @@ def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
 
 FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them
 
-_FAMILY = {"regression": "gaussian", "counts": "poisson", "classification": "logistic", "multi_label": "logistic"}
-_LEAST_CLIENTS = 5  # fewer groups say too little of how they vary (Gelman and Hill 2007, section 12.9)
+_FAMILY = {
+    "regression": "gaussian",
+    "counts": "poisson",
+    "classification": "logistic",
+    "multi_label": "logistic",
+}
+# fewer groups say too little of how they vary (Gelman and Hill 2007, section 12.9)
+_LEAST_CLIENTS = 5
 _RIDGE = 0.1  # as of fedlit.MixedEffects
 
 
 def stackable(clients: Mapping[str, Predicted]) -> bool:
-    """Return whether there are at least five clients, which all have the same parts and one task with the same outputs,
-    and enough targets to fit the model to each fold of the rows.
+    """Return whether there are at least five clients, which all have the same parts and one task
+    with the same outputs, and enough targets to fit the model to each fold of the rows.
     """
-    kinds = {(rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()}
+    kinds = {
+        (rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()
+    }
     if len(clients) < _LEAST_CLIENTS or len(kinds) != 1 or next(iter(kinds))[0] not in _FAMILY:
         return False
-    folds = [[_outcomes(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)]
+    folds = [
+        [_outcomes(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)
+    ]
     if not all(len(own) for fold in folds for own in fold):
         return False
     return all((np.sum([(~np.isnan(own)).sum(0) for own in fold], 0) > 2).all() for fold in folds)
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
-    """Map each client to the intercept and slope of each output, on the scale of :func:`fedlit.weights.linked`.
+    """Map each client to the intercept and slope of each output, on the scale of
+    :func:`fedlit.weights.linked`.
 
-    Clients send only sums: of the mean of their parts and of its square, and the terms of :func:`fedlit.reml.solve`.
+    Clients send only sums: of the mean of their parts and of its square, and the terms of
+    :func:`fedlit.reml.solve`.
     """
     task = next(iter(clients.values())).task
-    sites = {client: (linked(task.name, _equal(rows)), _outcomes(rows)) for client, rows in sorted(clients.items())}
-    counts = {client: None if rows.weight is None else rows.weight.numpy() for client, rows in clients.items()}
+    sites = {
+        client: (linked(task.name, _equal(rows)), _outcomes(rows))
+        for client, rows in sorted(clients.items())
+    }
+    counts = {
+        client: None if rows.weight is None else rows.weight.numpy()
+        for client, rows in clients.items()
+    }
     made: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
     for output in range(next(iter(sites.values()))[0].shape[1]):
         known = {}
@@ -228,22 +277,30 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
 def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float, float]]:
     """Map each client to its intercept and slope."""
     rows = np.concatenate([mean for mean, _, _ in sites.values()])
-    counts = np.concatenate([np.ones(len(mean)) if weight is None else weight for mean, _, weight in sites.values()])
+    counts = np.concatenate(
+        [np.ones(len(mean)) if weight is None else weight for mean, _, weight in sites.values()]
+    )
     centre = _mean(rows, counts)
     spread = float(np.sqrt(_mean((rows - centre) ** 2, counts)))
-    scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf  # of a constant, intercepts alone
+    # of a constant, intercepts alone
+    scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf
     designs = {}
     for client, (mean, y, weight) in sites.items():
         designs[client] = np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y, weight
 
     def ask(theta: Array, at: Array, effects: Array) -> reml.Terms:
-        said = [reml.site_answer(x, y, x, theta, at, effects, family, weight) for x, y, weight in designs.values()]
+        said = [
+            reml.site_answer(x, y, x, theta, at, effects, family, weight)
+            for x, y, weight in designs.values()
+        ]
         return {name: np.sum([own[name] for own in said], 0) for name in said[0]}
 
     fit, _, _ = reml.solve(ask, 2, 2, family, _RIDGE)
     found = {}
     for client, (x, y, weight) in designs.items():
-        intercept, slope = fit.effects + reml.own_effects(x, y, x, fit.theta, fit.effects, family, weight)[0]
+        intercept, slope = (
+            fit.effects + reml.own_effects(x, y, x, fit.theta, fit.effects, family, weight)[0]
+        )
         found[client] = float(intercept - slope * centre / scale), float(slope / scale)
     return found
 
@@ -253,10 +310,11 @@ def _equal(rows: Predicted) -> Array:
 
 
 def _outcomes(rows: Predicted) -> Array:
-    """Return the outcomes (n, outputs): 0 and 1 for classes and labels, or numbers in the user's units;
-    NaN if unknown.
+    """Return the outcomes (n, outputs): 0 and 1 for classes and labels, or numbers in the user's
+    units; NaN if unknown.
     """
-    task, y = rows.task, rows.y.cpu()
+    task = rows.task
+    y = rows.y.cpu()
     if task.name in ("regression", "counts"):
         return task.true(y).numpy()[:, None]  # type: ignore[attr-defined, no-any-return]  # tasks of a number have it
     if task.name == "multi_label":

@@ -1,5 +1,5 @@
-"""The parts' predictions for a client's rows, their losses and scores, and the weights of parts: equal, half own, or
-fitted to rows and shrunk.
+"""The parts' predictions for a client's rows, their losses and scores, and the weights of parts:
+equal, half own, or fitted to rows and shrunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from fedlit.tasks.base import of_people
 from fedlit.weights import Array, Stack, checked, fitted, mixed, on_stack, stacked
 
 FLOOR = 1e-6
-"""Below this probability the log loss goes on as a straight line: it stays convex, and one row costs at most 14.8."""
+"""Below this probability the log loss goes on as a straight line: it stays convex, and one row
+costs at most 14.8."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,11 @@ class RowLoss:
     """The loss of each row, which is convex in its predictions.
 
     Attributes:
-        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an unknown target.
+        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an
+            unknown target.
         known: (n,) bool, which rows have a known target.
-        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some unit.
+        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some
+            unit.
         weight: (n,) float64, how much each row counts in sums and means; None if all count alike.
     """
 
@@ -63,13 +66,15 @@ class RowLoss:
 
 def _minus_log(probability: Tensor) -> Tensor:
     inside = probability.clamp_min(FLOOR)
-    return torch.where(probability < FLOOR, 1 - probability / FLOOR - math.log(FLOOR), -inside.log())
+    return torch.where(
+        probability < FLOOR, 1 - probability / FLOOR - math.log(FLOOR), -inside.log()
+    )
 
 
 def row_loss(task: Task, y: Tensor) -> RowLoss:
-    """Return the loss by which a task's predictions are mixed: minus the logarithm of the probability of a row's class,
-    or the mean of this over its known labels; the squared error in the user's unit; half the Poisson deviance of a
-    count.
+    """Return the loss by which a task's predictions are mixed: minus the logarithm of the
+    probability of a row's class, or the mean of this over its known labels; the squared error in
+    the user's unit; half the Poisson deviance of a count.
 
     Args:
         task: the task of the client.
@@ -86,14 +91,19 @@ def row_loss(task: Task, y: Tensor) -> RowLoss:
     y = y.cpu()
     known = task.known(y).numpy()
     if task.name == "classification":
-        place, counts = y.clamp_min(0).long()[:, None], torch.from_numpy(known)
+        place = y.clamp_min(0).long()[:, None]
+        counts = torch.from_numpy(known)
         return RowLoss(lambda found: _minus_log(found.gather(1, place))[:, 0] * counts, known)
     if task.name == "multi_label":
         cells = y == y
         share = cells / cells.sum(1, keepdim=True).clamp_min(1)
-        return RowLoss(lambda found: (_minus_log(torch.where(y == 1, found, 1 - found)) * share).sum(1), known)
+        return RowLoss(
+            lambda found: (_minus_log(torch.where(y == 1, found, 1 - found)) * share).sum(1), known
+        )
     expected = "one of the tasks classification, multi_label, regression, counts"
-    expect(task.name in ("regression", "counts"), "mixture", expected, task.name, "take weights: equal")
+    expect(
+        task.name in ("regression", "counts"), "mixture", expected, task.name, "take weights: equal"
+    )
     true = task.true(y)[:, None]  # type: ignore[attr-defined]  # tasks of a number have it
     if task.name == "regression":
         return RowLoss(lambda found: ((found - true) ** 2)[:, 0], known, nats=False)
@@ -129,17 +139,20 @@ class Judge:
         return next(own for own in self.task.scores if own.name == self.metric)
 
     def __call__(self, predictions: np.ndarray) -> float:
-        """Return the score of all rows' predictions (n, width), in the format of the task; NaN if it is undefined."""
+        """Return the score of all rows' predictions (n, width), in the format of the task; NaN if
+        it is undefined.
+        """
         return self.by_counts(predictions)(None)
 
     def by_counts(self, predictions: np.ndarray) -> Callable[[np.ndarray | None], float]:
-        """Return the score as a function of how often each row counts: (n,) whole numbers, or None for once. Weights of
-        rows multiply them.
+        """Return the score as a function of how often each row counts: (n,) whole numbers, or None
+        for once. Weights of rows multiply them.
         """
         own = checked("predictions", predictions)
         if self.score.name == "loss":
             loss = row_loss(self.task, self.y)
-            each, known = loss(own), loss.known
+            each = loss(own)
+            known = loss.known
 
             def mean(counts: np.ndarray | None) -> float:
                 counted = self._counted(counts)
@@ -151,7 +164,9 @@ class Judge:
 
         def score(counts: np.ndarray | None) -> float:
             counted = self._counted(counts)
-            return float(scorer(None if counted is None else torch.from_numpy(counted))[self.metric])
+            return float(
+                scorer(None if counted is None else torch.from_numpy(counted))[self.metric]
+            )
 
         return score
 
@@ -174,8 +189,10 @@ class Predicted:
         row: (n,) the numbers of the rows in the source.
         y: the target, encoded by the task.
         parts: maps each part to (n, width) float64: probabilities, or numbers in the user's units.
-        fold: (n,) the fold whose models predicted each row; None if the mean of all folds' models did.
-        weight: (n,) float64, how much each row counts in losses and scores; None if all count alike.
+        fold: (n,) the fold whose models predicted each row; None if the mean of all folds' models
+            did.
+        weight: (n,) float64, how much each row counts in losses and scores; None if all count
+            alike.
     """
 
     task: Task
@@ -191,7 +208,9 @@ class Predicted:
         return on_stack(self.task.name, made, stack) if stack else made
 
     def mixed(self, weights: Mapping[str, float], stack: Stack = ()) -> Tensor:
-        """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers."""
+        """Return the mixture's predictions (n, width): float32 probabilities, or float64
+        numbers.
+        """
         made = torch.from_numpy(np.ascontiguousarray(self.array(weights, stack)))
         return made.float() if self.task.classes else made
 
@@ -212,8 +231,8 @@ class Predicted:
         return replace(self, parts={name: self.parts[name] for name in parts})
 
     def frame(self, client: str, part: str, predictions: Tensor) -> pd.DataFrame:
-        """Return predictions (n, width) as a frame for the user. Labels become text, because clients' labels differ in
-        type.
+        """Return predictions (n, width) as a frame for the user. Labels become text, because
+        clients' labels differ in type.
         """
         frame = self.task.frame(self.row, self.y, predictions, self.weight)
         frame = frame.assign(task=self.task.name, part=part, fold=self.fold)
@@ -230,19 +249,22 @@ class Predicted:
         return Judge(self.task, self.y, metric, self.weight)
 
 
-def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 100) -> dict[str, float]:
+def weights_of(
+    how: str, rows: Predicted, own: Collection[str], shrink: float = 100
+) -> dict[str, float]:
     """Return a weight for each part.
 
     - ``equal``: the same for all.
-    - ``half_own``: own parts share one half, the others the other half; where there are only own ones, or only others,
-      the same for all.
-    - ``fitted``: those of the least Σ loss(mixture) − shrink · Σ log(weight), the first sum over rows, the second over
-      parts. Each part counts as if it had, beside its share of the rows, explained ``shrink`` rows more: for the log
-      loss each weight is (rows that it explains + shrink) / (rows + shrink · parts). With 0 it is the least loss
-      itself; from many more rows than shrink · parts the weights are free, with many fewer they stay equal. A squared
-      error is divided by twice the mean squared error of the equal mixture, to be of the size of a log-likelihood. A
-      row of weight 2 counts as two rows. The
-      problem is convex and solved to its optimum; nothing is drawn. Rows that parts were trained on must not be among
+    - ``half_own``: own parts share one half, the others the other half; where there are only own
+      ones, or only others, the same for all.
+    - ``fitted``: those of the least Σ loss(mixture) − shrink · Σ log(weight), the first sum over
+      rows, the second over parts. Each part counts as if it had, beside its share of the rows,
+      explained ``shrink`` rows more: for the log loss each weight is (rows that it explains +
+      shrink) / (rows + shrink · parts). With 0 it is the least loss itself; from many more rows
+      than shrink · parts the weights are free, with many fewer they stay equal. A squared error is
+      divided by twice the mean squared error of the equal mixture, to be of the size of a
+      log-likelihood. A row of weight 2 counts as two rows. The problem is convex and solved to its
+      optimum; nothing is drawn. Rows that parts were trained on must not be among
       these: a part that knows them takes all weight.
 
     Args:
@@ -279,18 +301,29 @@ def weights_of(how: str, rows: Predicted, own: Collection[str], shrink: float = 
         return {name: found[name] for name in rows.parts}
     halves = how == "half_own" and 0 < len(mine) < len(names)
     return {
-        name: 0.5 / (len(mine) if name in own else len(names) - len(mine)) if halves else 1 / len(names)
+        name: 0.5 / (len(mine) if name in own else len(names) - len(mine))
+        if halves
+        else 1 / len(names)
         for name in rows.parts
     }
 
 
 def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
-    loss, stack = rows.loss, stacked({name: rows.parts[name] for name in names})
-    alike, expected = len(loss.known) == stack.shape[1], f"predictions of {len(loss.known):,} rows, as the target has"
+    loss = rows.loss
+    stack = stacked({name: rows.parts[name] for name in names})
+    alike = len(loss.known) == stack.shape[1]
+    expected = f"predictions of {len(loss.known):,} rows, as the target has"
     do = "predict the rows that the weights are fitted to"
     expect(alike, f"part {names[0]!r}", expected, Told(f"{stack.shape[1]:,}"), do, DataError)
     known = bool(loss.known.any())
-    expect(known, "weights", "rows whose target is known", Told("none"), "take equal weights", DataError)
+    expect(
+        known,
+        "weights",
+        "rows whose target is known",
+        Told("none"),
+        "take equal weights",
+        DataError,
+    )
     # a mixture without any error is as good as can be: no unit is then too small
     unit = 1.0 if loss.nats else 2 * loss.mean(stack.mean(axis=0)) or 1.0
 

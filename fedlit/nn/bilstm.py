@@ -1,4 +1,6 @@
-"""A network of stacked bidirectional LSTMs in three parts, for sequences whose positions are columns."""
+"""A network of stacked bidirectional LSTMs in three parts, for sequences whose positions are
+columns.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +15,8 @@ from fedlit.nn.network import Network
 
 
 class _Symbols(nn.Embedding):
-    """A vector for each symbol, found by its code; zero if there is no symbol (code −1). Codes are rounded, so that
-    rules which draw inputs at random draw symbols.
+    """A vector for each symbol, found by its code; zero if there is no symbol (code −1). Codes are
+    rounded, so that rules which draw inputs at random draw symbols.
     """
 
     def __init__(self, symbols: int, width: int) -> None:
@@ -31,8 +33,8 @@ class _Direction(nn.LSTM):
     """An LSTM of one layer and direction that returns its outputs alone, (n, positions, hidden)."""
 
     def reset_parameters(self) -> None:
-        """Draw from PyTorch's distribution. Tensors that have the inputs' width are drawn last, so that all others
-        start equal at clients whose inputs have another width.
+        """Draw from PyTorch's distribution. Tensors that have the inputs' width are drawn last, so
+        that all others start equal at clients whose inputs have another width.
         """
         bound = self.hidden_size**-0.5
         for name in sorted(self._flat_weights_names, key=lambda name: name.startswith("weight_ih")):
@@ -45,8 +47,8 @@ class _Direction(nn.LSTM):
 
 
 class _BiLSTM(nn.Module):
-    """One bidirectional LSTM. A sequence ends at its last vector that is not zero. The vectors after it change nothing
-    before it, and their outputs are zero.
+    """One bidirectional LSTM. A sequence ends at its last vector that is not zero. The vectors
+    after it change nothing before it, and their outputs are zero.
     """
 
     def __init__(self, inputs: int, hidden: int) -> None:
@@ -59,20 +61,22 @@ class _BiLSTM(nn.Module):
         place = torch.arange(x.shape[1], device=x.device)
         length = ((place + 1) * (x != 0).any(-1)).amax(1, keepdim=True)
         inside = place < length
-        # each sequence turned around within its length, so that both directions have what is behind its end at the end
+        # each sequence turned around within its length, so that both directions have what is behind
+        # its end at the end
         turned = torch.where(inside, length - 1 - place, place).unsqueeze(-1)
         backwards = x.gather(1, turned.expand_as(x))
         weight: Any = self.forth.weight_hh_l0  # a plain tensor where `functional_call` has put it
         if is_batchedtensor(x) or is_batchedtensor(weight):
             forth, back = self._scan(torch.stack([x, backwards]))
         else:
-            forth, back = self.forth(x), self.back(backwards)
+            forth = self.forth(x)
+            back = self.back(backwards)
         both = torch.cat([forth, back.gather(1, turned.expand_as(back))], -1)
         return both * inside.unsqueeze(-1).to(both.dtype)
 
     def _scan(self, x: Tensor) -> Tensor:
-        """Compute both directions of (2, n, positions, inputs) at once, step by step, because PyTorch's LSTM does not
-        support ``vmap``.
+        """Compute both directions of (2, n, positions, inputs) at once, step by step, because
+        PyTorch's LSTM does not support ``vmap``.
         """
 
         def both(name: str) -> Tensor:
@@ -81,7 +85,9 @@ class _BiLSTM(nn.Module):
         bias = (both("bias_ih_l0") + both("bias_hh_l0"))[:, None]
         gates = torch.bmm(x.flatten(1, 2), both("weight_ih_l0").mT) + bias
         recurrent = both("weight_hh_l0").mT
-        hidden = cell = torch.zeros_like(recurrent[:, :1]).expand(-1, x.shape[1], -1)[..., : self.forth.hidden_size]
+        hidden = cell = torch.zeros_like(recurrent[:, :1]).expand(-1, x.shape[1], -1)[
+            ..., : self.forth.hidden_size
+        ]
         outputs = []
         for own in gates.unflatten(1, x.shape[1:3]).unbind(2):
             enter, forget, value, leave = (own + torch.bmm(hidden, recurrent)).chunk(4, -1)
@@ -92,15 +98,16 @@ class _BiLSTM(nn.Module):
 
 
 class BiLSTM(Network):
-    """Stacked bidirectional LSTMs that label each position of a sequence (Lucchetti et al. 2022, arXiv:2204.11017, use
-    two). The encoder has a vector for each symbol, the core consists of the LSTMs, and the head is a linear layer at
-    each position.
+    """Stacked bidirectional LSTMs that label each position of a sequence (Lucchetti et al. 2022,
+    arXiv:2204.11017, use two). The encoder has a vector for each symbol, the core consists of the
+    LSTMs, and the head is a linear layer at each position.
 
-    Inputs are the codes 0, 1, … of symbols at the positions, −1 after a sequence has ended, as :class:`fedlit.Reads`
-    and :class:`fedlit.Populations` give them. Positions after a sequence's end change nothing before it.
+    Inputs are the codes 0, 1, … of symbols at the positions, −1 after a sequence has ended, as
+    :class:`fedlit.Reads` and :class:`fedlit.Populations` give them. Positions after a sequence's
+    end change nothing before it.
 
-    NOTE[DIFF]: the paper does not state its widths. A vector for each base is learnt; the paper encodes reads by
-    word2vec over words of five bases.
+    NOTE[DIFF]: the paper does not state its widths. A vector for each base is learnt; the paper
+    encodes reads by word2vec over words of five bases.
 
     Args:
         num_features: the number of positions.
@@ -136,9 +143,10 @@ class BiLSTM(Network):
         labels, rest = divmod(num_outputs, num_features)
         if rest or labels < 2 or min(hidden, layers, width, symbols) < 1:
             raise ValueError(
-                f"expected two outputs or more for each of {num_features} positions, found {num_outputs} in all, at "
-                f"least 1 of hidden, layers, width and symbols, found {hidden, layers, width, symbols}; take "
-                "fedlit.Reads, say, with data.categories: codes"
+                f"expected two outputs or more for each of {num_features} positions, found "
+                f"{num_outputs} in all, at least 1 of hidden, layers, width and symbols, found "
+                f"{hidden, layers, width, symbols}; take fedlit.Reads, say, with data.categories: "
+                "codes"
             )
         core: list[nn.Module] = []
         for place in range(layers):
@@ -162,7 +170,8 @@ class BiLSTM(Network):
             if own.values != first or len(own.values) != self.symbols:
                 found = f"codes of {', '.join(own.values)}" if own.values else "a number"
                 raise ConfigError(
-                    f"BiLSTM: input {own.name}: expected the code of one of {self.symbols} symbols, the same at each "
-                    f"position, found {found}; take a source of sequences (fedlit.Reads) with data.categories: codes, "
-                    "or say how many symbols there are"
+                    f"BiLSTM: input {own.name}: expected the code of one of {self.symbols} "
+                    f"symbols, the same at each position, found {found}; take a source of "
+                    "sequences (fedlit.Reads) with data.categories: codes, or say how many "
+                    "symbols there are"
                 )

@@ -11,11 +11,14 @@ NormMode = Literal["batch", "frozen"]
 
 
 class FrozenBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation in evaluation mode for good: statistics stay 0 and 1; only scale and shift are trained."""
+    """Batch normalisation in evaluation mode for good: statistics stay 0 and 1; only scale and
+    shift are trained.
+    """
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
-        self.train(False)  # a fit starts in the mode that it finds: nothing calls train() before the first step
+        # a fit starts in the mode that it finds: nothing calls train() before the first step
+        self.train(False)
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
         """Stay in evaluation mode, whatever ``mode`` is."""
@@ -28,7 +31,8 @@ def make_norm(size: int, mode: NormMode = "batch") -> nn.BatchNorm1d:
 
     Args:
         size: the number of channels.
-        mode: ``"batch"``, or ``"frozen"`` as in the published Global Layers runs, which trained in evaluation mode.
+        mode: ``"batch"``, or ``"frozen"`` as in the published Global Layers runs, which trained in
+            evaluation mode.
     """
     return FrozenBatchNorm(size) if mode == "frozen" else nn.BatchNorm1d(size)
 
@@ -92,9 +96,9 @@ class FeatureEmbedding(nn.Module):
 class SelfAttention(nn.Module):
     """Multi-head self-attention over tokens, without biases (Vaswani et al. 2017, Eq. 1).
 
-    Written with plain products and the rows innermost, (heads, tokens, tokens, rows): heads of Global Layers are two
-    numbers wide, so a layout that ends in the head's width cannot be vectorised. Measured beside
-    ``scaled_dot_product_attention`` in ``benchmarks/``.
+    Written with plain products and the rows innermost, (heads, tokens, tokens, rows): heads of
+    Global Layers are two numbers wide, so a layout that ends in the head's width cannot be
+    vectorised. Measured beside ``scaled_dot_product_attention`` in ``benchmarks/``.
 
     Shape:
         - input and output: (rows, tokens, width), float32
@@ -108,7 +112,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(
-                f"expected a width that {heads} heads divide, found {width}; choose another width or number of heads"
+                f"expected a width that {heads} heads divide, found {width}; choose another width "
+                "or number of heads"
             )
         self.heads = heads
         self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -119,7 +124,9 @@ class SelfAttention(nn.Module):
         rows, tokens, width = x.shape
         size = width // self.heads
         qkv = self.qkv.weight @ x.reshape(rows * tokens, width).t()
-        query, key, value = qkv.view(3, self.heads, size, rows, tokens).transpose(-1, -2).contiguous()
+        query, key, value = (
+            qkv.view(3, self.heads, size, rows, tokens).transpose(-1, -2).contiguous()
+        )
         scores = (query.unsqueeze(3) * key.unsqueeze(2)).sum(1) * size**-0.5
         attended = (scores.softmax(2).unsqueeze(1) * value.unsqueeze(2)).sum(3)
         mixed = self.out.weight @ attended.reshape(width, tokens * rows)
@@ -128,16 +135,18 @@ class SelfAttention(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """``w2(SELU(w1 n) · w3 n)`` with n the normalised input, or ``w2(SELU(w1 n))`` if it is not gated.
+    """``w2(SELU(w1 n) · w3 n)`` with n the normalised input, or ``w2(SELU(w1 n))`` if it is not
+    gated.
 
     Shape:
-        - input and output: (rows, size), or (rows, tokens, size) with normalisation over the tokens; float32
+        - input and output: (rows, size), or (rows, tokens, size) with normalisation over the
+          tokens; float32
 
     Args:
         size: the width of input and output.
         hidden: the width in between.
-        channels: the number of channels of the normalisation: the number of tokens, or ``size`` for a plain vector
-            (None).
+        channels: the number of channels of the normalisation: the number of tokens, or ``size`` for
+            a plain vector (None).
         bias: whether w1 and w2 have a bias; w3 never has one.
         gated: whether there is a w3.
         norm: see :func:`make_norm`.
@@ -190,7 +199,9 @@ class FC(nn.Sequential):
         - input: (rows, inputs), output: (rows, outputs), float32
     """
 
-    def __init__(self, inputs: int, outputs: int, norm: NormMode = "batch", dropout: float = 0.0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, norm: NormMode = "batch", dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.norm = make_norm(inputs, norm)
         self.linear = nn.Linear(inputs, outputs)
@@ -200,19 +211,28 @@ class FC(nn.Sequential):
 
 
 class TransformerBlock(nn.Module):
-    """``x + attention(norm(x))``, then ``x + SELU(feed-forward(x))``; normalisation over tokens, no biases.
+    """``x + attention(norm(x))``, then ``x + SELU(feed-forward(x))``; normalisation over tokens, no
+    biases.
 
     Shape:
         - input and output: (rows, tokens, width), float32
     """
 
     def __init__(
-        self, tokens: int, width: int, heads: int = 8, *, gated: bool = True, norm: NormMode = "batch"
+        self,
+        tokens: int,
+        width: int,
+        heads: int = 8,
+        *,
+        gated: bool = True,
+        norm: NormMode = "batch",
     ) -> None:
         super().__init__()
         self.norm = make_norm(tokens, norm)
         self.attention = SelfAttention(width, heads)
-        self.feed_forward = GatedFeedForward(width, width // 2, channels=tokens, bias=False, gated=gated, norm=norm)
+        self.feed_forward = GatedFeedForward(
+            width, width // 2, channels=tokens, bias=False, gated=gated, norm=norm
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Attention, then feed-forward, each with its residual."""

@@ -14,7 +14,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"selu": nn.SELU, "relu": nn.ReLU, "ta
 
 
 class MLP(Network):
-    """Linear layers with an activation in between: the first hidden layer is the encoder, the others are the core.
+    """Linear layers with an activation in between: the first hidden layer is the encoder, the
+    others are the core.
 
     Args:
         num_features: the width of the input.
@@ -23,8 +24,8 @@ class MLP(Network):
         activation: the activation: ``selu``, ``relu`` or ``tanh``.
         dropout: the probability with which a hidden unit is set to zero in training.
         input_dropout: the same probability for an input.
-        norm: whether there is batch normalisation before each activation (``batch``), in modules called ``norm``, or
-            none (``none``).
+        norm: whether there is batch normalisation before each activation (``batch``), in modules
+            called ``norm``, or none (``none``).
 
     Example:
         >>> import torch
@@ -53,9 +54,12 @@ class MLP(Network):
 
         super().__init__(
             encoder=nn.Sequential(
-                *([nn.Dropout(input_dropout)] if input_dropout else []), *layer(num_features, hidden[0])
+                *([nn.Dropout(input_dropout)] if input_dropout else []),
+                *layer(num_features, hidden[0]),
             ),
-            core=nn.Sequential(*(part for inputs, outputs in pairwise(hidden) for part in layer(inputs, outputs))),
+            core=nn.Sequential(
+                *(part for inputs, outputs in pairwise(hidden) for part in layer(inputs, outputs))
+            ),
             head=nn.Linear(hidden[-1], num_outputs),
         )
 

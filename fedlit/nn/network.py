@@ -10,23 +10,26 @@ from fedlit.inputs import Input
 
 
 class Network(nn.Module):
-    """Encoder (private input side), core (shared) and head (private output side), applied in this order.
+    """Encoder (private input side), core (shared) and head (private output side), applied in this
+    order.
 
-    A subclass builds the three from the number of features and outputs. Their names are what patterns of federated
-    tensors refer to: ``core.*`` is the core.
+    A subclass builds the three from the number of features and outputs. Their names are what
+    patterns of federated tensors refer to: ``core.*`` is the core.
 
-    A module may have an attribute ``axes``, which maps a tensor's name to (axis, a name for each place along it). The
-    names are those of columns, values or classes, by which clients with different shapes find what they share. ``meet``
-    is the place to set it.
+    A module may have an attribute ``axes``, which maps a tensor's name to (axis, a name for each
+    place along it). The names are those of columns, values or classes, by which clients with
+    different shapes find what they share. ``meet`` is the place to set it.
 
     Attributes:
         no_decay: patterns of parameters without weight decay (see :func:`fedlit.sharing.select`).
-        reads_codes: whether categories enter as numbers, by their codes. Parameters of such a column may then only be
-            averaged between clients where each code stands for the same category.
+        reads_codes: whether categories enter as numbers, by their codes. Parameters of such a
+            column may then only be averaged between clients where each code stands for the same
+            category.
 
     Shape:
         - input: (rows, num_features), float32
-        - output: logits, (rows, num_outputs) or, of an ensemble, (rows, members, num_outputs), float32
+        - output: logits, (rows, num_outputs) or, of an ensemble, (rows, members, num_outputs),
+          float32
     """
 
     encoder: nn.Module
@@ -37,7 +40,9 @@ class Network(nn.Module):
 
     def __init__(self, encoder: nn.Module, core: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.core, self.head = encoder, core, head
+        self.encoder = encoder
+        self.core = core
+        self.head = head
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
         """Called once, before initial values are drawn. By default, it does nothing.
@@ -72,8 +77,8 @@ def name_axes(module: nn.Module, axes: Mapping[str, tuple[int, Sequence[str]]]) 
     for _, names in axes.values():
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise ConfigError(
-                f"expected names of columns, values and classes that tell them apart, found {twice[0]!r} twice; rename "
-                "the column or the value"
+                "expected names of columns, values and classes that tell them apart, found "
+                f"{twice[0]!r} twice; rename the column or the value"
             )
     module.axes = {name: (axis, tuple(names)) for name, (axis, names) in axes.items()}  # type: ignore[assignment]
 

@@ -1,4 +1,6 @@
-"""TabM: an ensemble of networks that share most weights, over embeddings of numbers and categories."""
+"""TabM: an ensemble of networks that share most weights, over embeddings of numbers and
+categories.
+"""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -19,11 +21,11 @@ FURTHEST = 3.0
 
 
 class PiecewiseLinear(nn.Module):
-    """An embedding of each number: its place among the bins of its column, multiplied by weights of this column
-    (Gorishniy, Rubachev and Babenko 2022, Eq. 1).
+    """An embedding of each number: its place among the bins of its column, multiplied by weights of
+    this column (Gorishniy, Rubachev and Babenko 2022, Eq. 1).
 
-    A bin is 1 for numbers above it, 0 for numbers below it, and linear between its edges; the first and the last bin
-    continue linearly beyond them.
+    A bin is 1 for numbers above it, 0 for numbers below it, and linear between its edges; the first
+    and the last bin continue linearly beyond them.
 
     NOTE[DIFF]: they end three widths outside, so that an outlier cannot become arbitrarily large.
 
@@ -32,7 +34,8 @@ class PiecewiseLinear(nn.Module):
         - output: (rows, columns, width), float32
 
     Args:
-        inputs: the columns. A column without edges has the bins that a standard normal variable would have.
+        inputs: the columns. A column without edges has the bins that a standard normal variable
+            would have.
         bins: the largest number of bins of a column.
         width: the width of an embedding.
 
@@ -52,7 +55,8 @@ class PiecewiseLinear(nn.Module):
     def __init__(self, inputs: Sequence[Input], bins: int, width: int) -> None:
         super().__init__()
         made = [_bins(own, bins) for own in inputs]
-        # not in a checkpoint, which has the edges; and no average of clients' bins would mean anything
+        # not in a checkpoint, which has the edges; and no average of clients' bins would mean
+        # anything
         for place, name in enumerate(("slope", "shift", "low", "high")):
             self.register_buffer(name, torch.stack([own[place] for own in made]), persistent=False)
         self.weight = nn.Parameter(torch.empty(len(inputs), bins, width))
@@ -71,7 +75,9 @@ class PiecewiseLinear(nn.Module):
         nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
 
     def encode(self, x: Tensor) -> Tensor:
-        """Map (rows, columns) to (rows, columns, bins): the place of each number among the bins of its column."""
+        """Map (rows, columns) to (rows, columns, bins): the place of each number among the bins of
+        its column.
+        """
         return torch.addcmul(self.shift, x.unsqueeze(-1), self.slope).clamp(self.low, self.high)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,29 +87,34 @@ class PiecewiseLinear(nn.Module):
 
 
 def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return slope, shift, low and high of each bin, (bins,) each. A number's place in a bin is ``shift + slope ·
-    number``, limited to low and high; it is 0 in bins that the column does not have.
+    """Return slope, shift, low and high of each bin, (bins,) each. A number's place in a bin is
+    ``shift + slope · number``, limited to low and high; it is 0 in bins that the column does not
+    have.
     """
     normal = NormalDist()
     given = own.edges or [normal.inv_cdf((place + 0.5) / (bins + 1)) for place in range(bins + 1)]
     edges = torch.tensor(given, dtype=torch.float32).unique()  # sorted
     if len(edges) > bins + 1:
         raise ConfigError(
-            f"input {own.name!r}: expected at most {bins} bins, found {len(edges) - 1}; set num_bins of "
-            "model.client.network to data.num_bins"
+            f"input {own.name!r}: expected at most {bins} bins, found {len(edges) - 1}; set "
+            "num_bins of model.client.network to data.num_bins"
         )
     if len(edges) == 1:  # the same number in all training rows
         edges = torch.cat([edges, edges + 1])
-    width, number = edges.diff(), len(edges) - 1
+    width = edges.diff()
+    number = len(edges) - 1
     slope, shift, low, high = (torch.zeros(bins) for _ in range(4))
-    slope[:number], shift[:number] = 1 / width, -edges[:-1] / width
-    low[0], high[:number] = -FURTHEST, 1
+    slope[:number] = 1 / width
+    shift[:number] = -edges[:-1] / width
+    low[0] = -FURTHEST
+    high[:number] = 1
     high[number - 1] = 1 + FURTHEST
     return slope, shift, low, high
 
 
 class Values(nn.Module):
-    """An embedding of each value of each categorical column, and one more per column for missing and unseen values.
+    """An embedding of each value of each categorical column, and one more per column for missing
+    and unseen values.
 
     Shape:
         - input: (rows, columns) of codes, −1 where missing, float32
@@ -111,8 +122,8 @@ class Values(nn.Module):
 
     Args:
         inputs: the columns.
-        width: the width of an embedding; it is the same for all columns, so that a column fits at clients that have
-            other values of it.
+        width: the width of an embedding; it is the same for all columns, so that a column fits at
+            clients that have other values of it.
 
     Example:
         >>> Values([Input("soil", "soil", ("clay", "sand"))], width=4).axes
@@ -125,10 +136,19 @@ class Values(nn.Module):
     def __init__(self, inputs: Sequence[Input], width: int) -> None:
         super().__init__()
         sizes = torch.tensor([1 + len(own.values) for own in inputs])
-        self.register_buffer("first", sizes.cumsum(0) - sizes + 1, persistent=False)  # where a column's code 0 is
+        # where a column's code 0 is
+        self.register_buffer("first", sizes.cumsum(0) - sizes + 1, persistent=False)
         self.register_buffer("last", sizes - 2, persistent=False)  # its last code
         self.weight = nn.Parameter(torch.empty(int(sizes.sum()), width))
-        name_axes(self, {"weight": (0, [f"{own.name}={value}" for own in inputs for value in ("", *own.values)])})
+        name_axes(
+            self,
+            {
+                "weight": (
+                    0,
+                    [f"{own.name}={value}" for own in inputs for value in ("", *own.values)],
+                )
+            },
+        )
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
@@ -142,12 +162,14 @@ class Values(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Look up the embedding of each code."""
         codes = x.long()
-        return nn.functional.embedding(self.first + torch.where(codes > self.last, -1, codes), self.weight)
+        return nn.functional.embedding(
+            self.first + torch.where(codes > self.last, -1, codes), self.weight
+        )
 
 
 class ByteDropout(nn.Module):
-    """Dropout with a random byte for each number, on the CPU. PyTorch draws 32 random bits or more, which takes up to a
-    quarter of an ensemble's step. On other devices, it is PyTorch's dropout.
+    """Dropout with a random byte for each number, on the CPU. PyTorch draws 32 random bits or more,
+    which takes up to a quarter of an ensemble's step. On other devices, it is PyTorch's dropout.
 
     Shape:
         - input and output: any, float
@@ -182,27 +204,39 @@ class ByteDropout(nn.Module):
 
 
 class _Drop(Masked):
-    """Dropout in which each generator (None: the default one) draws for an equal part of the numbers."""
+    """Dropout in which each generator (None: the default one) draws for an equal part of the
+    numbers.
+    """
 
     @staticmethod
-    def forward(x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, dropped: int, generators: Sequence[torch.Generator | None]
+    ) -> tuple[Tensor, Tensor]:
         """Return what remains of x, and by how much each number was multiplied."""
         count = x.numel() // len(generators)
         words = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
         for own, generator in zip(words, generators, strict=True):
-            own.random_(-(2**63), None, generator=generator)  # the whole range, so that all bytes are alike
+            # the whole range, so that all bytes are alike
+            own.random_(-(2**63), None, generator=generator)
         bytes_ = words.view(torch.uint8)[:, :count].reshape(x.shape)
         kept = (bytes_ >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
         return x * kept, kept
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, dropped: int, generators: Any) -> tuple[Any, Any]:
-        """Apply dropout with the stack as the first dimension. Each network of the stack draws as it would alone."""
-        return _Drop.apply(stack_first(info.batch_size, x, in_dims[0]), dropped, GENERATORS.get()), (0, 0)
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, dropped: int, generators: Any
+    ) -> tuple[Any, Any]:
+        """Apply dropout with the stack as the first dimension. Each network of the stack draws as
+        it would alone.
+        """
+        return _Drop.apply(
+            stack_first(info.batch_size, x, in_dims[0]), dropped, GENERATORS.get()
+        ), (0, 0)
 
 
 class Columns(nn.Module):
-    """Maps columns to the core's input: embeddings, and the ensemble's first layer, whose weights belong to columns.
+    """Maps columns to the core's input: embeddings, and the ensemble's first layer, whose weights
+    belong to columns.
 
     Shape:
         - input: (rows, features), float32
@@ -218,12 +252,19 @@ class Columns(nn.Module):
     """
 
     def __init__(
-        self, inputs: Sequence[Input], members: int, width: int, embedding: int, bins: int, dropout: float
+        self,
+        inputs: Sequence[Input],
+        members: int,
+        width: int,
+        embedding: int,
+        bins: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self._numbers = tuple(place for place, own in enumerate(inputs) if not own.values)
         self._categories = tuple(place for place, own in enumerate(inputs) if own.values)
-        numbers, categories = [inputs[place] for place in self._numbers], [inputs[place] for place in self._categories]
+        numbers = [inputs[place] for place in self._numbers]
+        categories = [inputs[place] for place in self._categories]
         self.numbers = PiecewiseLinear(numbers, bins, embedding) if numbers else None
         self.categories = Values(categories, embedding) if categories else None
         # a column that is numbers at one client and categories at another is not one that both have
@@ -238,13 +279,16 @@ class Columns(nn.Module):
             parts.append(self.numbers(_chosen(x, self._numbers)))
         if self.categories is not None:
             parts.append(self.categories(_chosen(x, self._categories)))
-        out: Tensor = self.dropout(self.first(torch.cat(parts, 1) if len(parts) > 1 else parts[0]).relu())
+        out: Tensor = self.dropout(
+            self.first(torch.cat(parts, 1) if len(parts) > 1 else parts[0]).relu()
+        )
         return out
 
 
 def _chosen(x: Tensor, places: Sequence[int]) -> Tensor:
     """Return the columns of (rows, features) at these places."""
-    first, behind = places[0], places[-1] + 1
+    first = places[0]
+    behind = places[-1] + 1
     if behind - first == len(places):
         return x if len(places) == x.shape[1] else x[:, first:behind]
     return x[:, list(places)]
@@ -253,9 +297,9 @@ def _chosen(x: Tensor, places: Sequence[int]) -> Tensor:
 class ColumnLayer(nn.Module):
     """The first layer: like a :class:`Layer`, but with weights by column.
 
-    The input is multiplied by √(outputs / inputs), and weights are drawn as if there were as many inputs as outputs. So
-    a column's weights start equal at all clients that have it, however many other columns they have, and outputs are as
-    large as those of the paper's layer.
+    The input is multiplied by √(outputs / inputs), and weights are drawn as if there were as many
+    inputs as outputs. So a column's weights start equal at all clients that have it, however many
+    other columns they have, and outputs are as large as those of the paper's layer.
 
     Shape:
         - input: (rows, columns, embedding), float32
@@ -273,7 +317,9 @@ class ColumnLayer(nn.Module):
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
-        """Draw the values of one column: weights from U(±1/√outputs), and input scales of −1 or 1."""
+        """Draw the values of one column: weights from U(±1/√outputs), and input scales of −1 or
+        1.
+        """
         if tensor == "weight":
             part.uniform_(-(part.shape[-1] ** -0.5), part.shape[-1] ** -0.5)
         else:
@@ -281,8 +327,8 @@ class ColumnLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw all parameters (see :meth:`draw`). All members start with the same bias, which is drawn first, so that
-        it does not depend on the number of columns.
+        """Draw all parameters (see :meth:`draw`). All members start with the same bias, which is
+        drawn first, so that it does not depend on the number of columns.
         """
         _one_bias(self.bias)
         self.draw("weight", self.weight)
@@ -290,15 +336,20 @@ class ColumnLayer(nn.Module):
         self.scale.fill_(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (x · input scale) W · scale + bias. Everything except W is separate for each member."""
+        """Return (x · input scale) W · scale + bias. Everything except W is separate for each
+        member.
+        """
         members = len(self.scale)
-        h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(0, 1) @ self.weight.flatten(0, 1)
+        h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(
+            0, 1
+        ) @ self.weight.flatten(0, 1)
         return torch.addcmul(self.bias, h.unflatten(0, (-1, members)), self.scale)
 
 
 class Layer(nn.Module):
-    """A linear layer of an ensemble with ReLU and dropout. The members share the weights and have separate scales and
-    biases (Gorishniy, Kotelnikov and Babenko 2025, Section 3.3; Wen, Tran and Ba 2020, Eq. 5).
+    """A linear layer of an ensemble with ReLU and dropout. The members share the weights and have
+    separate scales and biases (Gorishniy, Kotelnikov and Babenko 2025, Section 3.3; Wen, Tran and
+    Ba 2020, Eq. 5).
 
     Shape:
         - input and output: (rows, members, width), float32
@@ -315,15 +366,17 @@ class Layer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw weights from U(±1/√width), and set scales to 1. All members start with the same bias."""
+        """Draw weights from U(±1/√width), and set scales to 1. All members start with the same
+        bias.
+        """
         nn.init.uniform_(self.weight, -(self.weight.shape[1] ** -0.5), self.weight.shape[1] ** -0.5)
         self.input_scale.fill_(1)
         self.scale.fill_(1)
         _one_bias(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the ReLU of (x · input scale) Wᵀ · scale + bias, with dropout. Everything except W is separate for
-        each member.
+        """Return the ReLU of (x · input scale) Wᵀ · scale + bias, with dropout. Everything except W
+        is separate for each member.
         """
         h = nn.functional.linear(x * self.input_scale, self.weight)
         out: Tensor = self.dropout(torch.addcmul(self.bias, h, self.scale).relu())
@@ -367,13 +420,14 @@ class Heads(nn.Module):
 
 
 class TabM(Network):
-    """TabM with piecewise-linear embeddings (Gorishniy, Kotelnikov and Babenko 2025): k networks that share the weights
-    of their layers. Numbers are embedded by bins, categories by value.
+    """TabM with piecewise-linear embeddings (Gorishniy, Kotelnikov and Babenko 2025): k networks
+    that share the weights of their layers. Numbers are embedded by bins, categories by value.
 
-    The encoder has the embeddings and the first layer, the core all further layers, and the head an output layer for
-    each of the k networks. So the core has one shape whatever the columns are, and everything that belongs to a column,
-    a value or a class has its name (``axes``). The k networks have separate ``*.scale``, ``encoder.first.bias`` and
-    ``core.*.bias`` after the weights, and separate ``*.input_scale`` before them.
+    The encoder has the embeddings and the first layer, the core all further layers, and the head an
+    output layer for each of the k networks. So the core has one shape whatever the columns are, and
+    everything that belongs to a column, a value or a class has its name (``axes``). The k networks
+    have separate ``*.scale``, ``encoder.first.bias`` and ``core.*.bias`` after the weights, and
+    separate ``*.input_scale`` before them.
 
     Parameters other than weights have no weight decay.
 
@@ -385,7 +439,8 @@ class TabM(Network):
         layers: the number of layers of each network, without the output layer; at least one.
         dropout: the probability with which a hidden unit is set to zero in training.
         embedding: the number of values that represent a column.
-        num_bins: the largest number of bins of a column of numbers: ``data.num_bins``, the same at all clients.
+        num_bins: the largest number of bins of a column of numbers: ``data.num_bins``, the same at
+            all clients.
 
     Example:
         >>> TabM(13, 3)(torch.zeros(2, 13)).shape
@@ -417,7 +472,9 @@ class TabM(Network):
         )
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
-        """Embed each column according to its kind: numbers by their bins, categories by their values."""
+        """Embed each column according to its kind: numbers by their bins, categories by their
+        values.
+        """
         members, width, *_ = self._encoding
         self.encoder = Columns(inputs, *self._encoding)
         self.head = Heads(members, width, labels)

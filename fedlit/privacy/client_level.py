@@ -1,11 +1,13 @@
-"""Client-level differential privacy at the site (McMahan et al. 2018, "Learning Differentially Private Recurrent
-Language Models", ICLR): an update is clipped, and Gaussian noise is added, before it leaves.
+"""Client-level differential privacy at the site (McMahan et al. 2018, "Learning Differentially
+Private Recurrent Language Models", ICLR): an update is clipped, and Gaussian noise is added, before
+it leaves.
 
-The unit of protection is one client's whole update in a round, against everybody else, including the coordinator: each
-client adds all of its noise itself ("local"). At institutions with one client per site, this is the site as a whole:
-the messages of any two tables that a site might have, whatever their rows, can be distinguished only within ε and δ.
-This is not the promise for a single row, which needs noise in each step of training, and it is far more expensive if
-sites are few: the noise of n sites shrinks only by √n, and grows with the number of tensors' values. See
+The unit of protection is one client's whole update in a round, against everybody else, including
+the coordinator: each client adds all of its noise itself ("local"). At institutions with one client
+per site, this is the site as a whole: the messages of any two tables that a site might have,
+whatever their rows, can be distinguished only within ε and δ. This is not the promise for a single
+row, which needs noise in each step of training, and it is far more expensive if sites are few: the
+noise of n sites shrinks only by √n, and grows with the number of tensors' values. See
 :func:`noise_to_signal`.
 
 No amplification by sampling is counted: the coordinator knows who takes part.
@@ -26,14 +28,15 @@ from fedlit.privacy.settings import ClientLevel
 from fedlit.sharing import State, form_of
 
 NOT_COVERED = (
-    "what is agreed before training: names of columns, categories and labels, counts and moments where the settings "
-    "tell them",
+    "what is agreed before training: names of columns, categories and labels, counts and moments "
+    "where the settings tell them",
     "numbers of rows, steps and bytes, when a site answers and whether it takes part",
     "losses and scores, where sites tell them, and whatever was chosen by them",
     "answers to questions of a rule",
     "what never leaves a site: private tensors, and predictions made with them",
     "single rows more tightly than the whole site: the promise is one for the site",
-    "attacks on how floating-point numbers are rounded (Mironov 2012): noise is drawn in float64 and rounded",
+    "attacks on how floating-point numbers are rounded (Mironov 2012): noise is drawn in float64 "
+    "and rounded",
 )
 """What ε and δ do not cover."""
 
@@ -61,15 +64,24 @@ def difference(state: State, before: State) -> dict[str, Tensor]:
     for name, value in state.items():
         if not value.is_floating_point():
             raise RunError(
-                f"{name}: expected floating-point numbers under privacy, found {value.dtype}; keep it private"
+                f"{name}: expected floating-point numbers under privacy, found {value.dtype}; keep "
+                "it private"
             )
         if name not in before or form_of(before[name]) != form_of(value):
-            found = f"{before[name].dtype} of shape {tuple(before[name].shape)}" if name in before else "nothing"
-            raise RunError(
-                f"{name}: expected to have received it before, {value.dtype} of shape {tuple(value.shape)}, found "
-                f"{found}: an update is the difference to what was received"
+            found = (
+                f"{before[name].dtype} of shape {tuple(before[name].shape)}"
+                if name in before
+                else "nothing"
             )
-    return {name: value.detach().cpu().double() - before[name].cpu().double() for name, value in state.items()}
+            raise RunError(
+                f"{name}: expected to have received it before, {value.dtype} of shape "
+                f"{tuple(value.shape)}, found {found}: an update is the difference to what was "
+                "received"
+            )
+    return {
+        name: value.detach().cpu().double() - before[name].cpu().double()
+        for name, value in state.items()
+    }
 
 
 def clipped(update: State, clip: float) -> dict[str, Tensor]:
@@ -84,8 +96,9 @@ def clipped(update: State, clip: float) -> dict[str, Tensor]:
 
 
 def gaussian(count: int, deviation: float) -> Tensor:
-    """Return independent draws from N(0, deviation²), float64. They come from AES in counter mode, with a key of the
-    operating system, and from the inverse of the normal distribution. No seed of the run is used.
+    """Return independent draws from N(0, deviation²), float64. They come from AES in counter mode,
+    with a key of the operating system, and from the inverse of the normal distribution. No seed of
+    the run is used.
     """
     from scipy.special import ndtri
 
@@ -96,13 +109,13 @@ def gaussian(count: int, deviation: float) -> Tensor:
 
 
 def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tensor]:
-    """Return what is sent instead of a state: what was received last + the clipped update + noise, drawn
-    anew by each call.
+    """Return what is sent instead of a state: what was received last + the clipped update + noise,
+    drawn anew by each call.
 
     Args:
         state: the client's federated tensors.
-        before: what it received last, which the coordinator knows: not what the client made of it (with
-            ``exchange.rate`` below 1 these differ).
+        before: what it received last, which the coordinator knows: not what the client made of it
+            (with ``exchange.rate`` below 1 these differ).
         settings: how much noise.
 
     Returns:
@@ -113,18 +126,22 @@ def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tens
     """
     update = difference(state, before)
     if not math.isfinite(length(update)):
-        raise RunError("expected finite numbers in the update, found some that are not; nothing was sent")
+        raise RunError(
+            "expected finite numbers in the update, found some that are not; nothing was sent"
+        )
     noise = gaussian(sum(own.numel() for own in update.values()), settings.noise * settings.clip)
-    sent, first = {}, 0
+    sent = {}
+    first = 0
     for name, own in clipped(update, settings.clip).items():
         drawn = noise[first : first + own.numel()].reshape(own.shape)
-        sent[name], first = (before[name].cpu().double() + own + drawn).to(state[name].dtype), first + own.numel()
+        sent[name] = (before[name].cpu().double() + own + drawn).to(state[name].dtype)
+        first = first + own.numel()
     return sent
 
 
 def epsilon(noises: list[float], delta: float) -> float:
-    """ε at δ after some rounds, by Rényi differential privacy (dp-accounting), between any two tables that a site might
-    have: their clipped updates are up to twice the clip apart.
+    """ε at δ after some rounds, by Rényi differential privacy (dp-accounting), between any two
+    tables that a site might have: their clipped updates are up to twice the clip apart.
 
     Args:
         noises: each round's noise, in units of the clip.
@@ -137,7 +154,8 @@ def epsilon(noises: list[float], delta: float) -> float:
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
-    # the accountant's relation is left at its default, and the distance between neighbours goes into the noise
+    # the accountant's relation is left at its default, and the distance between neighbours goes
+    # into the noise
     accountant = RdpAccountant()
     for noise in sorted(set(noises)):
         accountant.compose(dp_event.GaussianDpEvent(noise / 2), noises.count(noise))
@@ -145,8 +163,8 @@ def epsilon(noises: list[float], delta: float) -> float:
 
 
 def noise_to_signal(values: int, sites: int, noise: float) -> float:
-    """Return the length of the noise in the mean of the sites' updates, relative to the longest possible mean (the
-    clip): noise · √(values / sites).
+    """Return the length of the noise in the mean of the sites' updates, relative to the longest
+    possible mean (the clip): noise · √(values / sites).
 
     Example:
         A small network of three sites: the noise is 29 times as long as what it hides.

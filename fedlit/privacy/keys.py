@@ -1,9 +1,9 @@
 """Keys for masks, one pair a site, and how a site knows that a public key is another site's.
 
-A site's pair lies in its folder. Public halves travel by the coordinator. Each is signed with the key that is
-registered for its site (elliptic curve P-384, OpenSSH's form). A site that knows the other sites'
-fingerprints from elsewhere (``peers``) refuses a key that the coordinator has put in their place. Without them it
-relies on the coordinator.
+A site's pair lies in its folder. Public halves travel by the coordinator. Each is signed with the
+key that is registered for its site (elliptic curve P-384, OpenSSH's form). A site that knows the
+other sites' fingerprints from elsewhere (``peers``) refuses a key that the coordinator has put in
+their place. Without them it relies on the coordinator.
 """
 
 import base64
@@ -23,10 +23,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedlit.errors import ConfigError, RunError
 
-_SIGNATURE = ec.ECDSA(hashes.SHA384(), deterministic_signing=True)  # a restarted site must say the same again
+# a restarted site must say the same again
+_SIGNATURE = ec.ECDSA(hashes.SHA384(), deterministic_signing=True)
 UNKNOWN_PEERS = (
-    "keys of other sites came by the coordinator and were compared with nothing: a coordinator that lies could put its "
-    "own in their place and read this site's updates; name the sites' fingerprints under peers"
+    "keys of other sites came by the coordinator and were compared with nothing: a coordinator "
+    "that lies could put its own in their place and read this site's updates; name the sites' "
+    "fingerprints under peers"
 )
 """The note of a site that knows no fingerprints."""
 
@@ -44,7 +46,10 @@ def mask_key(path: Path) -> X25519PrivateKey:
     """
     content = path.read_bytes()
     if len(content) != 32:
-        raise RunError(f"{path}: expected the 32 bytes of a key for masks, found {len(content)}; restore the file")
+        raise RunError(
+            f"{path}: expected the 32 bytes of a key for masks, found {len(content)}; restore the "
+            "file"
+        )
     return X25519PrivateKey.from_private_bytes(content)
 
 
@@ -61,7 +66,9 @@ def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"{path}: expected the private key that fedlit site keys made, found none ({error})"
         ) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path}: expected an elliptic curve key, found {type(found).__name__}; make a new pair")
+        raise ConfigError(
+            f"{path}: expected an elliptic curve key, found {type(found).__name__}; make a new pair"
+        )
     return found
 
 
@@ -79,7 +86,9 @@ def fingerprint_of(line: str) -> str:
     try:
         content = base64.b64decode(parts[1], validate=True)
     except (IndexError, binascii.Error) as error:
-        raise ConfigError(f"expected a public key of OpenSSH's form, found {line[:40]!r}") from error
+        raise ConfigError(
+            f"expected a public key of OpenSSH's form, found {line[:40]!r}"
+        ) from error
     return "SHA256:" + base64.b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
 
 
@@ -89,7 +98,9 @@ def public_line(key: ec.EllipticCurvePrivateKey) -> str:
     return key.public_key().public_bytes(*form).decode()
 
 
-def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+def advert(
+    site: str, federation: str, key: X25519PrivateKey, registered: ec.EllipticCurvePrivateKey
+) -> dict[str, str]:
     """Return a site's public key for masks as plain data.
 
     Args:
@@ -106,14 +117,16 @@ def advert(site: str, federation: str, key: X25519PrivateKey, registered: ec.Ell
     }
 
 
-def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str]) -> dict[str, bytes]:
+def accepted(
+    federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str]
+) -> dict[str, bytes]:
     """Check the public keys that sites have sent, and return them.
 
     Args:
         federation: as in :func:`advert`.
         adverts: site → what it told.
-        peers: site → fingerprint of its registered key, known from elsewhere; empty for a site that knows none:
-            signatures are then compared with keys that came the same way.
+        peers: site → fingerprint of its registered key, known from elsewhere; empty for a site that
+            knows none: signatures are then compared with keys that came the same way.
 
     Returns:
         Site → 32 bytes.
@@ -129,20 +142,33 @@ def accepted(federation: str, adverts: Mapping[str, Any], peers: Mapping[str, st
             registered = serialization.load_ssh_public_key(str(told["key"]).encode())
             assert isinstance(registered, ec.EllipticCurvePublicKey)
             signature = bytes.fromhex(str(told["signature"]))
-            registered.verify(signature, _signed(site, federation, public), ec.ECDSA(hashes.SHA384()))
-        except (AssertionError, InvalidSignature, KeyError, TypeError, ValueError, UnsupportedAlgorithm) as error:
+            registered.verify(
+                signature, _signed(site, federation, public), ec.ECDSA(hashes.SHA384())
+            )
+        except (
+            AssertionError,
+            InvalidSignature,
+            KeyError,
+            TypeError,
+            ValueError,
+            UnsupportedAlgorithm,
+        ) as error:
             raise RunError(
-                f"site {site!r}: expected its key for masks, signed with its registered key, found another; somebody "
-                "has changed it on its way, or the site must join again"
+                f"site {site!r}: expected its key for masks, signed with its registered key, found "
+                "another; somebody has changed it on its way, or the site must join again"
             ) from error
         if peers and (mine := fingerprint_of(str(told["key"]))) != peers.get(site):
             raise RunError(
-                f"site {site!r}: expected the key {peers.get(site, 'that its peers entry names')}, as under peers, "
-                f"found {mine}; ask the site, by another way than the coordinator, which one is its own"
+                f"site {site!r}: expected the key {peers.get(site, 'that its peers entry names')}, "
+                f"as under peers, found {mine}; ask the site, by another way than the coordinator, "
+                "which one is its own"
             )
         found[site] = public
     if len(set(found.values())) < len(found):
-        raise RunError("expected a key for masks of each site's own, found one twice; a copied folder, or a forgery")
+        raise RunError(
+            "expected a key for masks of each site's own, found one twice; a copied folder, or a "
+            "forgery"
+        )
     return found
 
 
@@ -151,14 +177,15 @@ def _signed(site: str, federation: str, public: bytes) -> bytes:
 
 
 def derived(secret: bytes, info: bytes) -> bytes:
-    """Return a key of 32 bytes (HKDF of SHA-256, RFC 5869), which reveals nothing about its secret or about keys for
-    other purposes.
+    """Return a key of 32 bytes (HKDF of SHA-256, RFC 5869), which reveals nothing about its secret
+    or about keys for other purposes.
     """
     return HKDF(hashes.SHA256(), 32, None, info).derive(secret)
 
 
 class Pairs:
-    """The secrets that a site shares with each of the others, and the keys that are derived from them.
+    """The secrets that a site shares with each of the others, and the keys that are derived from
+    them.
 
     Args:
         name: the name of the site.
@@ -170,60 +197,90 @@ class Pairs:
         RunError: the others have another public key of this site.
     """
 
-    def __init__(self, name: str, key: X25519PrivateKey, publics: Mapping[str, bytes], federation: str) -> None:
-        self.name, self.federation, self._key, self._publics = name, federation, key, dict(publics)
+    def __init__(
+        self, name: str, key: X25519PrivateKey, publics: Mapping[str, bytes], federation: str
+    ) -> None:
+        self.name = name
+        self.federation = federation
+        self._key = key
+        self._publics = dict(publics)
         self._secrets: dict[str, bytes] = {}
         if self._publics.get(name) != key.public_key().public_bytes_raw():
             raise RunError(
-                f"site {name!r}: expected the others to know its own key for masks, found another one or none; "
-                "somebody has changed it on its way, or an old message was used again"
+                f"site {name!r}: expected the others to know its own key for masks, found another "
+                "one or none; somebody has changed it on its way, or an old message was used again"
             )
 
     def key(self, peer: str, *purpose: Any) -> bytes:
-        """Return 32 bytes for a purpose that this site and another one have in common, and nobody else.
+        """Return 32 bytes for a purpose that this site and another one have in common, and nobody
+        else.
 
         Raises:
             RunError: no public key of the other site is known.
         """
         if peer not in self._publics:
-            raise RunError(f"masked sums: expected the key for masks of {peer!r}, found none; let all sites join again")
+            raise RunError(
+                f"masked sums: expected the key for masks of {peer!r}, found none; let all sites "
+                "join again"
+            )
         if peer not in self._secrets:
             try:
-                self._secrets[peer] = self._key.exchange(X25519PublicKey.from_public_bytes(self._publics[peer]))
+                self._secrets[peer] = self._key.exchange(
+                    X25519PublicKey.from_public_bytes(self._publics[peer])
+                )
             except ValueError as error:
-                raise RunError(f"site {peer!r}: expected a public key for masks, found one that is none") from error
+                raise RunError(
+                    f"site {peer!r}: expected a public key for masks, found one that is none"
+                ) from error
         ends = [[site, self._publics[site].hex()] for site in sorted([self.name, peer])]
-        return derived(self._secrets[peer], json.dumps(["fedlit", 2, self.federation, *purpose, ends]).encode())
+        return derived(
+            self._secrets[peer], json.dumps(["fedlit", 2, self.federation, *purpose, ends]).encode()
+        )
 
     def flags(self, number: int, fit: bool) -> dict[str, str]:
-        """Map each other site to 64 hexadecimal digits that prove to it whether this site called its update fit."""
+        """Map each other site to 64 hexadecimal digits that prove to it whether this site called
+        its update fit.
+        """
         return {
-            peer: self.key(peer, "fit", number, self.name, fit).hex() for peer in self._publics if peer != self.name
+            peer: self.key(peer, "fit", number, self.name, fit).hex()
+            for peer in self._publics
+            if peer != self.name
         }
 
     def fit(self, number: int, flags: Any, cohort: Iterable[str]) -> list[str]:
-        """Return the sites of a round whose update is fit, according to the flags that they made themselves.
+        """Return the sites of a round whose update is fit, according to the flags that they made
+        themselves.
 
         Args:
             number: the number of exchanges before the round.
-            flags: maps each site to (whether it is fit, its proof for this site), as the coordinator passes them on.
+            flags: maps each site to (whether it is fit, its proof for this site), as the
+                coordinator passes them on.
             cohort: the sites that take part in the round, including this one.
 
         Raises:
-            RunError: there is a flag of another site, none of a site that takes part, or one that its site did not
-                make.
+            RunError: there is a flag of another site, none of a site that takes part, or one that
+                its site did not make.
         """
         cohort = sorted(cohort)
         if not isinstance(flags, Mapping) or sorted(flags) != cohort or self.name not in cohort:
             found = ", ".join(sorted(map(str, flags))) if isinstance(flags, Mapping) else "nothing"
             raise RunError(
-                f"masked sums, round {number + 1}: expected to sum over {', '.join(cohort)}, as the federation's seed "
-                f"draws them, found {found}; nothing was sent"
+                f"masked sums, round {number + 1}: expected to sum over {', '.join(cohort)}, as "
+                f"the federation's seed draws them, found {found}; nothing was sent"
             )
         for peer, said in flags.items():
             proper = isinstance(said, list | tuple) and len(said) == 2 and isinstance(said[0], bool)
-            proof = self.key(peer, "fit", number, peer, said[0]).hex() if proper and peer != self.name else ""
-            if not proper or (peer != self.name and not compare_digest(str(said[1]).encode(), proof.encode())):
-                found = f"masked sums, round {number + 1}: expected what {peer} itself has said of its update"
+            proof = (
+                self.key(peer, "fit", number, peer, said[0]).hex()
+                if proper and peer != self.name
+                else ""
+            )
+            if not proper or (
+                peer != self.name and not compare_digest(str(said[1]).encode(), proof.encode())
+            ):
+                found = (
+                    f"masked sums, round {number + 1}: expected what {peer} itself has said of "
+                    "its update"
+                )
                 raise RunError(f"{found}, found another word; nothing was sent")
         return [site for site in cohort if flags[site][0]]

@@ -1,4 +1,6 @@
-"""The account of what a site has answered: one ledger for each site folder, over the file ``memory.db``."""
+"""The account of what a site has answered: one ledger for each site folder, over the file
+``memory.db``.
+"""
 
 import shutil
 from collections import Counter
@@ -20,7 +22,8 @@ MASK_KEY = "mask.key"
 MEMORY = "memory.db"
 RECEIVED = "received.db"
 TOGETHER = (MASK_KEY, MEMORY, RECEIVED)
-"""The files of a site that are of use only together. They are made at once, before anything is sent."""
+"""The files of a site that are of use only together. They are made at once, before anything is
+sent."""
 
 MEND = "restore it from a copy, or ask the coordinator for a new federation"
 
@@ -28,8 +31,8 @@ MEND = "restore it from a copy, or ask the coordinator for a new federation"
 def prepare(folder: Path) -> None:
     """Make the site's files of :data:`TOGETHER`, all at once, or check that all of them are there.
 
-    They are made in a folder beside it, which is renamed when it is complete: a process that is killed leaves all of
-    them or none.
+    They are made in a folder beside it, which is renamed when it is complete: a process that is
+    killed leaves all of them or none.
 
     Args:
         folder: the site's own folder for them.
@@ -37,12 +40,13 @@ def prepare(folder: Path) -> None:
     Raises:
         RunError: some of the files are gone.
     """
-    kept = [name for name in (*TOGETHER, "memory.pt") if (folder / name).exists()]  # memory.pt is of earlier versions
+    # memory.pt is of earlier versions
+    kept = [name for name in (*TOGETHER, "memory.pt") if (folder / name).exists()]
     missing = [name for name in TOGETHER if not (folder / name).exists()]
     if kept and missing:
         raise RunError(
-            f"{folder}: expected {', '.join(TOGETHER)}, which were made together and say what this site has sent, "
-            f"found that {', '.join(missing)} is gone; {MEND}"
+            f"{folder}: expected {', '.join(TOGETHER)}, which were made together and say what this "
+            f"site has sent, found that {', '.join(missing)} is gone; {MEND}"
         )
     if kept:
         return
@@ -60,22 +64,24 @@ def prepare(folder: Path) -> None:
 
 
 class Ledger:
-    """What this site has answered, for each identity of a federation. It exists at every site, with and without
-    protection, and one file holds the accounts of all federations that the site's folder ever joined.
+    """What this site has answered, for each identity of a federation. It exists at every site, with
+    and without protection, and one file holds the accounts of all federations that the site's
+    folder ever joined.
 
-    An entry is written, in one transaction, before the answer that it is about is sent. A site that is killed before
-    this makes the answer anew, because nobody has seen it. A damaged file is refused: an older copy would lack an
-    answer.
+    An entry is written, in one transaction, before the answer that it is about is sent. A site that
+    is killed before this makes the answer anew, because nobody has seen it. A damaged file is
+    refused: an older copy would lack an answer.
 
     To count a rule's question, call :meth:`charge` before it is answered:
-    ``ledger.charge(number, place, kind, form, elements, times=50, most=1_000)``. It returns if the site may answer, and
-    costs nothing where the same question of the same round is asked again.
+    ``ledger.charge(number, place, kind, form, elements, times=50, most=1_000)``. It returns if the
+    site may answer, and costs nothing where the same question of the same round is asked again.
 
     Args:
         folder: the site's own folder; the same for all federations that the site ever joins.
-        federation: the identity of the federation that the site has accepted: ``federation.id``, or, without one, the
-            hash of the terms, which include the coordinator's fingerprint (see
-            :attr:`fedlit.institutions.consent.Terms.identity`). Other terms are then another account.
+        federation: the identity of the federation that the site has accepted: ``federation.id``,
+            or, without one, the hash of the terms, which include the coordinator's fingerprint (see
+            :attr:`fedlit.institutions.consent.Terms.identity`). Other terms are then another
+            account.
 
     Attributes:
         folder: see above.
@@ -98,7 +104,8 @@ class Ledger:
 
     def __init__(self, folder: Path, federation: str) -> None:
         prepare(folder)
-        self.folder, self.federation = folder, federation
+        self.folder = folder
+        self.federation = federation
         self._store = Store(folder / MEMORY, MEND)
         self.entries: list[dict[str, Any]] = list(self._store.values("entry").values())
         self._asked = set[tuple[int, int, str, str]]()
@@ -117,26 +124,33 @@ class Ledger:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What was agreed to under this identity when the site took part last: ``protection`` and ``sites``; empty
-        where it never did.
+        """What was agreed to under this identity when the site took part last: ``protection`` and
+        ``sites``; empty where it never did.
         """
         return self._store.get(self._named("account")) or {}
 
-    def open(self, protection: Mapping[str, Any], sites: Iterable[str], without: Iterable[str] = ()) -> None:
+    def open(
+        self, protection: Mapping[str, Any], sites: Iterable[str], without: Iterable[str] = ()
+    ) -> None:
         """Record what was agreed to, before anything is sent.
 
         Args:
             protection: the settings of :class:`~fedlit.privacy.settings.Privacy`, as plain data.
             sites: all sites of the federation, if its terms name them.
-            without: the protection that a person has given up, in words of :data:`~fedlit.privacy.settings.WITHOUT`.
+            without: the protection that a person has given up, in words of
+                :data:`~fedlit.privacy.settings.WITHOUT`.
 
         Raises:
             RunError: it is weaker than before, and nobody gave that up.
         """
-        if gone := [word for word in weaker(self.account.get("protection", {}), protection) if word not in without]:
+        if gone := [
+            word
+            for word in weaker(self.account.get("protection", {}), protection)
+            if word not in without
+        ]:
             raise RunError(
-                f"expected the protection under which this site took part before, found terms without "
-                f"{' and '.join(gone)}; nothing was sent. Look at them: fedlit site check"
+                "expected the protection under which this site took part before, found terms "
+                f"without {' and '.join(gone)}; nothing was sent. Look at them: fedlit site check"
             )
         account = {"protection": dict(protection), "sites": list(sites)}
         if account != self.account:
@@ -144,15 +158,18 @@ class Ledger:
 
     # ------------------------------------------------------------------ a rule's questions
 
-    def charge(self, number: int, place: int, kind: str, form: str, elements: int, *, times: int, most: int) -> None:
+    def charge(
+        self, number: int, place: int, kind: str, form: str, elements: int, *, times: int, most: int
+    ) -> None:
         """Count a question against its budget, before it is answered.
 
         Args:
             number: the number of exchanges before the round.
             place: the question's number within the round, as the coordinator counts.
             kind: the kind of the question, or its topic.
-            form: what tells the question from others, such as a digest of its content. The same form at the same place
-                of the same round is the same question, which is counted once.
+            form: what tells the question from others, such as a digest of its content. The same
+                form at the same place of the same round is the same question, which is counted
+                once.
             elements: the number of values in its answer.
             times: how many questions of this kind a round may have.
             most: how many values an answer may have.
@@ -164,15 +181,21 @@ class Ledger:
             return
         if elements > most:
             raise RunError(
-                f"round {number + 1}: {kind}: expected a question for at most {most:,} values, as agreed to, found one "
-                f"for {elements:,}; nothing was answered"
+                f"round {number + 1}: {kind}: expected a question for at most {most:,} values, as "
+                f"agreed to, found one for {elements:,}; nothing was answered"
             )
         if self.count(kind, number) >= times:
             raise RunError(
-                f"round {number + 1}: {kind}: expected at most {times:,} questions in a round, as agreed to, found one "
-                "more; nothing was answered"
+                f"round {number + 1}: {kind}: expected at most {times:,} questions in a round, as "
+                "agreed to, found one more; nothing was answered"
             )
-        content = {"round": number, "place": place, "kind": kind, "form": form, "elements": elements}
+        content = {
+            "round": number,
+            "place": place,
+            "kind": kind,
+            "form": form,
+            "elements": elements,
+        }
         self._store.put({(self._named("asked"), len(self._asked)): content})
         self._note(number, place, kind, form)
 
@@ -190,8 +213,8 @@ class Ledger:
         Args:
             number: exchanges before the round.
             received: what was received, by name.
-            once: whether to refuse another result than before. Without protection a federation may begin anew under
-                the same terms.
+            once: whether to refuse another result than before. Without protection a federation may
+                begin anew under the same terms.
 
         Raises:
             RunError: it is another result than before; it is not used.
@@ -200,8 +223,9 @@ class Ledger:
         known = self._store.get(self._named("received"), number)
         if once and known not in (None, digest):
             raise RunError(
-                f"round {number + 1}: expected the result that this site received before, found another one from the "
-                "coordinator; it was not used. Ask whether its folder was restored from an older copy"
+                f"round {number + 1}: expected the result that this site received before, found "
+                "another one from the coordinator; it was not used. Ask whether its folder was "
+                "restored from an older copy"
             )
         if known != digest:
             self._store.put({(self._named("received"), number): digest})
@@ -217,7 +241,8 @@ class Ledger:
         over: Mapping[str, Any] | None = None,
         **noted: Any,
     ) -> dict[str, Tensor]:
-        """Return the answer for a round, which is made at most once: it is sent again byte for byte, or not at all.
+        """Return the answer for a round, which is made at most once: it is sent again byte for
+        byte, or not at all.
 
         Args:
             kind: ``masked`` or ``noised``.
@@ -230,27 +255,38 @@ class Ledger:
         Raises:
             RunError: the answer was made for something else, or is no longer there.
         """
-        key = {"federation": self.federation, "kind": kind, "round": number, "question": question, "over": over}
+        key = {
+            "federation": self.federation,
+            "kind": kind,
+            "round": number,
+            "question": question,
+            "over": over,
+        }
         for place, entry in enumerate(self.entries):
-            if any(entry[part] != key[part] for part in ("federation", "kind", "round", "question")):
+            if any(
+                entry[part] != key[part] for part in ("federation", "kind", "round", "question")
+            ):
                 continue
             answer: dict[str, Tensor] | None = self._store.get("answer", place)
             if entry["over"] != over or answer is None:
                 found = "that it was deleted" if answer is None else "a request for another sum"
                 raise RunError(
-                    f"round {number + 1}: expected to be asked again for the same answer, which is {kind} only once, "
-                    f"found {found}; nothing was sent. Two sums over different sites, or two noisy answers, would tell "
-                    "more than one"
+                    f"round {number + 1}: expected to be asked again for the same answer, which is "
+                    f"{kind} only once, found {found}; nothing was sent. Two sums over different "
+                    "sites, or two noisy answers, would tell more than one"
                 )
             return answer
-        answer, place = dict(make()), len(self.entries)
+        answer = dict(make())
+        place = len(self.entries)
         entry = {**key, **noted}
         self._store.put({("entry", place): entry, ("answer", place): answer})
         self.entries.append(entry)
         return answer
 
     def forget(self, number: int) -> None:
-        """Delete the answers before an exchange; the site has a checkpoint and will not go back. Entries stay."""
+        """Delete the answers before an exchange; the site has a checkpoint and will not go back.
+        Entries stay.
+        """
         old = [
             place
             for place, entry in enumerate(self.entries)

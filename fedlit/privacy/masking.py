@@ -1,15 +1,18 @@
-"""Sums that hide their terms: each pair of sites agrees on a mask that one adds and the other subtracts.
+"""Sums that hide their terms: each pair of sites agrees on a mask that one adds and the other
+subtracts.
 
-This is the first half of Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving Machine Learning"
-(CCS), for a fixed set of sites. Pairs agree on keys by X25519, and masks are AES-256 in counter mode, modulo 2⁶⁴.
+This is the first half of Bonawitz et al. 2017, "Practical Secure Aggregation for Privacy-Preserving
+Machine Learning" (CCS), for a fixed set of sites. Pairs agree on keys by X25519, and masks are
+AES-256 in counter mode, modulo 2⁶⁴.
 
-NOTE[DIFF]: the paper tolerates sites that leave within a round, by secret shares and a second mask of each site. Here
-each site itself computes which sites are summed, as a function of (seed, round), without the sites that state openly
-that their update is unfit. A site masks each (round, question) once, so that nobody can get a second sum over other
-sites, and a round waits for a site that is away.
+NOTE[DIFF]: the paper tolerates sites that leave within a round, by secret shares and a second mask
+of each site. Here each site itself computes which sites are summed, as a function of (seed, round),
+without the sites that state openly that their update is unfit. A site masks each (round, question)
+once, so that nobody can get a second sum over other sites, and a round waits for a site that is
+away.
 
-Each sum is over at least three sites. A coordinator that conspires with all of them but one learns the update of this
-one; if it conspires with some of them, it learns the sum of the rest.
+Each sum is over at least three sites. A coordinator that conspires with all of them but one learns
+the update of this one; if it conspires with some of them, it learns the sum of the rest.
 """
 
 import hashlib
@@ -34,8 +37,8 @@ from fedlit.privacy.settings import LEAST
 from fedlit.sharing import Sharing, State, form_of
 
 GROUP = "sum/"
-"""The prefix of what is summed beside the tensors: for each group of sites a zero, by which a wrong sum is found, and
-the rows if they are weights."""
+"""The prefix of what is summed beside the tensors: for each group of sites a zero, by which a wrong
+sum is found, and the rows if they are weights."""
 
 
 def dtype_of(name: Any) -> torch.dtype:
@@ -48,24 +51,35 @@ def dtype_of(name: Any) -> torch.dtype:
         >>> dtype_of("float32")
         torch.float32
     """
-    found = name if isinstance(name, torch.dtype) else getattr(torch, str(name).removeprefix("torch."), None)
+    found = (
+        name
+        if isinstance(name, torch.dtype)
+        else getattr(torch, str(name).removeprefix("torch."), None)
+    )
     if not isinstance(found, torch.dtype):
-        raise RunError(f"expected the name of a dtype, found {str(name)[:40]!r}; do all sites run the same version?")
+        raise RunError(
+            f"expected the name of a dtype, found {str(name)[:40]!r}; do all sites run the same "
+            "version?"
+        )
     return found
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tensors are summed over which sites. All sites of a round and the coordinator have the same layout.
+    """Which tensors are summed over which sites. All sites of a round and the coordinator have the
+    same layout.
 
     Attributes:
         groups: maps groups of sites to the names of the tensors that exactly these have and send.
-        forms: maps each tensor's name to its (dtype, shape), as :func:`fedlit.sharing.form_of` gives it.
-        by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked, too.
+        forms: maps each tensor's name to its (dtype, shape), as :func:`fedlit.sharing.form_of`
+            gives it.
+        by_rows: whether values are weighted by the sites' rows; the sum of rows is then masked,
+            too.
         least: the number of sites that must have a tensor.
 
     Raises:
-        ConfigError: a tensor has fewer sites than that, or rows would be summed over different sites.
+        ConfigError: a tensor has fewer sites than that, or rows would be summed over different
+            sites.
     """
 
     groups: Mapping[tuple[str, ...], list[str]]
@@ -77,14 +91,17 @@ class Layout:
         for sites, names in self.groups.items():
             if len(sites) < self.least:
                 raise ConfigError(
-                    f"masked sums: {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: expected at "
-                    f"least {self.least} sites that have it and take part, found {', '.join(sites) or 'none'}; "
-                    "leave it out of exchange.federated, or wait for more sites"
+                    "masked sums: "
+                    f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "
+                    f"expected at least {self.least} sites that have it and take part, found "
+                    f"{', '.join(sites) or 'none'}; leave it out of exchange.federated, or wait "
+                    "for more sites"
                 )
         if self.by_rows and len(self.groups) > 1:
             raise ConfigError(
-                "masked sums: expected all sites to federate the same tensors where rows are weights, found others: a "
-                "difference of two sums of rows would tell how many rows a site has; use weights: uniform"
+                "masked sums: expected all sites to federate the same tensors where rows are "
+                "weights, found others: a difference of two sums of rows would tell how many rows "
+                "a site has; use weights: uniform"
             )
 
     @property
@@ -95,7 +112,9 @@ class Layout:
     @property
     def digest(self) -> str:
         """The SHA-256 of the layout."""
-        forms = {name: [str(dtype), list(shape)] for name, (dtype, shape) in sorted(self.forms.items())}
+        forms = {
+            name: [str(dtype), list(shape)] for name, (dtype, shape) in sorted(self.forms.items())
+        }
         groups = [[list(sites), sorted(names)] for sites, names in sorted(self.groups.items())]
         return hashlib.sha256(json.dumps([forms, groups, self.by_rows]).encode()).hexdigest()
 
@@ -110,13 +129,17 @@ class Layout:
 
 
 def digest_of(names: Iterable[str], state: State) -> str:
-    """Return the SHA-256 of tensors by name, to the last bit. Names that the state does not have count, too."""
+    """Return the SHA-256 of tensors by name, to the last bit. Names that the state does not have
+    count, too.
+    """
     found = hashlib.sha256()
     for name in sorted(names):
         own = state.get(name)
         found.update(json.dumps([name, None if own is None else form_of(own)]).encode())
         if own is not None:
-            found.update(own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            found.update(
+                own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            )
     return found.hexdigest()
 
 
@@ -137,7 +160,10 @@ def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = L
             f"masked sums: expected at least {least} sites whose update is fit, found "
             f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part"
         )
-    groups = {own: sorted(names) for own, names in by_owners({site: sharing.names[site] for site in sites}).items()}
+    groups = {
+        own: sorted(names)
+        for own, names in by_owners({site: sharing.names[site] for site in sites}).items()
+    }
     forms = {name: sharing.forms[name] for names in groups.values() for name in names}
     return Layout(groups, forms, "rows" in rule.needs, least)
 
@@ -147,7 +173,8 @@ class Total:
     """The result of a masked sum.
 
     Attributes:
-        sums: maps each name to the sum over its sites, float64 or int64; weighted if the layout is by rows.
+        sums: maps each name to the sum over its sites, float64 or int64; weighted if the layout is
+            by rows.
         weights: maps each name to the sum of its sites' weights: rows, or the number of sites.
     """
 
@@ -156,7 +183,10 @@ class Total:
 
     def mean(self, forms: Mapping[str, tuple[Any, Sequence[int]]]) -> dict[str, Tensor]:
         """Return Σ w ω / Σ w, in the tensors' types."""
-        return {name: (own / self.weights[name]).to(dtype_of(forms[name][0])) for name, own in self.sums.items()}
+        return {
+            name: (own / self.weights[name]).to(dtype_of(forms[name][0]))
+            for name, own in self.sums.items()
+        }
 
 
 Words = NDArray[np.uint64]
@@ -172,7 +202,9 @@ class Masker:
     """
 
     def __init__(self, pairs: Pairs, bits: int = 32) -> None:
-        self.pairs, self.name, self.bits = pairs, pairs.name, bits
+        self.pairs = pairs
+        self.name = pairs.name
+        self.bits = bits
 
     def mask(
         self,
@@ -185,8 +217,8 @@ class Masker:
         since: Mapping[str, int] = MappingProxyType({}),
         common: str = "",
     ) -> dict[str, Tensor]:
-        """Return what is sent instead of a state. The caller sends one result for each (round, question); see
-        :class:`~fedlit.privacy.ledger.Ledger`.
+        """Return what is sent instead of a state. The caller sends one result for each (round,
+        question); see :class:`~fedlit.privacy.ledger.Ledger`.
 
         Args:
             number: exchanges before this one.
@@ -194,13 +226,15 @@ class Masker:
             state: this site's tensors, by name.
             rows: its weight where the layout is by rows.
             question: which of the round's questions ``state`` answers; None for an update.
-            received: what all sites received from the coordinator before. Masks are bound to those of a sum's names:
-                where sites got different values, their masks do not cancel. (A coordinator that sends a model of its
-                making to all but one could otherwise know the others' terms; Pasquini et al. 2022.)
-            since: maps names of ``received`` to the exchange that brought them. A site that was sent nothing goes on
-                from its own state, and would be the only one whose term is new if the others were sent the old values
-                again.
-            common: a digest of what else all sites must have been told, for their terms to belong together.
+            received: what all sites received from the coordinator before. Masks are bound to those
+                of a sum's names: where sites got different values, their masks do not cancel. (A
+                coordinator that sends a model of its making to all but one could otherwise know the
+                others' terms; Pasquini et al. 2022.)
+            since: maps names of ``received`` to the exchange that brought them. A site that was
+                sent nothing goes on from its own state, and would be the only one whose term is new
+                if the others were sent the old values again.
+            common: a digest of what else all sites must have been told, for their terms to belong
+                together.
 
         Returns:
             Maps each name to int64 words; each tensor alone is a uniform draw.
@@ -214,7 +248,9 @@ class Masker:
             bound = [digest_of(of, received), [since.get(name) for name in of], common]
             for peer in owners:
                 if peer != self.name:
-                    key = self.pairs.key(peer, "mask", number, question, layout.sites, layout.digest, bound)
+                    key = self.pairs.key(
+                        peer, "mask", number, question, layout.sites, layout.digest, bound
+                    )
                     mask = stream(key, place, len(words))
                     words = words + mask if self.name < peer else words - mask
             first = 1 + layout.by_rows
@@ -234,11 +270,18 @@ class Masker:
         """
         self._shares(layout, state, rows)
 
-    def _shares(self, layout: Layout, state: State, rows: int) -> dict[tuple[str, ...], tuple[int, list[str], Words]]:
-        """Map each group of sites to the place of its sum, the names of its tensors, and this site's term."""
+    def _shares(
+        self, layout: Layout, state: State, rows: int
+    ) -> dict[tuple[str, ...], tuple[int, list[str], Words]]:
+        """Map each group of sites to the place of its sum, the names of its tensors, and this
+        site's term.
+        """
         shares = {}
         if layout.by_rows and rows < 1:
-            raise RunError(f"masked sums: {self.name!r}: expected the number of its rows as weight, found {rows}")
+            raise RunError(
+                f"masked sums: {self.name!r}: expected the number of its rows as weight, found "
+                f"{rows}"
+            )
         for place, (owners, names) in enumerate(sorted(layout.groups.items())):
             if self.name not in owners:
                 continue
@@ -247,26 +290,36 @@ class Masker:
             for name in names:
                 dtype, shape = layout.forms[name]
                 value = state.get(name)
-                if value is None or tuple(value.shape) != tuple(shape) or value.dtype != dtype_of(dtype):
-                    found = "none" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
+                if (
+                    value is None
+                    or tuple(value.shape) != tuple(shape)
+                    or value.dtype != dtype_of(dtype)
+                ):
+                    found = (
+                        "none" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
+                    )
                     raise RunError(
-                        f"masked sums: {self.name!r}: {name}: expected {dtype} of shape {tuple(shape)}, as agreed, "
-                        f"found {found}; all sites must send tensors of one form"
+                        f"masked sums: {self.name!r}: {name}: expected {dtype} of shape "
+                        f"{tuple(shape)}, as agreed, found {found}; all sites must send tensors of "
+                        "one form"
                     )
                 weight = rows if layout.by_rows and value.is_floating_point() else 1
                 try:
                     parts.append(encoded(value, self.bits, len(owners), weight))
                 except ValueError as error:
                     raise RunError(
-                        f"masked sums: {self.name!r}: {name}: expected numbers that can be summed, found {error}; "
-                        "nothing was sent. Lower the learning rate, clip gradients, or take fewer bits"
+                        f"masked sums: {self.name!r}: {name}: expected numbers that can be summed, "
+                        f"found {error}; nothing was sent. Lower the learning rate, clip "
+                        "gradients, or take fewer bits"
                     ) from error
             shares[owners] = place, names, np.concatenate(parts)
         return shares
 
 
 def stream(key: bytes, place: int, count: int) -> Words:
-    """Return ``count`` words of AES-256 in counter mode. The place of a group is the upper half of the first block."""
+    """Return ``count`` words of AES-256 in counter mode. The place of a group is the upper half of
+    the first block.
+    """
     cipher = Cipher(AES256(key), CTR(place.to_bytes(8, "big") + bytes(8))).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
@@ -284,12 +337,13 @@ def sum_of(layout: Layout, messages: Mapping[str, State], bits: int = 32) -> Tot
     """
     for site in layout.sites:
         found = {
-            name: (str(own.dtype).removeprefix("torch."), tuple(own.shape)) for name, own in messages[site].items()
+            name: (str(own.dtype).removeprefix("torch."), tuple(own.shape))
+            for name, own in messages[site].items()
         }
         if odd := sorted(set(found.items()) ^ set(layout.of(site).items())):
             raise RunError(
-                f"masked sums: site {site!r}: expected the tensors that were agreed, found a difference in {odd[0]}; "
-                "do all sites run the same version?"
+                f"masked sums: site {site!r}: expected the tensors that were agreed, found a "
+                f"difference in {odd[0]}; do all sites run the same version?"
             )
     sums: dict[str, Tensor] = {}
     weights: dict[str, int] = {}
@@ -297,19 +351,25 @@ def sum_of(layout: Layout, messages: Mapping[str, State], bits: int = 32) -> Tot
         parts = [f"{GROUP}{place}", *names]
         total: Words = np.zeros(sum(messages[owners[0]][name].numel() for name in parts), np.uint64)
         for site in owners:
-            total = total + np.concatenate([messages[site][name].reshape(-1).numpy().view(np.uint64) for name in parts])
+            total = total + np.concatenate(
+                [messages[site][name].reshape(-1).numpy().view(np.uint64) for name in parts]
+            )
         if int(total[0]):
             raise RunError(
-                f"masked sums: expected masks that cancel over {', '.join(owners)}, found that they do not: a message "
-                "was changed on its way, or a site used another key, round or list of sites; nothing was written"
+                f"masked sums: expected masks that cancel over {', '.join(owners)}, found that "
+                "they do not: a message was changed on its way, or a site used another key, round "
+                "or list of sites; nothing was written"
             )
         rows = int(total[1].view(np.int64)) if layout.by_rows else len(owners)
         first = 1 + layout.by_rows
         for name in names:
             dtype, shape = layout.forms[name]
             count = messages[owners[0]][name].numel()
-            sums[name] = decoded(total[first : first + count], bits, dtype_of(dtype)).reshape(tuple(shape))
-            weights[name], first = rows, first + count
+            sums[name] = decoded(total[first : first + count], bits, dtype_of(dtype)).reshape(
+                tuple(shape)
+            )
+            weights[name] = rows
+            first = first + count
     return Total(sums, weights)
 
 
@@ -318,7 +378,8 @@ def _tensor(words: Words, shape: tuple[int, ...]) -> Tensor:
 
 
 def largest(bits: int, sites: int) -> float:
-    """Return the largest magnitude of a number (times its weight) that may be summed over a number of sites.
+    """Return the largest magnitude of a number (times its weight) that may be summed over a number
+    of sites.
 
     Example:
         >>> int(largest(bits=32, sites=3))
@@ -328,10 +389,11 @@ def largest(bits: int, sites: int) -> float:
 
 
 def tolerance(bits: int, sites: int, weight: float = 0.0, magnitude: float = 0.0) -> float:
-    """Return how far a mean of encoded numbers may be from the exact one, before it is rounded to the tensors' type.
+    """Return how far a mean of encoded numbers may be from the exact one, before it is rounded to
+    the tensors' type.
 
-    Each term is rounded to a multiple of 2⁻ᵇⁱᵗˢ, which is at most half a multiple per site. Terms with more than 53
-    digits lose the rest, as in float64.
+    Each term is rounded to a multiple of 2⁻ᵇⁱᵗˢ, which is at most half a multiple per site. Terms
+    with more than 53 digits lose the rest, as in float64.
 
     Args:
         bits: the number of binary digits behind the point.
@@ -347,8 +409,8 @@ def tolerance(bits: int, sites: int, weight: float = 0.0, magnitude: float = 0.0
 
 
 def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
-    """Return a tensor's values times a weight, in units of 2⁻ᵇⁱᵗˢ, rounded to the nearest whole number. Whole numbers
-    are returned as they are.
+    """Return a tensor's values times a weight, in units of 2⁻ᵇⁱᵗˢ, rounded to the nearest whole
+    number. Whole numbers are returned as they are.
 
     Args:
         tensor: a tensor of any real type.
@@ -372,20 +434,26 @@ def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
         whole = values.to(torch.int64).numpy()
         if whole.size and (int(whole.max()) > most or int(whole.min()) < -most):
             raise ValueError(f"a whole number beyond ±{most}")
-        return whole.astype(np.uint64, copy=False) if whole.dtype == np.uint64 else whole.view(np.uint64).copy()
+        return (
+            whole.astype(np.uint64, copy=False)
+            if whole.dtype == np.uint64
+            else whole.view(np.uint64).copy()
+        )
     scaled = values.double().numpy() * (float(weight) * 2.0**bits)
     if not np.isfinite(scaled).all():
         raise ValueError("a value that is not finite")
     if scaled.size and float(np.abs(scaled).max()) > most:
         raise ValueError(
-            f"a value of {np.abs(scaled).max() / 2.0**bits:.4g} (with its weight), where {largest(bits, sites):.4g} is "
-            f"the most that {bits} bits leave for a sum over {sites} sites"
+            f"a value of {np.abs(scaled).max() / 2.0**bits:.4g} (with its weight), where "
+            f"{largest(bits, sites):.4g} is the most that {bits} bits leave for a sum over {sites} "
+            "sites"
         )
     return np.rint(scaled).astype(np.int64).view(np.uint64)
 
 
 def decoded(words: Words, bits: int, dtype: torch.dtype) -> Tensor:
-    """Return the inverse of :func:`encoded` for a sum: float64 (not yet rounded to the tensors' type), or int64.
+    """Return the inverse of :func:`encoded` for a sum: float64 (not yet rounded to the tensors'
+    type), or int64.
 
     Example:
         >>> decoded(encoded(torch.tensor([0.5, -1.0]), 8, 3), 8, torch.float32)

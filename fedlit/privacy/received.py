@@ -13,7 +13,8 @@ from fedlit.store import Store
 
 
 class Received:
-    """What a site received, exchange by exchange, on disk. An update is the difference from it, also after a restart.
+    """What a site received, exchange by exchange, on disk. An update is the difference from it,
+    also after a restart.
 
     Args:
         folder: the site's own folder.
@@ -25,7 +26,9 @@ class Received:
         prepare(folder)
         self.federation = federation
         self._since = f"{federation} since"
-        self._store = Store(folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation")
+        self._store = Store(
+            folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation"
+        )
         self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
 
     def told(self, number: int) -> dict[str, Tensor]:
@@ -37,23 +40,32 @@ class Received:
         known: dict[str, Tensor] | None = self._store.get(self.federation, number - 1)
         if known is None and number > 0:
             raise RunError(
-                f"exchange {number + 1}: expected {self._store.path} to have what this site received in the "
-                "exchange before, found that it is gone; go on from a later checkpoint"
+                f"exchange {number + 1}: expected {self._store.path} to have what this site "
+                "received in the exchange before, found that it is gone; go on from a later "
+                "checkpoint"
             )
         return known or {}
 
     def since(self, number: int) -> dict[str, int]:
-        """Map the name of each tensor that was received before an exchange to the exchange that brought it."""
+        """Map the name of each tensor that was received before an exchange to the exchange that
+        brought it.
+        """
         since: dict[str, int] | None = self._store.get(self._since, number - 1)
         return since or {}
 
     def before(self, number: int) -> dict[str, Tensor]:
-        """Return what the client last received before an exchange, name by name, or else what it started from."""
+        """Return what the client last received before an exchange, name by name, or else what it
+        started from.
+        """
         return {**self._start, **self.told(number)}
 
     def put(self, number: int, received: State) -> None:
         """Record the result of an exchange, before the client uses it."""
-        own = {name: value.detach().cpu() for name, value in received.items() if not name.startswith(DOWN)}
+        own = {
+            name: value.detach().cpu()
+            for name, value in received.items()
+            if not name.startswith(DOWN)
+        }
         earlier = [known for known in self._store.numbers(self.federation) if known < number]
         before: State = {}
         since: dict[str, int] = {}
@@ -66,4 +78,6 @@ class Received:
 
     def forget(self, number: int) -> None:
         """Delete what came before an exchange, because the site will not go back."""
-        self._store.put({}, drop=[(name, BEGIN, number - 1) for name in (self.federation, self._since)])
+        self._store.put(
+            {}, drop=[(name, BEGIN, number - 1) for name in (self.federation, self._since)]
+        )

@@ -13,14 +13,16 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Masked:
-    """Sites send their updates under masks that cancel in the sum, so that the coordinator learns only the sum.
+    """Sites send their updates under masks that cancel in the sum, so that the coordinator learns
+    only the sum.
 
     Args:
         bits: binary digits behind the point of the whole numbers that are summed.
-        norm: a site sends nothing where its update, the difference to what it received last, is longer than this (L2,
-            all federated tensors together). None for no bound: nobody but the site can look.
-        least: sites that must stand behind each sum; at least three. The more, the more must conspire to learn one's
-            part.
+        norm: a site sends nothing where its update, the difference to what it received last, is
+            longer than this (L2, all federated tensors together). None for no bound: nobody but the
+            site can look.
+        least: sites that must stand behind each sum; at least three. The more, the more must
+            conspire to learn one's part.
 
     Raises:
         ConfigError: values out of range.
@@ -44,15 +46,16 @@ class Masked:
 
 @dataclass(frozen=True)
 class ClientLevel:
-    """Client-level differential privacy at the site: each update is clipped, and noise is added before it leaves.
+    """Client-level differential privacy at the site: each update is clipped, and noise is added
+    before it leaves.
 
     Args:
-        clip: the length (L2, all federated tensors together) to which a longer update, the difference from what was
-            received last, is shortened.
+        clip: the length (L2, all federated tensors together) to which a longer update, the
+            difference from what was received last, is shortened.
         noise: the standard deviation of the noise in each coordinate, in units of ``clip``.
         delta: the δ at which ε is reported.
-        answers: the largest number of noised answers that a site gives, whoever asks. With the number of planned
-            rounds, ε is a bound that the site enforces itself. None for no limit.
+        answers: the largest number of noised answers that a site gives, whoever asks. With the
+            number of planned rounds, ε is a bound that the site enforces itself. None for no limit.
 
     Raises:
         ConfigError: a value is out of range.
@@ -83,8 +86,8 @@ class Privacy:
 
     Args:
         masked: settings of masked sums, with which only sums are seen; None for no masks.
-        client_level: settings of clipping and noise at the site; None for no noise. With both, each site adds all of
-            its noise, and the sum is masked.
+        client_level: settings of clipping and noise at the site; None for no noise. With both, each
+            site adds all of its noise, and the sum is masked.
     """
 
     masked: Masked | None = None
@@ -130,7 +133,9 @@ def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]
 def _noisier(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether some noise promised more than other noise does."""
     less = now["noise"] < before["noise"]
-    return less or now["delta"] > before["delta"] or _bound(now["answers"]) > _bound(before["answers"])
+    return (
+        less or now["delta"] > before["delta"] or _bound(now["answers"]) > _bound(before["answers"])
+    )
 
 
 def _bound(value: float | None) -> float:

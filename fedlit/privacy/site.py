@@ -35,10 +35,12 @@ class Shield:
         site: its name, and its client's.
         privacy: what is wanted; the same at all sites.
         rule: the federation's.
-        ledger: the site's account with this federation, to whose identity keys and masks are bound. Beside it lie
-            the key for masks and what was received.
-        cohort: (exchanges before a round) → the sites that take part in it, as the run's seed draws them.
-        registered: the site's registered key, which signs its key for masks; needed for masks alone.
+        ledger: the site's account with this federation, to whose identity keys and masks are bound.
+            Beside it lie the key for masks and what was received.
+        cohort: (exchanges before a round) → the sites that take part in it, as the run's seed draws
+            them.
+        registered: the site's registered key, which signs its key for masks; needed for masks
+            alone.
         peers: site → fingerprint of its registered key, known from elsewhere; may be empty.
 
     Attributes:
@@ -55,9 +57,14 @@ class Shield:
         registered: EllipticCurvePrivateKey | None = None,
         peers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.site, self.privacy, self.rule = site, privacy, rule
-        self.ledger, self.federation = ledger, ledger.federation
-        self._cohort, self._registered, self._peers = cohort, registered, peers
+        self.site = site
+        self.privacy = privacy
+        self.rule = rule
+        self.ledger = ledger
+        self.federation = ledger.federation
+        self._cohort = cohort
+        self._registered = registered
+        self._peers = peers
         self._key = mask_key(ledger.folder / MASK_KEY) if privacy.masked else None
         self._held: tuple[int, Update] | None = None
         self._fit: tuple[int, bool] | None = None
@@ -84,17 +91,26 @@ class Shield:
         Args:
             offers: site → its :meth:`offer`.
             sharing: what of each site's client is federated.
-            start: values of this site's federated tensors as they are drawn by the seed, which all know.
-            facts: returns a digest of what was told of all sites before training. Masks cancel among sites that were
-                told the same.
+            start: values of this site's federated tensors as they are drawn by the seed, which all
+                know.
+            facts: returns a digest of what was told of all sites before training. Masks cancel
+                among sites that were told the same.
 
         Raises:
             RunError: keys that are not what they should be.
         """
-        self._sharing, self._received = sharing, Received(self.ledger.folder, self.federation, start)
+        self._sharing, self._received = (
+            sharing,
+            Received(self.ledger.folder, self.federation, start),
+        )
         self._facts = facts
         if self.privacy.masked and self._key is not None:
-            self._pairs = Pairs(self.site, self._key, accepted(self.federation, offers, self._peers), self.federation)
+            self._pairs = Pairs(
+                self.site,
+                self._key,
+                accepted(self.federation, offers, self._peers),
+                self.federation,
+            )
             self._masker = Masker(self._pairs, self.privacy.masked.bits)
             if not self._peers:
                 self.notes.append(UNKNOWN_PEERS)
@@ -102,8 +118,8 @@ class Shield:
     # ------------------------------------------------------------------ rounds
 
     def unfit(self, number: int, update: Update) -> str:
-        """Return why the site should send nothing in this round; empty if it may. Under masks nobody else can check.
-        The reason is for the site alone: others only learn that it sits out.
+        """Return why the site should send nothing in this round; empty if it may. Under masks
+        nobody else can check. The reason is for the site alone: others only learn that it sits out.
 
         Args:
             number: exchanges before it.
@@ -147,12 +163,14 @@ class Shield:
     def answered(self, number: int) -> bool:
         """Return whether the site has sent something under masks in a round."""
         return any(
-            (entry["federation"], entry["kind"], entry["round"]) == (self.federation, "masked", number)
+            (entry["federation"], entry["kind"], entry["round"])
+            == (self.federation, "masked", number)
             for entry in self.ledger.entries
         )
 
     def flags(self, number: int, *, fit: bool) -> dict[str, str]:
-        """Return the proofs by which the other sites know whether this one called its update fit; none without masks.
+        """Return the proofs by which the other sites know whether this one called its update fit;
+        none without masks.
 
         Args:
             number: the number of exchanges before the round.
@@ -162,8 +180,8 @@ class Shield:
         return self._pairs.flags(number, fit) if self.privacy.masked else {}
 
     def send(self, number: int, update: Update) -> Update:
-        """Return what is sent instead of an update: a noised one, if noise is wanted; an empty one, if sums are masked,
-        because the coordinator then asks for it (see :meth:`answer`).
+        """Return what is sent instead of an update: a noised one, if noise is wanted; an empty one,
+        if sums are masked, because the coordinator then asks for it (see :meth:`answer`).
 
         Args:
             number: exchanges before it.
@@ -178,7 +196,9 @@ class Shield:
         return replace(update, state={}, rows=0, published={})
 
     def _noised(self, number: int, update: Update) -> Update:
-        """Return an update with noise, if noise is wanted. It is drawn, and counted, once a round."""
+        """Return an update with noise, if noise is wanted. It is drawn, and counted, once a
+        round.
+        """
         level = self.privacy.client_level
         if level is None:
             return update
@@ -188,25 +208,30 @@ class Shield:
         def draw() -> State:
             if level.answers is not None and len(self._noises) >= level.answers:
                 raise RunError(
-                    f"exchange {number + 1}: expected at most {level.answers} noised answers of this site "
-                    "(privacy.client_level.answers), found all of them given; nothing was sent. More would cost "
-                    "more than the ε that was agreed"
+                    f"exchange {number + 1}: expected at most {level.answers} noised answers of "
+                    "this site (privacy.client_level.answers), found all of them given; nothing "
+                    "was sent. More would cost more than the ε that was agreed"
                 )
             return noised(update.state, known, level)
 
         # before training there is nothing to learn, and all know what clients start from
-        state = known if number == BEGIN else self.ledger.once("noised", number, None, draw, noise=level.noise)
+        state = (
+            known
+            if number == BEGIN
+            else self.ledger.once("noised", number, None, draw, noise=level.noise)
+        )
         return replace(update, state={name: state[name] for name in update.state})
 
     def answer(
         self, number: int, asked: Mapping[str, Any], answer: Callable[[Question], Any] | None = None
     ) -> dict[str, Any]:
-        """Answer the coordinator's question within a round. If it is asked again, the answer is the same.
+        """Answer the coordinator's question within a round. If it is asked again, the answer is the
+        same.
 
         Args:
             number: the number of the round.
-            asked: ``flags``, the flags of the round's sites, which state whether their updates are fit; ``n`` and
-                ``question`` if a rule asks.
+            asked: ``flags``, the flags of the round's sites, which state whether their updates are
+                fit; ``n`` and ``question`` if a rule asks.
             answer: answers a rule's question from the rows of this site.
 
         Returns:
@@ -218,23 +243,35 @@ class Shield:
         place = asked.get("n")
         numbered = type(place) is int and place >= 0
         if numbered != ("question" in asked) or numbered != ("n" in asked):
-            raise RunError(f"masked sums, round {number + 1}: expected a question for a sum, found {sorted(asked)}")
+            raise RunError(
+                f"masked sums, round {number + 1}: expected a question for a sum, found "
+                f"{sorted(asked)}"
+            )
         cohort = sorted(self._cohort(number))
         sites = self._pairs.fit(number, asked.get("flags"), cohort)
         if self._fit != (number, True) or sites != cohort:
             out = [site for site in cohort if site not in sites] or [self.site]
             raise RunError(
-                f"masked sums, round {number + 1}: expected a sum over {', '.join(cohort)}, found one without "
-                f"{', '.join(out)}, whose update is unfit; nothing was sent"
+                f"masked sums, round {number + 1}: expected a sum over {', '.join(cohort)}, found "
+                f"one without {', '.join(out)}, whose update is unfit; nothing was sent"
             )
         if place is not None:
             return self._answered(number, sites, place, question_from(asked["question"]), answer)
         if self._held is None or self._held[0] != number:
-            raise RunError(f"masked sums, round {number + 1}: expected to be asked for an update of the round it is in")
+            raise RunError(
+                f"masked sums, round {number + 1}: expected to be asked for an update of the round "
+                "it is in"
+            )
         layout = layout_of(self._sharing, sites, self.rule, self._least)
-        update, received = self._noised(*self._held), self._received.told(number)
-        rows, since = update.rows if layout.by_rows else 0, self._received.since(number)
-        return {"state": self._masked(number, None, layout, update.state, rows, received, since, self._facts())}
+        update = self._noised(*self._held)
+        received = self._received.told(number)
+        rows = update.rows if layout.by_rows else 0
+        since = self._received.since(number)
+        return {
+            "state": self._masked(
+                number, None, layout, update.state, rows, received, since, self._facts()
+            )
+        }
 
     def _masked(
         self,
@@ -247,7 +284,9 @@ class Shield:
         since: Mapping[str, int],
         common: str,
     ) -> dict[str, Tensor]:
-        """Return words under masks, which are made once. All questions of a rule must be over the same sites."""
+        """Return words under masks, which are made once. All questions of a rule must be over the
+        same sites.
+        """
         told = [digest_of(received, received), sorted(since.items()), common]
         over = {"sites": layout.sites, "layout": layout.digest, "received": told}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
@@ -255,11 +294,15 @@ class Shield:
             if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
                 continue
             if any(entry["shared"].get(site, names) != names for site, names in shared.items()):
-                raise RunError("masked sums: expected each site to federate what it did before, found other tensors")
+                raise RunError(
+                    "masked sums: expected each site to federate what it did before, found other "
+                    "tensors"
+                )
             if None not in (question, entry["question"]) and entry["over"]["sites"] != layout.sites:
                 raise RunError(
-                    f"masked sums, round {number + 1}: expected answers of {', '.join(entry['over']['sites'])}, as "
-                    f"before, found {', '.join(layout.sites)}; the difference would be the answer of one site"
+                    f"masked sums, round {number + 1}: expected answers of "
+                    f"{', '.join(entry['over']['sites'])}, as before, found "
+                    f"{', '.join(layout.sites)}; the difference would be the answer of one site"
                 )
 
         def mask() -> State:
@@ -277,10 +320,14 @@ class Shield:
         Raises:
             RunError: it is such a question; nothing was revealed.
         """
-        if self.privacy.masked and isinstance(question, Own) and question.topic in self.rule.facts.adds_answers:
+        if (
+            self.privacy.masked
+            and isinstance(question, Own)
+            and question.topic in self.rule.facts.adds_answers
+        ):
             raise RunError(
-                f"masked sums: expected to be asked for {question.topic} together with the other sites, found a "
-                "question to this site alone; nothing was told"
+                f"masked sums: expected to be asked for {question.topic} together with the other "
+                "sites, found a question to this site alone; nothing was told"
             )
 
     def _answered(
@@ -291,18 +338,27 @@ class Shield:
         question: Question,
         answer: Callable[[Question], Any] | None,
     ) -> dict[str, Any]:
-        if not isinstance(question, Own) or question.topic not in self.rule.facts.adds_answers or answer is None:
+        if (
+            not isinstance(question, Own)
+            or question.topic not in self.rule.facts.adds_answers
+            or answer is None
+        ):
             name = type(self.rule).__name__
-            raise RunError(f"masked sums, round {number + 1}: expected no question of {name}, found one")
+            raise RunError(
+                f"masked sums, round {number + 1}: expected no question of {name}, found one"
+            )
         said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
         key = number, place, question.topic, digest_of(said, said)
         if key not in self._told:  # what answers may count on having been asked once
             self._told = {own: told for own, told in self._told.items() if own[0] == number}
             self._told[key] = answer(question)
         found = self._told[key]
-        # an answer may depend on what was asked before it: on which rows are in which node of a tree
+        # an answer may depend on what was asked before it: on which rows are in which node of a
+        # tree
         asked = list(self._told)
-        before = hashlib.sha256(json.dumps([asked[: asked.index(key) + 1], self._facts()]).encode()).hexdigest()
+        before = hashlib.sha256(
+            json.dumps([asked[: asked.index(key) + 1], self._facts()]).encode()
+        ).hexdigest()
         forms = {name: form_of(value) for name, value in found.items()}
         layout = Layout({tuple(sites): sorted(forms)} if forms else {}, forms, least=self._least)
         return {

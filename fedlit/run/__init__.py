@@ -1,5 +1,5 @@
-"""A federation in a folder: configuration, plan, checkpoints, predictions. It imports nothing by itself, because light
-commands search for configurations here.
+"""A federation in a folder: configuration, plan, checkpoints, predictions. It imports nothing by
+itself, because light commands search for configurations here.
 """
 
 import lazy_loader

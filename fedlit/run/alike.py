@@ -20,8 +20,8 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
         checkpoint: the checkpoint that it uses.
 
     Raises:
-        ConfigError: ranks differ in versions, command, seed or settings (of a run that was made in Python, these are
-            not compared).
+        ConfigError: ranks differ in versions, command, seed or settings (of a run that was made in
+            Python, these are not compared).
     """
     if run.group.size == 1:
         return
@@ -34,11 +34,16 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
         "folder of runs": str(run.root),
         **(run.settings or {}),
     }
-    told = run.group.gather("what is asked for", {key: json.dumps(value) for key, value in flatten(asked)})
+    told = run.group.gather(
+        "what is asked for", {key: json.dumps(value) for key, value in flatten(asked)}
+    )
     for rank, own in enumerate(told):
         if wrong := [key for key in {**told[0], **own} if told[0].get(key) != own.get(key)]:
-            found = [f"{key}: {told[0].get(key)} at rank 0, {own.get(key)} at rank {rank}" for key in wrong]
+            found = [
+                f"{key}: {told[0].get(key)} at rank 0, {own.get(key)} at rank {rank}"
+                for key in wrong
+            ]
             raise ConfigError(
-                f"expected the same on all ranks, found {shorten(found)}; start all with one configuration, one "
-                "command and the same versions"
+                f"expected the same on all ranks, found {shorten(found)}; start all with one "
+                "configuration, one command and the same versions"
             )

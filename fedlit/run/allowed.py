@@ -1,9 +1,10 @@
 """Decides which classes may be named by a configuration that somebody else wrote.
 
-A configuration names classes, so reading it runs code. The user's own configuration is trusted like any script.
-``federation.yaml`` and a run's ``config.yaml`` may come from elsewhere: before anything is imported, each class that
-they name must be on a list (``allowed.json``), under a key that accepts its kind. Classes that the user's own files and
-command line name are also allowed, and those of the modules after ``--trust``.
+A configuration names classes, so reading it runs code. The user's own configuration is trusted like
+any script. ``federation.yaml`` and a run's ``config.yaml`` may come from elsewhere: before anything
+is imported, each class that they name must be on a list (``allowed.json``), under a key that
+accepts its kind. Classes that the user's own files and command line name are also allowed, and
+those of the modules after ``--trust``.
 """
 
 from __future__ import annotations
@@ -32,10 +33,18 @@ _KINDS = {
     "trainer": ("callbacks", "logger"),
 }
 """Group of keys → kinds of classes that its keys take."""
-_CLASSES = tuple(f"trainer.{key}" for key in ("callbacks", "logger", "plugins", "profiler", "strategy"))
+_CLASSES = tuple(
+    f"trainer.{key}" for key in ("callbacks", "logger", "plugins", "profiler", "strategy")
+)
 """Keys where text may mean a class, such as ``logger: CSVLogger``."""
 _USUAL: tuple[Any, ...] = (None, "auto", [], True, False, 1)
-_PLACES = ("trainer.default_root_dir", "trainer.logger", "trainer.profiler", "model.start", "model.start.checkpoint")
+_PLACES = (
+    "trainer.default_root_dir",
+    "trainer.logger",
+    "trainer.profiler",
+    "model.start",
+    "model.start.checkpoint",
+)
 """Keys that may name places of the machine on which a run was made."""
 _MACHINE: dict[str, tuple[Any, ...]] = {
     "ckpt_path": (None,),
@@ -55,20 +64,33 @@ _MACHINE: dict[str, tuple[Any, ...]] = {
     "trainer.profiler": (None,),
     "trainer.strategy": (None, "auto"),
 }
-"""Keys that use a machine's files, devices or time → the values that a federation's configuration may give them."""
-_WRITTEN_TO = frozenset({"artifact_location", "dir", "dirpath", "log_dir", "root_dir", "save_dir", "tracking_uri"})
+"""Keys that use a machine's files, devices or time → the values that a federation's configuration
+may give them."""
+_WRITTEN_TO = frozenset(
+    {"artifact_location", "dir", "dirpath", "log_dir", "root_dir", "save_dir", "tracking_uri"}
+)
 """Arguments of callbacks and loggers that say where they write."""
-NAMES = ("exchange.federated", "exchange.by_name", "data.columns", "data.leave_out", "board.chosen", "score.subgroups")
+NAMES = (
+    "exchange.federated",
+    "exchange.by_name",
+    "data.columns",
+    "data.leave_out",
+    "board.chosen",
+    "score.subgroups",
+)
 """Lists of names that are read as text, whatever stands there."""
 
 
-_LIST: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_LIST: dict[str, list[str]] = json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+)
 ALL = frozenset(path for paths in _LIST.values() for path in paths)
 """The paths of all classes on the list."""
 
 
 def allowed(path: Any, group: str) -> bool:
-    """Return whether a configuration that somebody else wrote may name a class under a group of keys.
+    """Return whether a configuration that somebody else wrote may name a class under a group of
+    keys.
 
     Example:
         >>> allowed("fedlit.MLP", "model"), allowed("fedlit.MLP", "trainer"), allowed("fedlit.files.os.system", "model")
@@ -95,7 +117,8 @@ def check_allowed(content: Mapping[str, Any], where: str, own: Collection[str] =
 
 
 def check_shared(content: Mapping[str, Any], where: str) -> None:
-    """Refuse a federation's configuration that uses its sites' machines: their files, devices or time.
+    """Refuse a federation's configuration that uses its sites' machines: their files, devices or
+    time.
 
     Args:
         content: the content of the file.
@@ -108,7 +131,8 @@ def check_shared(content: Mapping[str, Any], where: str) -> None:
         >>> check_shared({"trainer": {"max_time": "00:01:00:00"}}, "federation.yaml")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: federation.yaml: trainer.max_time: expected nothing about a site's machine, ...
+        fedlit.errors.ConfigError: federation.yaml: trainer.max_time: expected nothing about a
+            site's machine, ...
     """
     for key, usual in _MACHINE.items():
         group, _, name = key.rpartition(".")
@@ -116,14 +140,16 @@ def check_shared(content: Mapping[str, Any], where: str) -> None:
         value = values.get(name) if isinstance(values, Mapping) else None
         if value not in usual:
             raise ConfigError(
-                f"{where}: {key}: expected nothing about a site's machine, found {value!r}; take it out. Each site "
-                "decides about its files, devices and time (model.keep ends each with its best epoch)"
+                f"{where}: {key}: expected nothing about a site's machine, found {value!r}; take "
+                "it out. Each site decides about its files, devices and time (model.keep ends "
+                "each with its best epoch)"
             )
 
 
 def without_training(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without the callbacks, loggers, plugins and the like of a training. Scores and predictions
-    need none, so that what is not installed or not allowed here is in nobody's way.
+    """Return a configuration without the callbacks, loggers, plugins and the like of a training.
+    Scores and predictions need none, so that what is not installed or not allowed here is in
+    nobody's way.
 
     Example:
         >>> without_training({"seed": 8, "trainer": {"max_epochs": 3, "logger": "CSVLogger", "profiler": None}})
@@ -132,7 +158,11 @@ def without_training(content: Mapping[str, Any]) -> dict[str, Any]:
     trainer = content.get("trainer")
     if not isinstance(trainer, Mapping):
         return dict(content)
-    kept = {key: value for key, value in trainer.items() if f"trainer.{key}" not in _CLASSES or value in _USUAL}
+    kept = {
+        key: value
+        for key, value in trainer.items()
+        if f"trainer.{key}" not in _CLASSES or value in _USUAL
+    }
     return {**content, "trainer": kept}
 
 
@@ -140,12 +170,19 @@ def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool
     group = key.partition(".")[0]
     named = isinstance(tree, Mapping) and "class_path" in tree
     text = not (plain or named or isinstance(tree, list))
-    if key in _CLASSES and text and tree not in _USUAL and not allowed(tree, group) and tree not in own:
+    if (
+        key in _CLASSES
+        and text
+        and tree not in _USUAL
+        and not allowed(tree, group)
+        and tree not in own
+    ):
         _refuse(key, tree, where)
     if isinstance(tree, Mapping):
         if plain or named:
             for name in tree:
-                if not str(name).isidentifier():  # "callbacks+" and "callbacks.init_args" would mean what stands inside
+                # "callbacks+" and "callbacks.init_args" would mean what stands inside
+                if not str(name).isidentifier():
                     _refuse(key or str(name), name, where, "plain keys, each in its own mapping")
         for name, value in tree.items():
             if name == "class_path":
@@ -174,14 +211,33 @@ def _check_text(text: str, key: str, where: str) -> None:
         _refuse(key, text[:60], where, "settings in their place, not written as text")
     if group in ("model", "exchange", "trainer") and key not in _PLACES and os.path.isfile(text):
         _refuse(key, text, where, "no name of a file")
-    if group == "trainer" and key.count(".") > 1 and _leads_elsewhere(key, text) and "lightning" not in _trusted.get():
-        _refuse(key, text, where, "what is written below the run's folder", f"who writes there: {FLAG} lightning")
+    if (
+        group == "trainer"
+        and key.count(".") > 1
+        and _leads_elsewhere(key, text)
+        and "lightning" not in _trusted.get()
+    ):
+        _refuse(
+            key,
+            text,
+            where,
+            "what is written below the run's folder",
+            f"who writes there: {FLAG} lightning",
+        )
 
 
 def _leads_elsewhere(key: str, text: str) -> bool:
-    """Return whether an argument of a callback or a logger may name a place outside of the run's folder."""
+    """Return whether an argument of a callback or a logger may name a place outside of the run's
+    folder.
+    """
     path = PurePath(text)
-    placed = path.is_absolute() or ".." in path.parts or text.startswith("~") or "://" in text or "\\" in text
+    placed = (
+        path.is_absolute()
+        or ".." in path.parts
+        or text.startswith("~")
+        or "://" in text
+        or "\\" in text
+    )
     return placed or key.rpartition(".")[2] in _WRITTEN_TO
 
 
@@ -200,10 +256,14 @@ def _refuse(
     trust: str = "",
 ) -> None:
     module = str(found).rpartition(".")[0] or "MODULE"
-    trust = trust or f"its module: {FLAG} {module if module.replace('.', '').isidentifier() else 'MODULE'}"
+    trust = (
+        trust
+        or f"its module: {FLAG} {module if module.replace('.', '').isidentifier() else 'MODULE'}"
+    )
     raise ConfigError(
-        f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody else, and what it "
-        f"names would run here. If it is yours, or you know who wrote it, name {trust}"
+        f"{where}: {key}: expected {what}, found {found!r}. The file may have come from somebody "
+        "else, and what it names would run here. If it is yours, or you know who wrote it, name "
+        f"{trust}"
     )
 
 
@@ -215,7 +275,8 @@ def trusting(*modules: str) -> Iterator[None]:
     """Allow all classes of some installed modules inside the block.
 
     Args:
-        *modules: modules such as ``package`` or ``package.networks``; everything in them is allowed.
+        *modules: modules such as ``package`` or ``package.networks``; everything in them is
+            allowed.
 
     Raises:
         ConfigError: a module belongs to Python itself.
@@ -246,8 +307,8 @@ def check_trusted(modules: Collection[str], where: str) -> None:
     for module in modules:
         if module.partition(".")[0] in {*sys.stdlib_module_names, "__main__"}:
             raise ConfigError(
-                f"{where}: expected an installed module with classes for federations, found {module!r}, which belongs "
-                "to Python itself and can do anything; leave it out"
+                f"{where}: expected an installed module with classes for federations, found "
+                f"{module!r}, which belongs to Python itself and can do anything; leave it out"
             )
 
 
@@ -260,18 +321,24 @@ def trusted() -> tuple[str, ...]:
 
 
 def is_of_run(path: Path) -> bool:
-    """Return whether a configuration is in a run's folder, which may have been copied from elsewhere."""
+    """Return whether a configuration is in a run's folder, which may have been copied from
+    elsewhere.
+    """
     folder = path.parent
-    in_place = folder.name.startswith("version_") or any((folder / name).is_dir() for name in (CHECKPOINTS, "parts"))
+    in_place = folder.name.startswith("version_") or any(
+        (folder / name).is_dir() for name in (CHECKPOINTS, "parts")
+    )
     return path.name.startswith("config") and in_place
 
 
 _LINKING = ("wandb",)
-"""Folders of loggers that link to files elsewhere: W&B to its cache. fedlit writes nothing there."""
+"""Folders of loggers that link to files elsewhere: W&B to its cache. fedlit writes nothing
+there."""
 
 
 def check_no_links(folder: Path) -> None:
-    """Refuse a run's folder with links that lead out of it, because files could be written elsewhere through them.
+    """Refuse a run's folder with links that lead out of it, because files could be written
+    elsewhere through them.
 
     Raises:
         ConfigError: there is such a link; the message names it.
@@ -285,14 +352,15 @@ def check_no_links(folder: Path) -> None:
             path = Path(place, name)
             if path.is_symlink() and not path.resolve().is_relative_to(whole):
                 raise ConfigError(
-                    f"{shown(path)}: expected a file or a folder, found a link to {os.readlink(path)}, outside of the "
-                    "run's folder; put the file itself there"
+                    f"{shown(path)}: expected a file or a folder, found a link to "
+                    f"{os.readlink(path)}, outside of the run's folder; put the file itself there"
                 )
 
 
 @contextmanager
 def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[None]:
-    """Make jsonargparse import only allowed classes inside the block, and nothing from the folder of a foreign file.
+    """Make jsonargparse import only allowed classes inside the block, and nothing from the folder
+    of a foreign file.
 
     Args:
         own: the words that the user has written; classes among them are allowed.
@@ -301,7 +369,8 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     from jsonargparse import set_parsing_settings
     from jsonargparse._common import parsing_settings
 
-    before, path = dict(parsing_settings), list(sys.path)
+    before = dict(parsing_settings)
+    path = list(sys.path)
     foreign = {folder.resolve() for folder in folders}
     sys.path[:] = [place for place in path if Path(place or ".").resolve() not in foreign]
     named = [name for name in own if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name)]

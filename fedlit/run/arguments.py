@@ -1,5 +1,5 @@
-"""Reads what is typed after a command, or given in Python, without torch. Missing files, unknown keys and missing
-checkpoints are refused within a second.
+"""Reads what is typed after a command, or given in Python, without torch. Missing files, unknown
+keys and missing checkpoints are refused within a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from fedlit.errors import ConfigError, Told, did_you_mean, expect
 from fedlit.run.allowed import NAMES, check_allowed, check_no_links, is_of_run, without_training
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.catalogue import PLAIN
-from fedlit.run.config import METHODS, find_config, flatten, known_configs, parse_yaml, read_yaml, shown
+from fedlit.run.config import (
+    METHODS,
+    find_config,
+    flatten,
+    known_configs,
+    parse_yaml,
+    read_yaml,
+    shown,
+)
 from fedlit.run.folders import CONFIG, check_name, run_folder, to_resume, to_score
 from fedlit.run.keys import FORMATS, KEYS, check_keys
 from fedlit.run.layers import DEFAULTS, Layer, laid
@@ -27,7 +35,15 @@ Command = Literal["fit", "validate", "test", "predict", "describe"]
 
 ROOT = "lightning_logs"
 
-_NO_METHODS = ("seed", "name", "ckpt_path", "format", "data.source", "data.leave_out", "trainer.default_root_dir")
+_NO_METHODS = (
+    "seed",
+    "name",
+    "ckpt_path",
+    "format",
+    "data.source",
+    "data.leave_out",
+    "trainer.default_root_dir",
+)
 """Keys that say whose rows are used, or where a run lies: no method may set them."""
 _MADE_FROM = "# made from "
 
@@ -41,8 +57,10 @@ class Asked:
         layers: the configuration in layers, each of which is laid over the previous ones.
         name: the name of the runs.
         configs: the files of the configuration.
-        foreign: the files that somebody else may have written, for which only allowed classes are built.
-        said: the words in the user's files that are no layers because a run's saved configuration replaces them.
+        foreign: the files that somebody else may have written, for which only allowed classes are
+            built.
+        said: the words in the user's files that are no layers because a run's saved configuration
+            replaces them.
     """
 
     command: Command
@@ -69,13 +87,15 @@ class Asked:
 
 
 def _words(layers: Sequence[Layer]) -> set[str]:
-    texts = {str(value) for layer in layers if layer.own for _, value in flatten(dict(layer.values))}
+    texts = {
+        str(value) for layer in layers if layer.own for _, value in flatten(dict(layer.values))
+    }
     return texts | {word for text in texts for word in re.split(r"[\s=,{}\[\]'\"]+", text)}
 
 
 def title(configs: Sequence[Path]) -> str:
-    """Return the name of the runs of these configurations. It contains all their names, because one base that is
-    trained with different changes makes different kinds of runs.
+    """Return the name of the runs of these configurations. It contains all their names, because one
+    base that is trained with different changes makes different kinds of runs.
 
     Example:
         >>> title([Path("quickstart.yaml"), Path("more.yaml")])
@@ -90,8 +110,8 @@ def made_from(configs: Sequence[Path]) -> str:
 
 
 def origins(config: Path) -> list[Path]:
-    """Return the files that a configuration came from: the file itself, or, for a run's configuration, the files that
-    its first line names.
+    """Return the files that a configuration came from: the file itself, or, for a run's
+    configuration, the files that its first line names.
     """
     with config.open(encoding="utf-8", errors="replace") as file:
         head = file.readline(10_000).rstrip("\n")
@@ -112,13 +132,14 @@ def read(
     Args:
         command: the command.
         typed: the words after the command.
-        overrides: maps further keys to their values, which override what is typed; ``method`` is the name of a method.
+        overrides: maps further keys to their values, which override what is typed; ``method`` is
+            the name of a method.
         of_run: whether the configuration is that of a run, in whatever folder it is.
         trusted: files of the user from which it was made; what they name is allowed.
 
     Raises:
-        ConfigError: an error that can be found without building a run: in files, keys, or checkpoints that do not
-            exist.
+        ConfigError: an error that can be found without building a run: in files, keys, or
+            checkpoints that do not exist.
 
     Example:
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
@@ -132,22 +153,42 @@ def read(
         if flag in found:
             name = dashes + flag.removeprefix("--")
             path = find_config(value, METHODS if flag == METHOD else "", what=name)
-            expect(path not in found[flag], f"{name} {value}", "each file once", Told("it twice"), "leave one out")
+            expect(
+                path not in found[flag],
+                f"{name} {value}",
+                "each file once",
+                Told("it twice"),
+                "leave one out",
+            )
             found[flag].append(path)
         else:
             keys.append(_layer(flag, value, dashes))
-    configs, methods = found["--config"], found[METHOD]
+    configs = found["--config"]
+    methods = found[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
-    written = {path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign}
+    written = {
+        path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign
+    }
     words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
-    files = [written[path] if path in written else _foreign(path, words, command) for path in configs]
+    files = [
+        written[path] if path in written else _foreign(path, words, command) for path in configs
+    ]
     for layer in written.values():
         check_keys(layer.values, layer.where)
-    also = [key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))]
+    also = [
+        key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))
+    ]
     for layer in keys:
         check_keys(layer.values, layer.where, also)
-    expect(bool(configs), "--config NAME", f"one of {', '.join(known_configs())}, or a file", Told("none"))
-    settings = {key: value for layer in [*files, *keys] for key, value in flatten(dict(layer.values))}
+    expect(
+        bool(configs),
+        "--config NAME",
+        f"one of {', '.join(known_configs())}, or a file",
+        Told("none"),
+    )
+    settings = {
+        key: value for layer in [*files, *keys] for key, value in flatten(dict(layer.values))
+    }
     if style := settings.get("format"):
         check_format(command, style)
     if "name" in settings:
@@ -157,21 +198,25 @@ def read(
         keys.append(Layer({"ckpt_path": str(checkpoint)}))
     name = str(settings.get("name") or title([*configs, *methods]))
     layers = [*files, *_method_layers(methods), *keys]
-    root, checkpoint = Path(str(settings.get("trainer.default_root_dir") or ROOT)), settings.get("ckpt_path")
+    root = Path(str(settings.get("trainer.default_root_dir") or ROOT))
+    checkpoint = settings.get("ckpt_path")
     saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")
-        foreign, layers = [*foreign, saved], [_foreign(saved, words, command), *keys]
+        foreign = [*foreign, saved]
+        layers = [_foreign(saved, words, command), *keys]
     return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
 
 
 def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:
-    """Return the layer of a file that somebody else may have written, as far as the command reads it; ``words`` are
-    those of the user.
+    """Return the layer of a file that somebody else may have written, as far as the command reads
+    it; ``words`` are those of the user.
     """
     check_no_links(path.parent)
     content = read_yaml(path)
-    layer = Layer(content if command == "fit" else without_training(content), f"{shown(path)}: ", own=False)
+    layer = Layer(
+        content if command == "fit" else without_training(content), f"{shown(path)}: ", own=False
+    )
     check_allowed(layer.values, shown(path), words)
     check_keys(layer.values, layer.where)
     return layer
@@ -183,9 +228,9 @@ def layers_of(typed: Sequence[str]) -> list[Layer]:
 
 
 def _layer(flag: str, value: Any, dashes: str = "--") -> Layer:
-    """Return a layer with one key, which messages show after ``dashes``: in Python there are none. Brackets are parsed
-    here. Names are taken as they are, and one name is a list of one; the type of the key determines what other plain
-    text means.
+    """Return a layer with one key, which messages show after ``dashes``: in Python there are none.
+    Brackets are parsed here. Names are taken as they are, and one name is a list of one; the type
+    of the key determines what other plain text means.
     """
     key = flag.removeprefix("--")
     if isinstance(value, str) and value.startswith(("{", "[")):
@@ -200,8 +245,8 @@ def _layer(flag: str, value: Any, dashes: str = "--") -> Layer:
 
 
 def _method_layers(methods: Sequence[Path]) -> list[Layer]:
-    """Return the layers of a method, which are laid over all files. Below the method's file, everything that belongs to
-    another method is reset to its default.
+    """Return the layers of a method, which are laid over all files. Below the method's file,
+    everything that belongs to another method is reset to its default.
     """
     one = "one method; to put two together lay one over the other with --config"
     expect(len(methods) < 2, METHOD, one, Told(" and ".join(path.stem for path in methods)))
@@ -209,7 +254,13 @@ def _method_layers(methods: Sequence[Path]) -> list[Layer]:
     for layer in layers:
         wrong = [key for key, _ in flatten(dict(layer.values)) if key.startswith(_NO_METHODS)]
         makes = f"{METHOD} {layer.where}".removesuffix(": ")
-        expect(not wrong, makes, "what makes a method", Told(", ".join(wrong)), "give the file with --config")
+        expect(
+            not wrong,
+            makes,
+            "what makes a method",
+            Told(", ".join(wrong)),
+            "give the file with --config",
+        )
     return [Layer(read_yaml(PLAIN), f"{PLAIN.name}: "), *layers] if layers else []
 
 
@@ -235,14 +286,20 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
 def check_format(command: str, style: str) -> None:
     """Refuse a ``--format`` that a command does not have."""
     styles = FORMATS.get(command, ())
-    expect(style in styles, "--format", " or ".join(styles) or f"no format with {command}", style, known=styles)
+    expect(
+        style in styles,
+        "--format",
+        " or ".join(styles) or f"no format with {command}",
+        style,
+        known=styles,
+    )
 
 
 def _of_this_run(
     command: Command, configs: Sequence[Path], typed: Sequence[Layer], settings: Mapping[str, Any]
 ) -> Path | None:
-    """Return the checkpoint of the run whose own configuration is given, which is not always the newest of its name;
-    None if something else is asked for.
+    """Return the checkpoint of the run whose own configuration is given, which is not always the
+    newest of its name; None if something else is asked for.
     """
     which = settings.get("ckpt_path")
     scores = command in ("validate", "test", "predict") and which in (None, "last", "best")
@@ -251,18 +308,26 @@ def _of_this_run(
         return None
     folder = configs[0].absolute().parent
     named = any({"name", "trainer.default_root_dir"} & layer.values.keys() for layer in typed)
-    if named or run_folder(folder / CHECKPOINTS / LAST) is None or not (folder / CHECKPOINTS).is_dir():
+    if (
+        named
+        or run_folder(folder / CHECKPOINTS / LAST) is None
+        or not (folder / CHECKPOINTS).is_dir()
+    ):
         return None
     purpose = "validation" if command == "validate" else command
     checkpoint, _ = to_score(folder.parent.parent, folder.parent.name, which, folder, purpose)
     return checkpoint
 
 
-def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any) -> Path | None:
-    """Return the configuration with which the run was trained. It replaces the configuration of the files.
+def _own_config(
+    command: Command, configs: Sequence[Path], root: Path, name: str, checkpoint: Any
+) -> Path | None:
+    """Return the configuration with which the run was trained. It replaces the configuration of the
+    files.
 
     Raises:
-        ConfigError: there is no such run, it has no such checkpoint, or it belongs to another configuration.
+        ConfigError: there is no such run, it has no such checkpoint, or it belongs to another
+            configuration.
     """
     if command in ("validate", "test", "predict"):
         purpose = "validation" if command == "validate" else command
@@ -271,8 +336,15 @@ def _own_config(command: Command, configs: Sequence[Path], root: Path, name: str
         _, folder = to_resume(root.absolute(), name, checkpoint if command == "fit" else None)
     if folder is None or not (folder / CONFIG).is_file():
         return None
-    own, made = made_from([folder / CONFIG]), made_from(configs)
+    own = made_from([folder / CONFIG])
+    made = made_from(configs)
     how = "give --config and --method as there, --name, or --ckpt_path with a file"
     newest = checkpoint in (None, "last", "best")
-    expect(own == made or not newest, f"{folder}", f"the newest run of {name} {made[2:]}", Told(f"one {own[2:]}"), how)
+    expect(
+        own == made or not newest,
+        f"{folder}",
+        f"the newest run of {name} {made[2:]}",
+        Told(f"one {own[2:]}"),
+        how,
+    )
     return folder / CONFIG

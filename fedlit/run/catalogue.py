@@ -1,5 +1,5 @@
-"""The methods that come with fedlit. Each has a card, which describes it, and a configuration, which is laid over any
-other one. Imports nothing heavy.
+"""The methods that come with fedlit. Each has a card, which describes it, and a configuration,
+which is laid over any other one. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -46,17 +46,20 @@ class Card:
         equation: what it computes, with the place in the paper; several lines of text.
         travels: what is sent and received.
         stays: what each client keeps private.
-        columns: whether clients may have different columns: ``yes``, ``no``, or ``in a private part``, if the part that
-            differs is not federated.
+        columns: whether clients may have different columns: ``yes``, ``no``, or ``in a private
+            part``, if the part that differs is not federated.
         classes: whether clients may have different classes.
         tasks: whether clients may have different tasks.
-        sizes: whether clients may have networks of different sizes (numbers of rows may always differ).
-        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1); None if this cannot
-            be compared, because no network is sent.
+        sizes: whether clients may have networks of different sizes (numbers of rows may always
+            differ).
+        upload: what a client sends in an exchange, as a multiple of the federated part (FedAvg: 1);
+            None if this cannot be compared, because no network is sent.
         download: what a client receives, likewise.
-        time: the number of gradients that a client computes in a step, as a multiple of FedAvg's, or None.
+        time: the number of gradients that a client computes in a step, as a multiple of FedAvg's,
+            or None.
         robust: whether it tolerates clients that send arbitrary values.
-        defaults: the settings of its class with their defaults, and remarks on them; empty for none.
+        defaults: the settings of its class with their defaults, and remarks on them; empty for
+            none.
         tune: maps each key that is worth tuning to its values, in the format of a search space.
         diff: how it differs from the paper.
         helps: for whom it is meant.
@@ -99,33 +102,46 @@ class Card:
             "Shared": self.travels,
             "Private": self.stays,
             "Clients may differ in": ", ".join(f"{key} ({getattr(self, key)})" for key in _DIFFER),
-            "Cost": f"{times(self.upload)} up, {times(self.download)} down, {times(self.time)} in time (FedAvg: 1)",
+            "Cost": f"{times(self.upload)} up, {times(self.download)} down, {times(self.time)} in "
+            "time (FedAvg: 1)",
             "Tolerates attackers": self.robust,
             "Defaults": self.defaults,
             "Class": f"`{self.python}`" if self.python else "",
             "Differs from the paper": "; ".join(self.diff),
-            "What to tune": "; ".join(f"`{key}`: {values_of(space)}" for key, space in self.tune.items()),
+            "What to tune": "; ".join(
+                f"`{key}`: {values_of(space)}" for key, space in self.tune.items()
+            ),
         }
         return {title: " ".join(told.split()) for title, told in facts.items() if told}
 
     @property
     def bytes(self) -> float | None:
         """The bytes of an exchange, both ways, as a multiple of FedAvg's."""
-        return None if self.upload is None or self.download is None else (self.upload + self.download) / 2
+        return (
+            None
+            if self.upload is None or self.download is None
+            else (self.upload + self.download) / 2
+        )
 
 
 @cache
 def cards() -> dict[str, Card]:
     """Return all cards by name, family by family."""
     found = [Card(name=name, **told) for name, told in read_yaml(_CARDS).items()]
-    return {own.name: own for own in sorted(found, key=lambda own: list(FAMILIES).index(own.family))}
+    return {
+        own.name: own for own in sorted(found, key=lambda own: list(FAMILIES).index(own.family))
+    }
 
 
 def section(card: Card) -> str:
     """Return all about a method, as Markdown."""
     facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
-    config, equation = card.config.read_text("utf-8").rstrip(), card.equation.rstrip()
-    return f"{card.title}. {card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{config}\n```"
+    config = card.config.read_text("utf-8").rstrip()
+    equation = card.equation.rstrip()
+    return (
+        f"{card.title}. "
+        f"{card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{config}\n```"
+    )
 
 
 def values_of(space: Mapping[str, Any]) -> str:

@@ -1,4 +1,6 @@
-"""Caveats on scores: networks that are no better than the simplest models, and means over different units."""
+"""Caveats on scores: networks that are no better than the simplest models, and means over different
+units.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,18 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.results import Results
 
-_MOST_ROWS, _MOST_INPUTS, _MOST_CLIENTS = 2_000, 500, 20  # else fitting takes longer than scoring
+# else fitting takes longer than scoring
+_MOST_ROWS = 2_000
+_MOST_INPUTS = 500
+_MOST_CLIENTS = 20
 _MARGIN = 0.01
 _SAME_SIZE = 3.0  # times: standard deviations of targets in one unit
 
 
 def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
-    """Return notes on classifiers that predict only one class, or that are a point or more below a logistic regression
-    of the client's training rows if these are few. If there are more than 20 clients, a note states how many were not
-    examined.
+    """Return notes on classifiers that predict only one class, or that are a point or more below a
+    logistic regression of the client's training rows if these are few. If there are more than 20
+    clients, a note states how many were not examined.
 
     Args:
         data: the data of the clients in this process.
@@ -32,7 +37,8 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
     """
     notes = []
     for client in data.clients[:_MOST_CLIENTS]:
-        name, task = client.spec.name, client.spec.task
+        name = client.spec.name
+        task = client.spec.task
         own = results.scores.get(name)
         if own is None or not isinstance(task, Classification):
             continue
@@ -41,22 +47,32 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
             continue
         present = len(np.unique(rows.y.numpy()[rows.y.numpy() >= 0]))
         if present > 1 and abs(own.get("balanced_accuracy", np.nan) - 1 / present) < 1e-9:
-            notes.append(f"{name}: the network tells its classes no better than a guess of one class for all rows")
+            notes.append(
+                f"{name}: the network tells its classes no better than a guess of one class for "
+                "all rows"
+            )
         elif (simple := _logistic(client, rows)) is not None:
             score = task.scores[0]
             if score.gain(simple, own.get(score.name, np.nan)) > _MARGIN:
                 notes.append(
-                    f"{name}: a logistic regression of its own {len(client.train):,} training rows is better: "
-                    f"{score.label} {simple:.4f}, the network {own[score.name]:.4f}"
+                    f"{name}: a logistic regression of its own {len(client.train):,} training rows "
+                    f"is better: {score.label} {simple:.4f}, the network {own[score.name]:.4f}"
                 )
-    if left := sum(isinstance(client.spec.task, Classification) for client in data.clients[_MOST_CLIENTS:]):
-        notes.append(f"not compared with the simplest models, to save time: {counted(left, 'more client')}")
+    if left := sum(
+        isinstance(client.spec.task, Classification) for client in data.clients[_MOST_CLIENTS:]
+    ):
+        notes.append(
+            f"not compared with the simplest models, to save time: {counted(left, 'more client')}"
+        )
     return tuple(notes)
 
 
 def _logistic(client: EncodedClient, rows: Rows) -> float | None:
-    """Return the main score of a logistic regression; None if there are many rows, or only one class to learn."""
-    x, y = client.train.x.numpy(), client.train.y.numpy()
+    """Return the main score of a logistic regression; None if there are many rows, or only one
+    class to learn.
+    """
+    x = client.train.x.numpy()
+    y = client.train.y.numpy()
     known = y >= 0
     if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[known])) < 2:
         return None
@@ -68,8 +84,8 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
 
 
 def mixed_units(of_clients: Iterable[Task]) -> frozenset[str]:
-    """Return the scores in units of the target if clients' targets have different names, or scales that differ by more
-    than a factor of three, because a mean over clients would be meaningless.
+    """Return the scores in units of the target if clients' targets have different names, or scales
+    that differ by more than a factor of three, because a mean over clients would be meaningless.
 
     Example:
         >>> sorted(mixed_units([Regression(scale=1.0, target="days"), Regression(scale=365.0, target="days")]))

@@ -14,16 +14,18 @@ import yaml
 from fedlit import yaml_text
 from fedlit.errors import ConfigError, Told, did_you_mean, expect
 
-STUDIES, METHODS = "studies", "methods"
+STUDIES = "studies"
+METHODS = "methods"
 """Folders in that of configurations."""
 _NAMED = {"": "--config", STUDIES: "study", METHODS: "--method"}
-MOST_BYTES, MOST_VALUES = 2**22, 500_000
+MOST_BYTES = 2**22
+MOST_VALUES = 500_000
 """Of a configuration's file: a larger one is another file, or is meant to fill the memory."""
 
 
 def config_folders() -> list[Path]:
-    """Return the folders in which a configuration is searched by its name, in this order: the current folder,
-    ``configs/``, and the folder that comes with the package.
+    """Return the folders in which a configuration is searched by its name, in this order: the
+    current folder, ``configs/``, and the folder that comes with the package.
     """
     package = Path(__file__).parents[1]
     shipped = package / "configs"  # in a wheel
@@ -31,10 +33,12 @@ def config_folders() -> list[Path]:
 
 
 def known_configs(below: str = "") -> list[str]:
-    """Return the names of the files in ``configs/`` and in the package, or in their folders ``studies``
-    or ``methods``.
+    """Return the names of the files in ``configs/`` and in the package, or in their folders
+    ``studies`` or ``methods``.
     """
-    return sorted({path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")})
+    return sorted(
+        {path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")}
+    )
 
 
 def find_config(name: str, below: str = "", *, also: Path | None = None, what: str = "") -> Path:
@@ -42,20 +46,26 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
 
     Args:
         name: a path, or a bare file name, with or without ``.yaml``.
-        below: :data:`STUDIES` or :data:`METHODS`; empty for configurations. A file in the current folder is taken as a
-            method only if its name has an ending.
+        below: :data:`STUDIES` or :data:`METHODS`; empty for configurations. A file in the current
+            folder is taken as a method only if its name has an ending.
         also: a further folder, which is searched last; paths may also be relative to it.
         what: the place of the name, if it was not typed.
 
     Raises:
-        ConfigError: there is no such file; the message lists the folders that were searched and the known names.
+        ConfigError: there is no such file; the message lists the folders that were searched and the
+            known names.
 
     Example:
         >>> find_config("quickstart").name, find_config("fedavg", METHODS).name
         ('quickstart.yaml', 'fedavg.yaml')
     """
     what = what or _NAMED[below]
-    expect(bool(name), what, f"a name such as {'fedavg' if below == METHODS else 'quickstart'}", Told("nothing"))
+    expect(
+        bool(name),
+        what,
+        f"a name such as {'fedavg' if below == METHODS else 'quickstart'}",
+        Told("nothing"),
+    )
     asked = Path(name).expanduser()
     here, *others = config_folders()
     bare = asked.parent == Path()
@@ -67,7 +77,9 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
             if candidate.is_file():
                 return candidate.resolve()
     other, command = ("", "fit") if below else (STUDIES, "compare")
-    near = [Path(own).stem for own in known_configs(below)] + [file.stem for file in asked.parent.glob("*.y*ml")]
+    near = [Path(own).stem for own in known_configs(below)] + [
+        file.stem for file in asked.parent.glob("*.y*ml")
+    ]
     hint = did_you_mean(asked.stem, near)
     if f"{asked.stem}.yaml" in known_configs(other):
         hint = f" Did you mean: fedlit {command} {asked.stem}?"
@@ -91,7 +103,8 @@ def parse_yaml(text: str, where: str, key: str = "") -> Any:
     Args:
         text: YAML.
         where: the beginning of messages.
-        key: the key whose value the text is, if it is not a whole file (see :mod:`fedlit.yaml_text`).
+        key: the key whose value the text is, if it is not a whole file (see
+            :mod:`fedlit.yaml_text`).
 
     Raises:
         ConfigError: the text is not YAML; the message begins with ``where``.
@@ -99,9 +112,12 @@ def parse_yaml(text: str, where: str, key: str = "") -> Any:
     try:
         content = yaml_text.load(text, key)
         if _values(content, {}) > MOST_VALUES:
-            raise yaml.YAMLError(f"more than {MOST_VALUES:,} keys and values, or one that holds itself")
+            raise yaml.YAMLError(
+                f"more than {MOST_VALUES:,} keys and values, or one that holds itself"
+            )
         return content
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # of Python, for a date or a number that cannot be
+    # of Python, for a date or a number that cannot be
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)  # the error's own text would quote the file
         place = where if mark is None else f"{where}, line {mark.line + 1}"
         found = getattr(error, "problem", None) or str(error)
@@ -109,19 +125,23 @@ def parse_yaml(text: str, where: str, key: str = "") -> Any:
 
 
 def _values(tree: Any, known: dict[int, float]) -> float:
-    """Return the number of values, each counted wherever an anchor repeats it; infinity if a value contains itself."""
+    """Return the number of values, each counted wherever an anchor repeats it; infinity if a value
+    contains itself.
+    """
     if not isinstance(tree, dict | list):
         return 1
     if id(tree) not in known:
         known[id(tree)] = math.inf
-        known[id(tree)] = 1 + sum(_values(own, known) for own in (tree.values() if isinstance(tree, dict) else tree))
+        known[id(tree)] = 1 + sum(
+            _values(own, known) for own in (tree.values() if isinstance(tree, dict) else tree)
+        )
     return known[id(tree)]
 
 
 @lru_cache(256)
 def _content(text: str, where: str) -> Any:
-    """Parse a file that a study names in each of its methods only once, because parsing takes longer than copying the
-    result.
+    """Parse a file that a study names in each of its methods only once, because parsing takes
+    longer than copying the result.
     """
     return parse_yaml(text, where)
 
@@ -130,16 +150,30 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return the keys and values of a file.
 
     Raises:
-        ConfigError: the file is not a YAML mapping; the message names the file (a parser's message would not).
+        ConfigError: the file is not a YAML mapping; the message names the file (a parser's message
+            would not).
     """
     size = path.stat().st_size
-    expect(size <= MOST_BYTES, shown(path), f"a configuration of at most {MOST_BYTES:,} bytes", Told(f"{size:,}"))
+    expect(
+        size <= MOST_BYTES,
+        shown(path),
+        f"a configuration of at most {MOST_BYTES:,} bytes",
+        Told(f"{size:,}"),
+    )
     try:
         content = deepcopy(_content(path.read_text(encoding="utf-8"), shown(path)))
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown(path)}: expected a YAML file in UTF-8, found other bytes") from error
+        raise ConfigError(
+            f"{shown(path)}: expected a YAML file in UTF-8, found other bytes"
+        ) from error
     # never more than its kind: it may be a table, of people who must not stand in a log
-    found = Told("an empty file" if content is None else "a list" if isinstance(content, list) else "other text")
+    found = Told(
+        "an empty file"
+        if content is None
+        else "a list"
+        if isinstance(content, list)
+        else "other text"
+    )
     do = "for tables, fedlit init writes a configuration" if isinstance(content, str) else ""
     expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found, do)
     return dict(content)
@@ -149,7 +183,9 @@ def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Return the leaves of nested mappings, as pairs (``a.b.c``, value)."""
     if isinstance(tree, dict):
         return [
-            pair for key, value in tree.items() for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
+            pair
+            for key, value in tree.items()
+            for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
         ]
     return [] if tree is None else [(prefix, tree)]
 
@@ -160,7 +196,8 @@ def listed(value: Any) -> list[Any]:
 
 
 def typed_value(value: Any) -> str:
-    """Return a value as it is typed after a key: text unchanged, all other values as YAML in one line.
+    """Return a value as it is typed after a key: text unchanged, all other values as YAML in one
+    line.
 
     Example:
         >>> typed_value("core"), typed_value([1, None]), typed_value(math.inf)

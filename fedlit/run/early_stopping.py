@@ -1,4 +1,6 @@
-"""Reads Lightning's EarlyStopping in a configuration as ``model.stop``, which can end a phase and not only the run."""
+"""Reads Lightning's EarlyStopping in a configuration as ``model.stop``, which can end a phase and
+not only the run.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,13 @@ def _stop_of(callback: Any) -> dict[str, Any]:
     """Return the settings of ``model.stop`` that mean the same."""
     given = dict(callback.get("init_args") or {}) if isinstance(callback, Mapping) else {}
     for name in given:
-        expect(name in _TAKEN, f"{_KEY}: {name}", "none", given[name], "set model.stop, which has no such key")
+        expect(
+            name in _TAKEN,
+            f"{_KEY}: {name}",
+            "none",
+            given[name],
+            "set model.stop, which has no such key",
+        )
     monitor = given.get("monitor")
     if not isinstance(monitor, str):
         raise ConfigError(f"{_KEY}: monitor: expected a score such as val/loss, found {monitor!r}")
@@ -72,7 +80,14 @@ def _check_mode(monitor: str, mode: Any) -> None:
     score = SCORES.get(monitor.rpartition("/")[2])
     if score is None:
         raise ConfigError(
-            f"{_KEY}: mode: expected none, because it follows from the score {monitor}, found {mode!r}; leave it out"
+            f"{_KEY}: mode: expected none, because it follows from the score {monitor}, found "
+            f"{mode!r}; leave it out"
         )
     better = "max" if score.higher_is_better else "min"
-    expect(mode == better, f"{_KEY}: mode", f"{better}, which follows from {monitor}", mode, "leave it out")
+    expect(
+        mode == better,
+        f"{_KEY}: mode",
+        f"{better}, which follows from {monitor}",
+        mode,
+        "leave it out",
+    )

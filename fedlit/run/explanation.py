@@ -32,8 +32,8 @@ class Explanation(Shown):
     """The findings about a run, and where they were written.
 
     Attributes:
-        table: the corrections with their marks, the mean losses (with u as index, and a column for each path), or the
-            effects.
+        table: the corrections with their marks, the mean losses (with u as index, and a column for
+            each path), or the effects.
         files: the files that were written.
         told: the findings, from top to bottom.
     """
@@ -47,21 +47,24 @@ class Explanation(Shown):
         return self.told
 
 
-def explain(run: str | Path, *, histograms: Sequence[str] = (), out: str | Path | None = None) -> Explanation:
-    """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the effects of a mixed model,
-    or corrections (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
-    straight and the bent path between two clients' models, as FedGMCC found it in its last exchange (Lucchetti et al.
-    2022, Fig. 2).
+def explain(
+    run: str | Path, *, histograms: Sequence[str] = (), out: str | Path | None = None
+) -> Explanation:
+    """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the
+    effects of a mixed model, or corrections (:func:`fedlit.explain.judge.judge`), of these alone,
+    which hold no data; or the loss along the straight and the bent path between two clients'
+    models, as FedGMCC found it in its last exchange (Lucchetti et al. 2022, Fig. 2).
 
     Args:
         run: the folder of a trained run.
-        histograms: clients whose own training rows are drawn too, by class, in the columns in which one of their
-            corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their tables, and no others where each
-            client has its own file.
+        histograms: clients whose own training rows are drawn too, by class, in the columns in which
+            one of their corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their
+            tables, and no others where each client has its own file.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
-        ConfigError: the run has recorded nothing of these, or has no corrections of one of the clients.
+        ConfigError: the run has recorded nothing of these, or has no corrections of one of the
+            clients.
     """
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
@@ -77,15 +80,19 @@ def explain(run: str | Path, *, histograms: Sequence[str] = (), out: str | Path 
 
 def _paths(run: Path, target: Path) -> Explanation:
     found = read_named(run / PATHS)
-    number, pairs = int(found["round"].iloc[0]), len(found[["first", "second"]].drop_duplicates())
+    number = int(found["round"].iloc[0])
+    pairs = len(found[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {counted(pairs, 'pair')}: mean and standard deviation"
     files = save_figure(paths_figure(found, title), target / "paths")
     losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
-        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared distance of outputs to the "
-        "second client's, on random inputs, along paths from the first client's model (u = 0) to the second's."
+        f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared "
+        "distance of outputs to the second client's, on random inputs, along paths from the first "
+        "client's model (u = 0) to the second's."
     )
-    rows = [[f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()]
+    rows = [
+        [f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()
+    ]
     return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
 
 
@@ -98,10 +105,11 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
     path = run / CORRECTIONS
     if not path.is_file():
         raise ConfigError(
-            f"{run}: expected a run that recorded at the end of its training what explain shows: corrections of "
-            "columns and outputs (fedlit.IFedAvg, as in covertype_ifedavg.yaml), effects of a mixed model, or the loss "
-            "along paths between clients' models (FedGMCC); found none of these. For the feature importance and "
-            "calibration of a client, add --client NAME"
+            f"{run}: expected a run that recorded at the end of its training what explain shows: "
+            "corrections of columns and outputs (fedlit.IFedAvg, as in covertype_ifedavg.yaml), "
+            "effects of a mixed model, or the loss along paths between clients' models (FedGMCC); "
+            "found none of these. For the feature importance and calibration of a client, add "
+            "--client NAME"
         )
     values = read_named(path)
     return values.drop(columns="epoch"), int(values["epoch"].iloc[0])
@@ -119,7 +127,13 @@ def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     lines = str(judged).splitlines()
-    told = [ABOUT, "", f"After epoch {epoch}:", *lines[:MOST_ROWS], *more(lines, "findings: findings.csv")]
+    told = [
+        ABOUT,
+        "",
+        f"After epoch {epoch}:",
+        *lines[:MOST_ROWS],
+        *more(lines, "findings: findings.csv"),
+    ]
     if clients:
         pictures = _histograms(run, target, judged, clients)
         files += pictures
@@ -129,10 +143,14 @@ def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation
 
 
 def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[str]) -> list[Path]:
-    """Draw the clients' own rows in the columns in which a correction of theirs is marked, the farthest off first."""
+    """Draw the clients' own rows in the columns in which a correction of theirs is marked, the
+    farthest off first.
+    """
     from fedlit.run.load import run_of
 
-    cells = judged.cells[judged.cells["client"].isin(clients) & judged.cells["part"].str.startswith("input")]
+    cells = judged.cells[
+        judged.cells["client"].isin(clients) & judged.cells["part"].str.startswith("input")
+    ]
     marked = cells[cells["marked"] | cells["finding"]].assign(far=cells["apart"].abs())
     marked = marked.sort_values(["finding", "far"], ascending=False, kind="stable")
     if not len(marked):
@@ -153,7 +171,10 @@ def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[st
     for client, table in tables.items():
         train = table.splits["train"]
         samples[client] = Sample(table.features.iloc[train], table.target.iloc[train])
-        captions |= {(client, column): _caption(cells, client, feature) for column, feature in features.items()}
+        captions |= {
+            (client, column): _caption(cells, client, feature)
+            for column, feature in features.items()
+        }
     figure = histogram_figure(samples, list(features), tables[clients[0]].categorical, captions)
     return save_figure(figure, target / f"histograms_{'_'.join(clients)}")
 
@@ -175,7 +196,9 @@ def _effects(run: Path, target: Path) -> Explanation:
         for column, own in rows[rows["part"] == "own"].groupby("column"):
             slope = re.sub(r"[^A-Za-z0-9]+", "_", str(column))
             name = "intercepts" if column == "(intercept)" else f"slopes_{slope}"
-            files += save_figure(caterpillar_figure(own, f"{output}: {column}"), target / f"{name}{mark}")
+            files += save_figure(
+                caterpillar_figure(own, f"{output}: {column}"), target / f"{name}{mark}"
+            )
     return Explanation(effects, files, list(_effects_told(effects)))
 
 
@@ -193,21 +216,31 @@ def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
         told = ", ".join(f"{column} {math.sqrt(value):.4g}" for column, value in spread)
         yield f"Standard deviations between sites, and of the residual: {told}"
         if str(output) in shares:
-            yield f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between sites"
+            yield (
+                f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between "
+                "sites"
+            )
         own = parts["own"].sort_values(["column", "value"])
         for column, sites in own.groupby("column"):
             few = len(sites) <= MOST_ROWS
             yield ""
-            yield f"Sites' own {column}" + ("" if few else f", the {_ENDS} lowest and highest of {len(sites):,}")
-            yield _estimates("client", sites if few else pd.concat([sites.head(_ENDS), sites.tail(_ENDS)]))
+            yield f"Sites' own {column}" + (
+                "" if few else f", the {_ENDS} lowest and highest of {len(sites):,}"
+            )
+            yield _estimates(
+                "client", sites if few else pd.concat([sites.head(_ENDS), sites.tail(_ENDS)])
+            )
 
 
 def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
-    """Return a table of estimates with intervals. There is no interval if a column is a combination of others, or if
-    sites do not differ.
+    """Return a table of estimates with intervals. There is no interval if a column is a combination
+    of others, or if sites do not differ.
     """
     lines = []
     for name, value, error in rows[[named_by, "value", "error"]].itertuples(index=False):
         interval = f"{value - 1.96 * error:.4g} to {value + 1.96 * error:.4g}" if error > 0 else "–"
         lines.append([name, f"{value:.4g}", f"{error:.3g}" if error > 0 else "–", interval])
-    return Grid(["effect" if named_by == "column" else named_by, "estimate", "error", "95 % interval"], lines)
+    return Grid(
+        ["effect" if named_by == "column" else named_by, "estimate", "error", "95 % interval"],
+        lines,
+    )

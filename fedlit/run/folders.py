@@ -1,5 +1,5 @@
-"""The folders of runs: finds them and their checkpoints, and ensures that only one process at a time writes to a
-folder.
+"""The folders of runs: finds them and their checkpoints, and ensures that only one process at a
+time writes to a folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def say_once(text: str) -> None:
 
 
 def check_name(name: str, key: str) -> None:
-    """Refuse a folder name that leads elsewhere, or that has a special meaning for a file system or a shell.
+    """Refuse a folder name that leads elsewhere, or that has a special meaning for a file system or
+    a shell.
 
     Args:
         name: the name of runs, of a method, or of a client.
@@ -40,24 +41,32 @@ def check_name(name: str, key: str) -> None:
         >>> check_name("../../x", "--name")
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: --name: expected a folder's name (printable, no slash, no space at its ends, ...
+        fedlit.errors.ConfigError: --name: expected a folder's name (printable, no slash, no space
+            at its ends, ...
     """
     plain = name.isprintable() and name == name.strip() and not {"/", "\\"} & set(name)
     if not plain or not name.strip(".") or name[0] in "-~" or len(os.fsencode(name)) > _LONGEST:
         raise ConfigError(
-            f"{key}: expected a folder's name (printable, no slash, no space at its ends, no - or ~ at its beginning, "
-            f"at most {_LONGEST} bytes), found {name!r}; take letters, digits and _"
+            f"{key}: expected a folder's name (printable, no slash, no space at its ends, no - or "
+            f"~ at its beginning, at most {_LONGEST} bytes), found {name!r}; take letters, digits "
+            "and _"
         )
 
 
 def _versions(parent: Path) -> dict[int, Path]:
     """Map each number to its ``version_<n>`` folder, the newest first."""
     folders = {path.name.removeprefix("version_"): path for path in parent.glob("version_*")}
-    return dict(sorted(((int(number), path) for number, path in folders.items() if number.isdigit()), reverse=True))
+    return dict(
+        sorted(
+            ((int(number), path) for number, path in folders.items() if number.isdigit()),
+            reverse=True,
+        )
+    )
 
 
 def newest_run(root: Path, name: str) -> Path | None:
-    """Return the newest ``version_<n>`` folder of a name in which training began, or None if there is none.
+    """Return the newest ``version_<n>`` folder of a name in which training began, or None if there
+    is none.
 
     Raises:
         ConfigError: it has no checkpoint; to use an older run instead would be a surprise.
@@ -67,14 +76,16 @@ def newest_run(root: Path, name: str) -> Path | None:
         return None
     if not any((begun[0] / CHECKPOINTS / name).is_file() for name in (LAST, PREVIOUS)):
         raise ConfigError(
-            f"expected a checkpoint in {begun[0]}, the newest run of {name}, found none (it ended before its first, or "
-            "checkpoints were off); start a new one, or give --ckpt_path FILE of an older one"
+            f"expected a checkpoint in {begun[0]}, the newest run of {name}, found none (it ended "
+            "before its first, or checkpoints were off); start a new one, or give --ckpt_path "
+            "FILE of an older one"
         )
     return begun[0]
 
 
 def _usable(last: Path) -> Path:
-    """Return the last checkpoint. If it is damaged or missing, print a notice and return the one before it.
+    """Return the last checkpoint. If it is damaged or missing, print a notice and return the one
+    before it.
 
     Raises:
         ConfigError: neither of them is whole.
@@ -92,16 +103,18 @@ def _usable(last: Path) -> Path:
                 say_once(f"{found[0]}. The one before it is used: {path}")
             return path
     raise ConfigError(
-        f"{'; '.join(found)}. There is no checkpoint to go on from (was checkpointing off?): start a new run"
+        f"{'; '.join(found)}. There is no checkpoint to go on from (was checkpointing off?): start "
+        "a new run"
     )
 
 
 def find_run(run: str | Path) -> Path:
-    """Find a run's folder, given its path, the folder of its runs, or the name of its configuration.
+    """Find a run's folder, given its path, the folder of its runs, or the name of its
+    configuration.
 
     Args:
-        run: a run's folder; or a folder of runs or the name of a configuration, which stands for the newest run whose
-            training began, otherwise for the newest run.
+        run: a run's folder; or a folder of runs or the name of a configuration, which stands for
+            the newest run whose training began, otherwise for the newest run.
 
     Raises:
         ConfigError: there is no such run.
@@ -116,20 +129,25 @@ def find_run(run: str | Path) -> Path:
     if path.is_dir():
         return path
     raise ConfigError(
-        f"--run: expected a run's folder, such as {Path('lightning_logs', name, 'version_0')}, or the name of a "
-        f"configuration that was trained, found none of the name {run}."
-        + did_you_mean(name, (own.name for own in Path("lightning_logs").glob("*") if _versions(own)))
+        f"--run: expected a run's folder, such as {Path('lightning_logs', name, 'version_0')}, or "
+        f"the name of a configuration that was trained, found none of the name {run}."
+        + did_you_mean(
+            name, (own.name for own in Path("lightning_logs").glob("*") if _versions(own))
+        )
     )
 
 
 def run_folder(checkpoint: Path) -> Path | None:
     """Return the run's folder that contains a checkpoint, or None if it is not in one."""
-    inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith("version_")
+    inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith(
+        "version_"
+    )
     return checkpoint.parent.parent if inside else None
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """Create the next ``version_<n>`` folder. Two processes that start at the same time get different folders.
+    """Create the next ``version_<n>`` folder. Two processes that start at the same time get
+    different folders.
 
     Raises:
         ConfigError: the folder cannot be created.
@@ -146,12 +164,14 @@ def new_folder(root: Path, name: str) -> Path:
                 number += 1
     except OSError as error:
         raise ConfigError(
-            f"{parent}: expected a folder that can be written to, found: {reason(error)}; {advice(error)}, or set "
-            "trainer.default_root_dir"
+            f"{parent}: expected a folder that can be written to, found: {reason(error)}; "
+            f"{advice(error)}, or set trainer.default_root_dir"
         ) from error
 
 
-def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path | None, Path | None]:
+def to_resume(
+    root: Path, name: str, ckpt_path: str | Path | None
+) -> tuple[Path | None, Path | None]:
     """Return (checkpoint, folder to continue in) for a ``--ckpt_path``.
 
     Raises:
@@ -163,15 +183,21 @@ def to_resume(root: Path, name: str, ckpt_path: str | Path | None) -> tuple[Path
         folder = newest_run(root, name)
         if folder is None:
             raise ConfigError(
-                f"--ckpt_path last: expected an earlier run with a checkpoint in {(root / name).resolve()}, found "
-                "none; leave --ckpt_path out to start one"
+                "--ckpt_path last: expected an earlier run with a checkpoint in "
+                f"{(root / name).resolve()}, found none; leave --ckpt_path out to start one"
             )
         return _usable(folder / CHECKPOINTS / LAST), folder
     path = Path(ckpt_path).absolute()
     if ckpt_path == "best":
-        raise ConfigError("--ckpt_path best: expected last or a full checkpoint, found that the best hold weights only")
+        raise ConfigError(
+            "--ckpt_path best: expected last or a full checkpoint, found that the best hold "
+            "weights only"
+        )
     if not path.is_file():
-        raise ConfigError(f"--ckpt_path: expected last, best (to score) or a checkpoint file, found no file {path}")
+        raise ConfigError(
+            "--ckpt_path: expected last, best (to score) or a checkpoint file, found no file "
+            f"{path}"
+        )
     return path, run_folder(path)
 
 
@@ -197,15 +223,16 @@ def to_score(
     folder = own or newest_run(root, name)
     if folder is None:
         raise ConfigError(
-            f"{purpose}: expected a trained run in {root / name}, found none; run fit first or give --ckpt_path"
+            f"{purpose}: expected a trained run in {root / name}, found none; run fit first or "
+            "give --ckpt_path"
         )
     last = _usable(folder / CHECKPOINTS / LAST)
     return _best(last) if ckpt_path == "best" else last, folder
 
 
 def _best(last: Path) -> Path:
-    """Return the best checkpoint, which is the one that the last checkpoint names; the last checkpoint if each client
-    ended with the best of its epochs (``model.keep``).
+    """Return the best checkpoint, which is the one that the last checkpoint names; the last
+    checkpoint if each client ended with the best of its epochs (``model.keep``).
 
     Raises:
         ConfigError: there is no best checkpoint.
@@ -213,14 +240,17 @@ def _best(last: Path) -> Path:
     from fedlit.train.manifest import read_checkpoint
 
     header = read_checkpoint(last, resumable=False)
-    named = {Path(str(own.get("best_model_path", ""))).name for own in header.get("callbacks", {}).values()} - {""}
+    named = {
+        Path(str(own.get("best_model_path", ""))).name
+        for own in header.get("callbacks", {}).values()
+    } - {""}
     if known := [file for file in last.parent.glob("best-*.ckpt") if file.name in named]:
         return known[0]
     if header["fedlit"].get("personal", {}).get("done"):
         return last
     raise ConfigError(
-        f"--ckpt_path best: expected the best-*.ckpt that {last} names, found none (checkpoint.best was 0, or it was "
-        "removed); give --ckpt_path last"
+        f"--ckpt_path best: expected the best-*.ckpt that {last} names, found none "
+        "(checkpoint.best was 0, or it was removed); give --ckpt_path last"
     )
 
 
@@ -242,15 +272,17 @@ def find_trained(run: str | Path, ckpt_path: str, purpose: str) -> tuple[Path, P
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Prevent other processes from writing to a run's folder inside the block. The folder is removed if nothing was
-    written.
+    """Prevent other processes from writing to a run's folder inside the block. The folder is
+    removed if nothing was written.
 
     Raises:
         ConfigError: another process is writing to the folder.
     """
     do = "wait for it or end it; without --ckpt_path a new run begins, in a folder of its own"
     try:
-        with exclusive(folder / ".lock", f"{folder}: expected no other process that writes there", do):
+        with exclusive(
+            folder / ".lock", f"{folder}: expected no other process that writes there", do
+        ):
             clear_partials(folder / CHECKPOINTS)
             yield
     finally:
@@ -259,8 +291,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def begin(folder: Path, text: str | None, step: int) -> None:
-    """Mark a folder as a run's and write its configuration, after any checkpoint has been accepted. If a resumed run
-    changes the configuration, the earlier one is kept next to it.
+    """Mark a folder as a run's and write its configuration, after any checkpoint has been accepted.
+    If a resumed run changes the configuration, the earlier one is kept next to it.
 
     Args:
         folder: the folder of the run.
@@ -270,7 +302,8 @@ def begin(folder: Path, text: str | None, step: int) -> None:
     Raises:
         ConfigError: the folder cannot be written to.
     """
-    config, kept = folder / CONFIG, None
+    config = folder / CONFIG
+    kept = None
     try:
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
         if text is None:
@@ -281,6 +314,6 @@ def begin(folder: Path, text: str | None, step: int) -> None:
         write_text(text, config, before=kept)
     except OSError as error:
         raise ConfigError(
-            f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing of this training "
-            f"could be kept; {advice(error)}, or set trainer.default_root_dir"
+            f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing "
+            f"of this training could be kept; {advice(error)}, or set trainer.default_root_dir"
         ) from error

@@ -1,4 +1,6 @@
-"""Prepares a client that joins a trained run: the run's settings, with the newcomer's table and what is typed."""
+"""Prepares a client that joins a trained run: the run's settings, with the newcomer's table and
+what is typed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Joining:
         return f"{self.run.parent.name}+{self.table.name}"
 
     def joined(self, *more: str) -> Run:
-        """Return the newcomer's untrained run. ``more`` are further keys, written as on the command line."""
+        """Return the newcomer's untrained run. ``more`` are further keys, written as on the command
+        line.
+        """
         return _built(self._asked, self.name, Layer({"model.start": self._start}), *layers_of(more))
 
     def alone(self) -> Run:
@@ -63,7 +67,11 @@ def _built(asked: Asked, name: str, *more: Layer) -> Run:
 
 
 def prepare(
-    run: str | Path, config: str | Path | Mapping[str, Any], typed: Sequence[str] = (), *, checkpoint: str = "last"
+    run: str | Path,
+    config: str | Path | Mapping[str, Any],
+    typed: Sequence[str] = (),
+    *,
+    checkpoint: str = "last",
 ) -> Joining:
     """Read the run, and the newcomer's table.
 
@@ -74,16 +82,18 @@ def prepare(
         checkpoint: the run's checkpoint: ``last``, ``best`` or a file.
 
     Raises:
-        ConfigError: there is no such run or checkpoint, the run already has this name, the source has several clients,
-            or nothing is shared.
+        ConfigError: there is no such run or checkpoint, the run already has this name, the source
+            has several clients, or nothing is shared.
     """
     folder, path = find_trained(run, checkpoint, "add-client")
     header = read_checkpoint(path, resumable=False)
-    clients, saved = sorted(Manifest.read(header).data), folder / CONFIG
+    clients = sorted(Manifest.read(header).data)
+    saved = folder / CONFIG
     if set(clients) != set(header["fedlit"].get("encoders") or clients) or not saved.is_file():
         raise ConfigError(
-            f"--run: expected a federation that a client can join, with its config.yaml, found that {folder} has none "
-            "or that its rows were pooled into one table; train one that exchanges tensors"
+            "--run: expected a federation that a client can join, with its config.yaml, found "
+            f"that {folder} has none or that its rows were pooled into one table; train one that "
+            "exchanges tensors"
         )
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
     own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
@@ -93,30 +103,54 @@ def prepare(
         check_allowed(own, shown(path))
     if not source:
         raise ConfigError(
-            "--config: expected data.source, the newcomer's own table, found none; for instance data: {source: "
-            "{class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: COLUMN}}}"
+            "--config: expected data.source, the newcomer's own table, found none; for instance "
+            "data: {source: {class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: "
+            "COLUMN}}}"
         )
     asked = read(
-        "fit", ["--config", str(saved), *typed], of_run=True, trusted=[file for file in files if file not in foreign]
+        "fit",
+        ["--config", str(saved), *typed],
+        of_run=True,
+        trusted=[file for file in files if file not in foreign],
     )
     theirs, *layers = asked.layers
-    settings, notes = dict(theirs.values), list[str]()
-    unused = [key for layer in layers for key, _ in flatten(dict(layer.values)) if key.startswith("exchange.")]
-    expect(not unused, "--exchange", "no keys, for nothing is exchanged with a frozen core", Told(", ".join(unused)))
+    settings = dict(theirs.values)
+    notes = list[str]()
+    unused = [
+        key
+        for layer in layers
+        for key, _ in flatten(dict(layer.values))
+        if key.startswith("exchange.")
+    ]
+    expect(
+        not unused,
+        "--exchange",
+        "no keys, for nothing is exchanged with a frozen core",
+        Told(", ".join(unused)),
+    )
     if set(own) > {"data"} or set(own["data"]) > {"source"}:
-        notes.append("only data.source of --config is used, all else is the run's; type what is to be changed")
-    core, left = _core(settings), dict[str, Any].fromkeys(_of_clients(settings))
+        notes.append(
+            "only data.source of --config is used, all else is the run's; type what is to be "
+            "changed"
+        )
+    core = _core(settings)
+    left = dict[str, Any].fromkeys(_of_clients(settings))
     if left:
         notes.append(f"left out, because they name the run's clients: {shorten(list(left))}")
     kept = {group: value for group, value in settings.items() if group not in ("name", "exchange")}
-    left |= {"exchange.federated": [], "model.start": None, "data.source": None}  # a source is replaced, not merged
+    # a source is replaced, not merged
+    left |= {"exchange.federated": [], "model.start": None, "data.source": None}
     over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source}, where)]
     asked = replace(asked, layers=[*over, *layers], configs=[saved, *files])
     whole = replace(asked, layers=[*asked.layers, Layer({"data.columns": None})])
     table = _table(_built(whole, "add-client"), clients)
-    columns, names = settings["data"].get("columns") or [], list(map(str, table.features))
+    columns = settings["data"].get("columns") or []
+    names = list(map(str, table.features))
     if lost := [own for own in columns if not fnmatch.filter(names, own.removeprefix("!"))]:
-        notes.append(f"data.columns of the run names columns that {table.name} does not have: {shorten(lost)}")
+        notes.append(
+            f"data.columns of the run names columns that {table.name} does not have: "
+            f"{shorten(lost)}"
+        )
         theirs = Layer({"data.columns": [own for own in columns if own not in lost] or None})
         asked = replace(asked, layers=[*over, theirs, *layers])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
@@ -124,21 +158,25 @@ def prepare(
 
 
 def _core(settings: Settings) -> Settings:
-    """Return what a newcomer takes: exactly what the run shared, whatever its configuration says about the exchange."""
-    started, exchange = settings["model"].get("start") or {}, settings.get("exchange") or {}
+    """Return what a newcomer takes: exactly what the run shared, whatever its configuration says
+    about the exchange.
+    """
+    started = settings["model"].get("start") or {}
+    exchange = settings.get("exchange") or {}
     if exchange.get("federated"):
         started = {"core": exchange["federated"], "buffers": exchange.get("buffers", "private")}
     if not started.get("core"):
         raise ConfigError(
-            "--run: expected a run whose clients share something, found that exchange.federated is empty; a newcomer "
-            "would have nothing of it"
+            "--run: expected a run whose clients share something, found that exchange.federated is "
+            "empty; a newcomer would have nothing of it"
         )
     return {key: started[key] for key in ("core", "buffers")}
 
 
 def _of_clients(settings: Settings) -> list[str]:
     """Return the keys by which the run's settings name its clients."""
-    data, model = settings["data"], settings["model"]
+    data = settings["data"]
+    model = settings["model"]
     named = {f"data.{key}": data.get(key) for key in ("mutations", "leave_out", "steps")}
     named |= {"model.overrides": model.get("overrides")}
     return [key for key, value in named.items() if value and not isinstance(value, int)]
@@ -147,7 +185,8 @@ def _of_clients(settings: Settings) -> list[str]:
 def _table(run: Run, clients: Sequence[str]) -> ClientTable:
     """Return the newcomer's table."""
     tables = {table.name: table for table in run.data.tables()}
-    names, do = Told(shorten(list(tables))), "name those that do not join in --data.leave_out"
+    names = Told(shorten(list(tables)))
+    do = "name those that do not join in --data.leave_out"
     expect(len(tables) == 1, "--config", "a source with one client, the newcomer", names, do)
     (table,) = tables.values()
     new = table.name.casefold() not in map(str.casefold, clients)

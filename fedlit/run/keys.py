@@ -1,8 +1,8 @@
-"""The keys of a configuration: what ``fedlit fit --help`` prints, and errors that can be found by keys alone. Neither
-imports torch, which takes seconds.
+"""The keys of a configuration: what ``fedlit fit --help`` prints, and errors that can be found by
+keys alone. Neither imports torch, which takes seconds.
 
-``keys.json`` is generated from the parser that Lightning and fedlit's classes make; a test compares the two. What a
-class takes (``model.optimizer.lr``) is not there: it depends on the class.
+``keys.json`` is generated from the parser that Lightning and fedlit's classes make; a test compares
+the two. What a class takes (``model.optimizer.lr``) is not there: it depends on the class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 from fedlit.errors import ConfigError, Told, closest, expect
 from fedlit.show.text import definitions
 
-KEYS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+KEYS: dict[str, list[str]] = json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+)
 """Key → its type, its default and its meaning, in Markdown, in the order of the parser."""
 
 GROUPS = {
@@ -26,15 +28,16 @@ GROUPS = {
 
 
 _DEVICES = (
-    "a process trains its clients on one device; leave it out. To split clients among several processes, each with a "
-    "device: torchrun --nproc-per-node N -m fedlit fit …"
+    "a process trains its clients on one device; leave it out. To split clients among several "
+    "processes, each with a device: torchrun --nproc-per-node N -m fedlit fit …"
 )
 _PART = "would score a part as the whole; leave it out"
 REFUSED = {
     "devices": _DEVICES,
     "strategy": _DEVICES,
     "barebones": "leaves out what a run needs (checkpoints, logs); leave it out",
-    "fast_dev_run": "keeps nothing; set trainer.max_epochs: 1 and trainer.limit_train_batches: 2, which is as short",
+    "fast_dev_run": "keeps nothing; set trainer.max_epochs: 1 and trainer.limit_train_batches: 2, "
+    "which is as short",
     "limit_val_batches": _PART,
     "limit_test_batches": _PART,
     "limit_predict_batches": _PART,
@@ -42,7 +45,8 @@ REFUSED = {
     "gradient_clip_val": "clips one module; set model.gradient_clip_val, which clips each client",
     "accumulate_grad_batches": "does not reach the clients; set model.accumulate",
 }
-"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default or ours → why."""
+"""Option of the Trainer of which a federation of several optimizers takes only Lightning's default
+or ours → why."""
 FORMATS = {"describe": ("table", "json"), "predict": ("csv", "parquet")}
 """Command → the values of ``format``; the others refuse it."""
 
@@ -52,24 +56,26 @@ def check_key(key: str, where: str = "--", also: Iterable[str] = ()) -> None:
 
     Args:
         key: a key such as ``trainer.max_epochs``; the arguments of a class are not checked.
-        where: the text before the key in the message: two dashes, or the file and the key above it, such as
-            ``study.yaml: methods.gl.set.``.
+        where: the text before the key in the message: two dashes, or the file and the key above it,
+            such as ``study.yaml: methods.gl.set.``.
         also: keys of classes, such as ``model.optimizer.lr``, that may have been meant.
 
     Raises:
-        ConfigError: the key does not exist; the message suggests one with the same name in another group, or else one
-            that is spelt alike.
+        ConfigError: the key does not exist; the message suggests one with the same name in another
+            group, or else one that is spelt alike.
 
     Example:
         >>> check_key("trainer.max_epochs")
         >>> check_key("lr", also=["model.optimizer.lr"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        fedlit.errors.ConfigError: --lr: expected a key that ... Did you mean '--model.optimizer.lr'? ...
+        fedlit.errors.ConfigError: --lr: expected a key that ... Did you mean
+            '--model.optimizer.lr'? ...
     """
     if ".".join(key.split(".")[:2]).removesuffix("+") in KEYS or key in GROUPS:
         return
-    dashes, leaf = ("--" if where == "--" else ""), key.rpartition(".")[2]
+    dashes = "--" if where == "--" else ""
+    leaf = key.rpartition(".")[2]
     known = [*KEYS, *also, *GROUPS, *(("config", "method") if dashes else ())]
     leaves = {own.rpartition(".")[2]: own for own in reversed(known)}
     near = leaves.get(leaf) or closest(key, known) or leaves.get(closest(leaf, leaves) or "")
@@ -92,7 +98,13 @@ def check_keys(content: Mapping[Any, Any], where: str = "--", also: Iterable[str
         ConfigError: a key does not exist, the file is a study, or a group has no keys.
     """
     study = "methods" in content and not set(content) & set(GROUPS)
-    expect(not study, f"{where}methods", "a configuration", Told("a study"), "to run it: fedlit compare FILE")
+    expect(
+        not study,
+        f"{where}methods",
+        "a configuration",
+        Told("a study"),
+        "to run it: fedlit compare FILE",
+    )
     for key, value in content.items():
         if key in GROUPS:
             fits = value is None or isinstance(value, Mapping)
@@ -109,7 +121,15 @@ SHOWN = (
     "trainer.default_root_dir", "trainer.accelerator", "trainer.max_epochs", "trainer.precision",
 )  # fmt: skip
 """The keys that the help explains unless others are asked for."""
-_OF_RUNS = ("name", "seed", "ckpt_path", "format", "data.predict", "trainer.default_root_dir", "trainer.accelerator")
+_OF_RUNS = (
+    "name",
+    "seed",
+    "ckpt_path",
+    "format",
+    "data.predict",
+    "trainer.default_root_dir",
+    "trainer.accelerator",
+)
 """Of them, those for commands that score a trained run."""
 _MORE = """
 More: --help all for all keys, with those of Lightning's Trainer
@@ -144,10 +164,18 @@ def help_of(command: str, about: str, topic: str) -> str:
         raise ConfigError(f"trainer.{option}: {REFUSED[option]}")
     words = f"all, a group ({', '.join(GROUPS)}) or a part of a key"
     expect(bool(shown), f"fedlit {command} --help", words, topic, known=[*GROUPS, *useful])
-    lines = [f"usage: fedlit {command} --config NAME [--KEY VALUE ...]", "", f"{about[:1].upper()}{about[1:]}."]
+    lines = [
+        f"usage: fedlit {command} --config NAME [--KEY VALUE ...]",
+        "",
+        f"{about[:1].upper()}{about[1:]}.",
+    ]
     for group in ("", *GROUPS):
         if own := [key for key in shown if key.rpartition(".")[0] == group]:
-            lines += ["", f"{group or 'The run'}:", definitions((f"--{key}", _told(*KEYS[key])) for key in own)]
+            lines += [
+                "",
+                f"{group or 'The run'}:",
+                definitions((f"--{key}", _told(*KEYS[key])) for key in own),
+            ]
     return "\n".join([*lines, _MORE])
 
 

@@ -23,7 +23,8 @@ _BY_CLIENT = TEXT | {"files", "missing", "steps", "task"}
 """Keys with a value for all clients, or one by client. None of them takes a class."""
 _SPEC = ("class_path", "init_args")
 _RESET = ("model.optimizer", "model.scheduler")
-"""Of another class, these start from that class's own defaults: SGD would inherit the weight decay of AdamW."""
+"""Of another class, these start from that class's own defaults: SGD would inherit the weight decay
+of AdamW."""
 
 
 class Layer(NamedTuple):
@@ -43,15 +44,16 @@ class Layer(NamedTuple):
 
 
 DEFAULTS = Layer({"model.optimizer": {"class_path": "torch.optim.AdamW"}})
-"""What lies below all others. The parser has no default of its own here: it would leave AdamW's settings to SGD."""
+"""What lies below all others. The parser has no default of its own here: it would leave AdamW's
+settings to SGD."""
 
 
 def laid(layers: Iterable[Layer]) -> dict[str, Any]:
     """Merge several configurations into one. Later ones take precedence.
 
-    Classes are merged argument by argument. If a class is replaced, its given arguments are kept if the new class
-    accepts them; optimizers and schedulers start from their defaults. Lists and other mappings are replaced as a whole;
-    a key that ends with ``+`` adds to a list.
+    Classes are merged argument by argument. If a class is replaced, its given arguments are kept if
+    the new class accepts them; optimizers and schedulers start from their defaults. Lists and other
+    mappings are replaced as a whole; a key that ends with ``+`` adds to a list.
 
     Example:
         >>> files = Layer({"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}}})
@@ -61,7 +63,8 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
         {'model': {'optimizer': 'torch.optim.Adam'}}
         >>> own = Layer({"model.client": {"class_path": "mine.Net", "dict_kwargs": {"width": 8}}})
         >>> laid([own, Layer({"model": {"client": {"class_path": "mine.Net", "init_args": {"depth": 2}}}})])
-        {'model': {'client': {'class_path': 'mine.Net', 'init_args': {'depth': 2}, 'dict_kwargs': {'width': 8}}}}
+        {'model': {'client': {'class_path': 'mine.Net', 'init_args': {'depth': 2}, 'dict_kwargs':
+        {'width': 8}}}}
     """
     made: dict[str, Any] = {}
     for layer in layers:
@@ -77,7 +80,9 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
-    """Return the tree with a value at a path. Everything outside the path is shared with the old tree."""
+    """Return the tree with a value at a path. Everything outside the path is shared with the old
+    tree.
+    """
     if not path:
         return _over(tree, str(value) if isinstance(value, PurePath) else value, key)
     name, *rest = path
@@ -98,30 +103,44 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
 
 
 def _over(base: Any, over: Any, key: str) -> Any:
-    """Lay a value over another: classes are merged argument by argument, all other values are replaced."""
+    """Lay a value over another: classes are merged argument by argument, all other values are
+    replaced.
+    """
     old = _named(base, key)
     new = _named(over, key)
     if not (old and isinstance(over, Mapping | str)) and not (new and isinstance(base, Mapping)):
         return over
     if isinstance(over, str) and not new:
         return over
-    for name, kind, told in (("class_path", str, "a class"), ("init_args", Mapping, "keys and values")):
+    for name, kind, told in (
+        ("class_path", str, "a class"),
+        ("init_args", Mapping, "keys and values"),
+    ):
         value = over.get(name) if isinstance(over, Mapping) else None
         expect(value is None or isinstance(value, kind), f"{key}.{name}", told, value)
     same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
     args = dict(_args(base) if same else _still_taken(_args(base), new, key))
     for name, value in _args(over).items():
         args[name] = _over(args.get(name), value, f"{key}.{name}")
-    more = {"dict_kwargs": base["dict_kwargs"]} if same and isinstance(base, Mapping) and "dict_kwargs" in base else {}
+    more = (
+        {"dict_kwargs": base["dict_kwargs"]}
+        if same and isinstance(base, Mapping) and "dict_kwargs" in base
+        else {}
+    )
     if isinstance(over, str) and not args and not more:
         return over
-    wrong = {name: own for name, own in over.items() if name not in _SPEC} if new and isinstance(over, Mapping) else {}
-    return {"class_path": new or old, "init_args": args, **more, **wrong}  # which the parser refuses
+    wrong = (
+        {name: own for name, own in over.items() if name not in _SPEC}
+        if new and isinstance(over, Mapping)
+        else {}
+    )
+    # which the parser refuses
+    return {"class_path": new or old, "init_args": args, **more, **wrong}
 
 
 def _named(value: Any, key: str) -> str:
-    """Return the class that the value of a key names, or an empty text if it names none. ``Yes`` may be a label, and
-    ``Churn`` a column, where the key says so.
+    """Return the class that the value of a key names, or an empty text if it names none. ``Yes``
+    may be a label, and ``Churn`` a column, where the key says so.
     """
     if isinstance(value, Mapping):
         named = value.get("class_path")
@@ -149,21 +168,30 @@ def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) ->
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
     before = (made.get(group) or {}).get(name)
     given = f"{group}.{name}" in _RESET and "lr" in _args(before)
-    if not given or _named(before, name).rpartition(".")[2] != _named(value, name).rpartition(".")[2]:
+    if (
+        not given
+        or _named(before, name).rpartition(".")[2] != _named(value, name).rpartition(".")[2]
+    ):
         return value
     return {**value, "init_args": {key: own for key, own in _args(value).items() if key != "lr"}}
 
 
 @cache
 def parameters_of(path: Any) -> list[str] | None:
-    """Return the arguments of a class, with those that it passes on to its bases; None if it cannot be imported."""
+    """Return the arguments of a class, with those that it passes on to its bases; None if it cannot
+    be imported.
+    """
     from jsonargparse import ArgumentParser
 
     try:
         found = find_class(path)
     except ErrorDuringImport:
         found = None
-    return ArgumentParser().add_class_arguments(found, fail_untyped=False) if inspect.isclass(found) else None
+    return (
+        ArgumentParser().add_class_arguments(found, fail_untyped=False)
+        if inspect.isclass(found)
+        else None
+    )
 
 
 def find_class(path: Any) -> Any:
@@ -172,12 +200,14 @@ def find_class(path: Any) -> Any:
     Raises:
         ErrorDuringImport: its module raises when it is imported.
     """
-    return locate(path) if isinstance(path, str) and "." in path and _CLASS.fullmatch(path) else None
+    return (
+        locate(path) if isinstance(path, str) and "." in path and _CLASS.fullmatch(path) else None
+    )
 
 
 def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:
-    """Map each key, without ``init_args`` and ``class_path``, to its value and its name in messages, in the order in
-    which they were given last.
+    """Map each key, without ``init_args`` and ``class_path``, to its value and its name in
+    messages, in the order in which they were given last.
     """
     given = dict[str, tuple[Any, str]]()
     for layer in layers:

@@ -70,7 +70,9 @@ class Length:
         return -(-total // period) if completes else total // period
 
     def left(self, every: Every) -> int | None:
-        """Return how many aligned steps follow the last exchange of a schedule; None if there is no limit."""
+        """Return how many aligned steps follow the last exchange of a schedule; None if there is no
+        limit.
+        """
         total = self.total
         period = self._period(every)
         if total is None or period == 0:

@@ -39,8 +39,9 @@ _YAML = "fedlit"
 
 @cache
 def _parser() -> LightningArgumentParser:
-    """Return the parser, with one flat set of keys for all commands, so that a run's saved ``config.yaml`` is valid for
-    all of them. There is no ``seed_everything``, because no global generator is used.
+    """Return the parser, with one flat set of keys for all commands, so that a run's saved
+    ``config.yaml`` is valid for all of them. There is no ``seed_everything``, because no global
+    generator is used.
     """
     register_type(Word, serializer=lambda word: word, type_check=isinstance)
     set_loader(_YAML, yaml_text.load_dumped, exceptions=(yaml.YAMLError,))
@@ -52,7 +53,12 @@ def _parser() -> LightningArgumentParser:
         ("name", str | None, None, "Folder of the runs (default: the config's name)."),
         ("seed", int, 0, "Seed of splits, initial values, the order of rows and dropout."),
         ("ckpt_path", str | None, None, "Checkpoint: last, best, or a file."),
-        ("format", str | None, None, "Format of the output. describe: table or json; predict: csv or parquet."),
+        (
+            "format",
+            str | None,
+            None,
+            "Format of the output. describe: table or json; predict: csv or parquet.",
+        ),
     ):
         parser.add_argument(f"--{key}", type=kind, default=default, help=about)
     parser.add_lightning_class_args(FederatedData, "data")
@@ -84,13 +90,13 @@ def load(
     Args:
         config: the name or path of the configuration.
         args: keys to change, written as on the command line: ``"--trainer.max_epochs=3"``.
-        overrides: maps keys to change to their values, which are Python objects and override ``args``:
-            ``{"trainer.max_epochs": 3}``. ``{"method": "fedprox"}`` applies a method's configuration to the file,
-            before all other changes.
-        command: with ``test``, ``validate`` or ``predict``, the saved configuration of the newest run, changed by
-            ``args`` and ``overrides``, replaces the file's.
-        of_run: whether the configuration is that of a run, which may have been copied from elsewhere: only allowed
-            classes are built (see :mod:`fedlit.run.allowed`).
+        overrides: maps keys to change to their values, which are Python objects and override
+            ``args``: ``{"trainer.max_epochs": 3}``. ``{"method": "fedprox"}`` applies a method's
+            configuration to the file, before all other changes.
+        command: with ``test``, ``validate`` or ``predict``, the saved configuration of the newest
+            run, changed by ``args`` and ``overrides``, replaces the file's.
+        of_run: whether the configuration is that of a run, which may have been copied from
+            elsewhere: only allowed classes are built (see :mod:`fedlit.run.allowed`).
         trusted: files of the user from which it was made; the classes that they name are allowed.
 
     Raises:
@@ -113,8 +119,8 @@ def run_of(folder: Path) -> Run:
     """
     if not (folder / CONFIG).is_file():
         raise ConfigError(
-            f"{folder}: expected the run's config.yaml, found none; a run that was made in Python has none: there, use "
-            "run.client(name)"
+            f"{folder}: expected the run's config.yaml, found none; a run that was made in Python "
+            "has none: there, use run.client(name)"
         )
     return load(folder / CONFIG, command="describe", of_run=True)
 
@@ -140,7 +146,9 @@ def parse(asked: Asked) -> tuple[Run, Any]:
             settings.pop(key, None)
         with warnings.catch_warnings():  # a default of a class of Lightning's may be no plain value
             warnings.filterwarnings("ignore", r"\s*Unable to serialize instance")
-            text = parser.dump(settings, skip_link_targets=True, skip_unset=False, skip_validation=True)
+            text = parser.dump(
+                settings, skip_link_targets=True, skip_unset=False, skip_validation=True
+            )
         ready = parser.instantiate(config)
     if asked.configs:
         text = f"{made_from(asked.configs)}\n{text}"

@@ -1,5 +1,5 @@
-"""Explains in one sentence why a configuration is refused: the key, the reason of jsonargparse or of a class, the value
-found, and what may have been meant.
+"""Explains in one sentence why a configuration is refused: the key, the reason of jsonargparse or
+of a class, the value found, and what may have been meant.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
     r"""Return the error that explains why a configuration is refused.
 
     Args:
-        error: the error of jsonargparse, of a class about its settings, or of its module during the import. If a value
-            may be of several kinds, jsonargparse wraps the error of each kind.
+        error: the error of jsonargparse, of a class about its settings, or of its module during the
+            import. If a value may be of several kinds, jsonargparse wraps the error of each kind.
         given: the keys and values that the user gave.
 
     Example:
@@ -71,7 +71,8 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         IFCA: clusters: expected at least 1
     """
     said = "".join(traceback.format_exception(error))
-    for key, (value, _) in given.items():  # the name of a file may look like a class, which must not be imported
+    # the name of a file may look like a class, which must not be imported
+    for key, (value, _) in given.items():
         try:
             find_class(value if str(value).partition(".")[0] in said and key not in NAMES else "")
         except ErrorDuringImport as failed:
@@ -85,14 +86,23 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
     text = str(error).rpartition('Parser key "')[2].partition("\n")[2] or str(error)
     if option := re.search(r"Option '([^']+)' is not accepted", text):
         named = re.search(r"class_path[' =]+([\w.]+)", text)
-        taken, wrong = parameters_of(named[1] if named else str(value)) or [], option[1]
-        some, hint = f"one of {', '.join(taken)}" if taken else "what its class takes", did_you_mean(wrong, taken)
-        return ConfigError(f"{_shown(f'{key}.{wrong}'.lstrip('.'), given)}: expected {some}, found {wrong!r}.{hint}")
+        taken = parameters_of(named[1] if named else str(value)) or []
+        wrong = option[1]
+        some = f"one of {', '.join(taken)}" if taken else "what its class takes"
+        hint = did_you_mean(wrong, taken)
+        return ConfigError(
+            f"{_shown(f'{key}.{wrong}'.lstrip('.'), given)}: expected {some}, found "
+            f"{wrong!r}.{hint}"
+        )
     reasons = list(dict.fromkeys(line for line in _NOISE.sub("", text).splitlines() if line))
     if why := [line for line in reasons if not line.startswith("Expected a")]:
         hint = "" if why[0].endswith("?") else f".{_hint(value, '')}"
-        return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found: {why[0]}{hint}")
-    told = " or ".join(re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons)
+        return ConfigError(
+            f"{_shown(key, given)}: expected what its class accepts, found: {why[0]}{hint}"
+        )
+    told = " or ".join(
+        re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons
+    )
     seen = re.findall(r"value: (?!Namespace)(.+?)(?:\. Got value.*)?$", text, re.MULTILINE)
     known = key in given and (not seen or str(value) in seen)
     found = value if known else Told([*seen, "others"][0])
@@ -101,7 +111,9 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         kind = KEYS[key][0].replace("`", "")  # as of a mapping to integers, not only of a mapping
         if set(wanted.split()) <= set(kind.split()):
             wanted = kind
-    return ConfigError(f"{_shown(key, given)}: expected {wanted}, found {found!r}.{_hint(value, told)}")
+    return ConfigError(
+        f"{_shown(key, given)}: expected {wanted}, found {found!r}.{_hint(value, told)}"
+    )
 
 
 def _in_yaml(types: str) -> str:
@@ -121,7 +133,9 @@ def _in_yaml(types: str) -> str:
 
 
 def _failed(key: str, error: BaseException, given: Given) -> ConfigError:
-    return ConfigError(f"{_shown(key, given)}: expected what its class accepts, found {described(error)}")
+    return ConfigError(
+        f"{_shown(key, given)}: expected what its class accepts, found {described(error)}"
+    )
 
 
 def _hint(value: Any, told: str) -> str:
@@ -139,21 +153,25 @@ def _hint(value: Any, told: str) -> str:
 
 
 def _shown(key: str, given: Given) -> str:
-    """Return a key as it was given last, by itself or with other keys below it. jsonargparse leaves out parts of some
-    keys.
+    """Return a key as it was given last, by itself or with other keys below it. jsonargparse leaves
+    out parts of some keys.
     """
-    found = [given[own][1].removesuffix(own) + whole for own in given if (whole := _whole_key(key, own))]
+    found = [
+        given[own][1].removesuffix(own) + whole for own in given if (whole := _whole_key(key, own))
+    ]
     return found[-1] if found else key or "configuration"
 
 
 def _whole_key(key: str, given: str) -> str:
-    """Return the beginning of a key that was given which has all parts of another key, in their order; else nothing.
+    """Return the beginning of a key that was given which has all parts of another key, in their
+    order; else nothing.
 
     Example:
         >>> _whole_key("model.rank", "model.init_args.core.rank+"), _whole_key("model.rank", "model.ranks")
         ('model.init_args.core.rank', '')
     """
-    wanted, parts = key.split("."), given.split(".")
+    wanted = key.split(".")
+    parts = given.split(".")
     if not key or parts[0].partition("+")[0] != wanted[0]:
         return ""
     place = 0

@@ -1,7 +1,9 @@
-"""Finds a user's own modules, beside the configuration that names them and in the working directory.
+"""Finds a user's own modules, beside the configuration that names them and in the working
+directory.
 
-Installed modules come first, so no file in a folder can take the place of one. A folder is searched only if the user
-names a module in it, and never if it holds a file that somebody else may have written.
+Installed modules come first, so no file in a folder can take the place of one. A folder is searched
+only if the user names a module in it, and never if it holds a file that somebody else may have
+written.
 """
 
 from __future__ import annotations
@@ -19,27 +21,33 @@ from fedlit.run.allowed import ALL, trusted
 from fedlit.run.arguments import Asked
 
 _INSTALLED = {path.partition(".")[0] for path in ALL}
-"""Packages of classes that every configuration may name: a folder of the same name is never meant."""
+"""Packages of classes that every configuration may name: a folder of the same name is never
+meant."""
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def find_modules(asked: Asked) -> None:
-    """Let Python find the modules that the user names, after all installed ones: those beside the user's own
-    configurations, and in the working directory.
+    """Let Python find the modules that the user names, after all installed ones: those beside the
+    user's own configurations, and in the working directory.
 
     Args:
         asked: a command and its configuration.
 
     Raises:
-        ConfigError: such a module has the name of an installed one, which Python would import in its place.
+        ConfigError: such a module has the name of an installed one, which Python would import in
+            its place.
     """
     closed = {path.parent.resolve() for path in asked.foreign}
-    folders = dict.fromkeys(folder.resolve() for folder in (*(path.parent for path in asked.own), Path.cwd()))
+    folders = dict.fromkeys(
+        folder.resolve() for folder in (*(path.parent for path in asked.own), Path.cwd())
+    )
     words = {*filter(_DOTTED.fullmatch, asked.words), *trusted()}
     for folder in folders:
         if folder in closed or folder in {Path(place or ".").resolve() for place in sys.path}:
             continue
-        named = {word.partition(".")[0] for word in words if not (folder / word).is_file()} - _INSTALLED
+        named = {
+            word.partition(".")[0] for word in words if not (folder / word).is_file()
+        } - _INSTALLED
         beside = _used(folder, named)
         for name, file in beside.items():
             _check_single(name, file)
@@ -48,7 +56,9 @@ def find_modules(asked: Asked) -> None:
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
-    """Return the file of a module in a folder; the folder itself for a package without ``__init__.py``."""
+    """Return the file of a module in a folder; the folder itself for a package without
+    ``__init__.py``.
+    """
     package = folder / name
     for suffix in all_suffixes():
         for file in (package / f"__init__{suffix}", folder / f"{name}{suffix}"):
@@ -96,6 +106,6 @@ def _check_single(name: str, file: Path) -> None:
     if Path(other.origin).resolve() != file.resolve():
         place = "Python itself" if other.origin in ("built-in", "frozen") else other.origin
         raise ConfigError(
-            f"{name}: expected one module of this name, found {file} and the one in {place}, which Python would "
-            "import; rename yours"
+            f"{name}: expected one module of this name, found {file} and the one in {place}, which "
+            "Python would import; rename yours"
         )

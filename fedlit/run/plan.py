@@ -30,7 +30,10 @@ _GUARDS = {
     "leave_out": "A client whose update is far from the others' is left out, and named.",
     "watch": "A client whose update is far from the others' is named.",
 }
-_UNGUARDED = "the guard checks tensors, and this method exchanges none: clients' answers to the rule are not checked"
+_UNGUARDED = (
+    "the guard checks tensors, and this method exchanges none: clients' answers to the "
+    "rule are not checked"
+)
 _SETTINGS = ("every", "rate", "buffers", "optimizer_state", "participation", "minimum")
 
 
@@ -39,12 +42,13 @@ class Plan(Shown):
     """The plan of a run.
 
     Attributes:
-        clients: maps each client to its rows per split, features, classes, parameters, federated parameters, and the
-            bytes that it sends per exchange.
+        clients: maps each client to its rows per split, features, classes, parameters, federated
+            parameters, and the bytes that it sends per exchange.
         exchange: what is federated, when, and by which rule.
-        before: what clients send each other once, before the first step (see :func:`fedlit.data.agree.told`).
-        optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built from a single
-            parameter.
+        before: what clients send each other once, before the first step (see
+            :func:`fedlit.data.agree.told`).
+        optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built
+            from a single parameter.
         notes: what the user should know about the tables.
     """
 
@@ -73,27 +77,42 @@ class Plan(Shown):
         ]
 
     def sentences(self) -> Iterator[str]:
-        """Yield sentences on what clients send, to whom and when: once before training, then at each exchange."""
+        """Yield sentences on what clients send, to whom and when: once before training, then at
+        each exchange.
+        """
         for own in self.before:
             sizes = sorted({*own.get("numbers", {}).values()})
             ends = " to ".join(str(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
             size = f" ({ends} numbers per client)" if sizes else ""
             columns = shorten(own["columns"])
-            yield f"Before training, once: each client sends {own['what']}{size} for {own['key']}: {columns}."
-        exchange, patterns = self.exchange, self.exchange["patterns"]
+            yield (
+                f"Before training, once: each client sends {own['what']}{size} for {own['key']}: "
+                f"{columns}."
+            )
+        exchange = self.exchange
+        patterns = self.exchange["patterns"]
         if not patterns and not exchange.get("by_questions"):
             yield "No exchange: every client trains on its own rows only."
             return
         part = exchange["participation"]
         who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
         count = len(exchange["federated"])
-        what = f"{count} tensors matching {', '.join(patterns)}" if patterns else "no tensor of a network"
+        what = (
+            f"{count} tensors matching {', '.join(patterns)}"
+            if patterns
+            else "no tensor of a network"
+        )
         yield (
-            f"Exchange {when(exchange['every'])}{who}: {what}; rule {exchange['rule']}, update rate "
-            f"{exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state {exchange['optimizer_state']}."
+            f"Exchange {when(exchange['every'])}{who}: {what}; rule {exchange['rule']}, update "
+            f"rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
+            f"{exchange['optimizer_state']}."
         )
         yield from _exchanges(exchange["length"])
-        for key, text in (("promise", ""), ("asks", "asks each client for "), ("sends", "sends each client ")):
+        for key, text in (
+            ("promise", ""),
+            ("asks", "asks each client for "),
+            ("sends", "sends each client "),
+        ):
             if exchange.get(key):
                 yield f"The rule {text}{exchange[key]}."
         if patterns and len(self.clients) > 1 and exchange.get("guard") in _GUARDS:
@@ -102,7 +121,11 @@ class Plan(Shown):
     def parts(self) -> list[str | Grid]:
         """Return the table of clients, then in words what is sent, and the notes."""
         rows = self._rows()
-        parts: list[str | Grid] = [Grid(_HEADER, rows[:MOST_ROWS]), *more(rows, "clients"), *self.sentences()]
+        parts: list[str | Grid] = [
+            Grid(_HEADER, rows[:MOST_ROWS]),
+            *more(rows, "clients"),
+            *self.sentences(),
+        ]
         beside = {
             f"{key} ({dtype} {' × '.join(map(str, shape)) or 'number'})": None
             for client in self.clients.values()
@@ -118,8 +141,14 @@ class Plan(Shown):
         notes = list(map(str, self.notes))
         if len(self.clients) > MOST_ROWS:  # notes that differ in numbers alone are printed once
             begins = [note.partition(": ")[0] for note in notes]
-            told = similar((own if own in self.clients else "", note) for own, note in zip(begins, notes, strict=True))
-            notes = [f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text for text, who in told]
+            told = similar(
+                (own if own in self.clients else "", note)
+                for own, note in zip(begins, notes, strict=True)
+            )
+            notes = [
+                f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text
+                for text, who in told
+            ]
         return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
 
@@ -146,7 +175,11 @@ def when(every: Any) -> str:
         >>> when("epoch"), when({"steps": 3})
         ('every epoch', 'every 3 steps')
     """
-    return f"every {every}" if isinstance(every, str) else " ".join(f"every {n} {unit}" for unit, n in every.items())
+    return (
+        f"every {every}"
+        if isinstance(every, str)
+        else " ".join(f"every {n} {unit}" for unit, n in every.items())
+    )
 
 
 def _predicted(client: Mapping[str, Any]) -> str:
@@ -206,7 +239,13 @@ def make_plan(federation: Federation, length: Length) -> Plan:
         "guard": guard,
         "length": _length(federation, length),
     }
-    return Plan(clients, settings, notes, tuple(federation.data.told_before), _optimizer(federation.training.optimizer))
+    return Plan(
+        clients,
+        settings,
+        notes,
+        tuple(federation.data.told_before),
+        _optimizer(federation.training.optimizer),
+    )
 
 
 def _length(federation: Federation, length: Length) -> dict[str, Any]:
@@ -220,9 +259,10 @@ def _length(federation: Federation, length: Length) -> dict[str, Any]:
     count = length.rounds(exchange.every)
     if exchange.on and count == 0 and length.total:
         raise ConfigError(
-            f"exchange.every: expected an exchange within the {length.total:,} aligned steps of the training "
-            f"({length.steps:,} in an epoch), found {when(exchange.every)}, which gives none; exchange more often, "
-            "train for longer, or set exchange.federated: [] for clients that train alone"
+            f"exchange.every: expected an exchange within the {length.total:,} aligned steps of "
+            f"the training ({length.steps:,} in an epoch), found {when(exchange.every)}, which "
+            "gives none; exchange more often, train for longer, or set exchange.federated: [] for "
+            "clients that train alone"
         )
     return {
         "exchanges": length.rounds(exchange.every, completes=completes),
@@ -234,8 +274,11 @@ def _length(federation: Federation, length: Length) -> dict[str, Any]:
 
 
 def _described(federation: Federation, exchange: Exchange, name: str) -> dict[str, Any]:
-    client, sharing, published = federation.clients[name], exchange.sharing, exchange.published[name]
-    state, loader = client.federated, federation.data.train_loaders[name]
+    client = federation.clients[name]
+    sharing = exchange.sharing
+    published = exchange.published[name]
+    state = client.federated
+    loader = federation.data.train_loaders[name]
     parameters = {key: state[key] for key in sharing.parameters[name]}
     sent = bytes_of({key: state[key] for key in sharing.names[name]}) + bytes_of(published)
     return {
@@ -247,7 +290,11 @@ def _described(federation: Federation, exchange: Exchange, name: str) -> dict[st
         "parameters": sum(value.numel() for value in client.parameters()),
         "federated": sum(value.numel() for value in parameters.values()),
         "bytes_per_exchange": sent,
-        **({"published": {key: form_of(value) for key, value in published.items()}} if published else {}),
+        **(
+            {"published": {key: form_of(value) for key, value in published.items()}}
+            if published
+            else {}
+        ),
     }
 
 
@@ -258,7 +305,10 @@ def _optimizer(factory: Any) -> dict[str, Any]:
     except Exception:  # it needs to know more of a client
         return {}
     shown = ("lr", "momentum", "betas", "weight_decay")
-    return {"class": type(made).__name__, **{key: made.defaults[key] for key in shown if key in made.defaults}}
+    return {
+        "class": type(made).__name__,
+        **{key: made.defaults[key] for key in shown if key in made.defaults},
+    }
 
 
 def _shown(rule: Any) -> str:
@@ -269,7 +319,8 @@ def _shown(rule: Any) -> str:
 
 def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
     """Return the facts from which notes are made, for each client in this process."""
-    data, codes = federation.data, {own.spec.name: own.categorical for own in federation.data.clients}
+    data = federation.data
+    codes = {own.spec.name: own.categorical for own in federation.data.clients}
     return {
         name: {
             "meaning": client.spec.task.meaning,
@@ -283,28 +334,38 @@ def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
 
 
 def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
-    """Yield notes on shared outputs that mean different things: output layers that match only by their shape, and
-    labels of the same spelling for targets of different names.
+    """Yield notes on shared outputs that mean different things: output layers that match only by
+    their shape, and labels of the same spelling for targets of different names.
     """
-    met, targets = dict[str, dict[tuple[str, ...], str]](), dict[str, list[str]]()
+    met = dict[str, dict[tuple[str, ...], str]]()
+    targets = dict[str, list[str]]()
     for name, own in facts.items():
-        heads = [tensor for tensor in exchange.sharing.names[name] if "head" in tensor.partition("[")[0].split(".")]
+        heads = [
+            tensor
+            for tensor in exchange.sharing.names[name]
+            if "head" in tensor.partition("[")[0].split(".")
+        ]
         for tensor in heads:
             if not tensor.endswith("]"):
                 met.setdefault(tensor, {}).setdefault(tuple(own["meaning"]), name)
-        if any(tensor.endswith("]") for tensor in heads) or own["compares"] or exchange.rule.facts.by_questions:
+        if (
+            any(tensor.endswith("]") for tensor in heads)
+            or own["compares"]
+            or exchange.rule.facts.by_questions
+        ):
             targets.setdefault(own["target"], []).append(name)
     if classes := next((own for own in met.values() if len(own) > 1), None):
         found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
         yield (
-            f"heads are federated between clients with different targets ({found}), so an output means different "
-            "things at different clients; keep heads private (!*head), or set the task's targets: pooled"
+            f"heads are federated between clients with different targets ({found}), so an output "
+            "means different things at different clients; keep heads private (!*head), or set the "
+            "task's targets: pooled"
         )
     if len(targets) > 1:
         found = "; ".join(f"{target} at {shorten(names)}" for target, names in targets.items())
         yield (
-            f"targets have different names ({found}), but outputs for labels of the same spelling are shared; make "
-            "sure that they mean the same, or keep outputs private"
+            f"targets have different names ({found}), but outputs for labels of the same spelling "
+            "are shared; make sure that they mean the same, or keep outputs private"
         )
 
 
@@ -313,24 +374,26 @@ def _matched_by_shape(exchange: Exchange) -> Iterator[str]:
     for name, tensors in exchange.matched_by_shape.items():
         if tensors:
             yield (
-                f"{name}: its network cannot be built for another number of columns, so these tensors are matched by "
-                f"name and shape alone: {shorten(tensors)}; make sure that their columns and labels are the same at "
-                "all clients, or name them (axes)"
+                f"{name}: its network cannot be built for another number of columns, so these "
+                f"tensors are matched by name and shape alone: {shorten(tensors)}; make sure that "
+                "their columns and labels are the same at all clients, or name them (axes)"
             )
 
 
 def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterator[str]:
-    """Yield notes on compared numbers of single inputs that mean something else at each client, or nothing."""
+    """Yield notes on compared numbers of single inputs that mean something else at each client, or
+    nothing.
+    """
     comparing = sorted({own["compares"] for own in facts.values() if own["compares"]})
     if not comparing or not federation.exchange.on or len(facts) < 2:
         return
     if federation.data.scaling != "pooled":
         yield (
-            f"{comparing[0]} compares coefficients, which mean different things where each client scales its numbers "
-            "by its own rows, or not at all; set data.scaling: pooled"
+            f"{comparing[0]} compares coefficients, which mean different things where each client "
+            "scales its numbers by its own rows, or not at all; set data.scaling: pooled"
         )
     if codes := sorted({code for own in facts.values() for code in own["codes"]}):
         yield (
-            f"{comparing[0]} compares coefficients, and takes categories as numbers, by their codes "
-            f"({shorten(codes, 3)}); set data.categories: indicators"
+            f"{comparing[0]} compares coefficients, and takes categories as numbers, by their "
+            f"codes ({shorten(codes, 3)}); set data.categories: indicators"
         )

@@ -23,9 +23,10 @@ from fedlit.train.loop import FederatedLoop
 
 
 class Predictions(Shown, dict[str, pd.DataFrame]):
-    """Maps each client to its predictions: one row for each row of the split, with the columns ``row`` (its number in
-    the source), for a classifier ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
-    source's labels or units; with several labels ``predicted_<label>`` for each. Its text lists the files.
+    """Maps each client to its predictions: one row for each row of the split, with the columns
+    ``row`` (its number in the source), for a classifier ``probability_<label>`` for each of the
+    client's classes, and ``predicted``, in the source's labels or units; with several labels
+    ``predicted_<label>`` for each. Its text lists the files.
 
     Args:
         frames: maps each client to its predictions.
@@ -45,8 +46,8 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
 
     @classmethod
     def written(cls, frames: Mapping[str, pd.DataFrame], folder: Path, format: str) -> Predictions:
-        """Write ``<folder>/<client>.<format>``. Existing files of these names are replaced after all new ones are
-        complete.
+        """Write ``<folder>/<client>.<format>``. Existing files of these names are replaced after
+        all new ones are complete.
 
         Args:
             frames: maps each client to its predictions.
@@ -93,7 +94,11 @@ class ScoredRows:
     @property
     def weights(self) -> np.ndarray | None:
         """How much each known row counts, (known,) float64; None if all count alike."""
-        return None if self.weight is None else self.weight.cpu().numpy().astype(np.float64)[self.known]
+        return (
+            None
+            if self.weight is None
+            else self.weight.cpu().numpy().astype(np.float64)[self.known]
+        )
 
     def some(self, place: np.ndarray) -> ScoredRows:
         """Return the rows at some positions."""
@@ -110,22 +115,31 @@ def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[
         spec = loop.federation[owner].spec
         classes = next(site.classes for site in spec.sites if site.name == name)
         # at least float32: numbers beside a large mean come in float64 and need it
-        parts = [part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]]
+        parts = [
+            part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]
+        ]
         predictions = torch.cat(parts)
-        predictions, y, _ = spec.task.narrow(classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan))
+        predictions, y, _ = spec.task.narrow(
+            classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan)
+        )
         made[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions, rows.weight)
     return made
 
 
-def scored_predictions(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, pd.DataFrame]:
+def scored_predictions(
+    loop: FederatedLoop, data: FederatedData, split: Split
+) -> dict[str, pd.DataFrame]:
     """Return the predictions from which the scores of a split were computed.
 
     Returns:
-        Maps each site to a frame with one row for each row of data, and the columns ``row``, ``target`` (missing if no
-        training row of the site has the label), for a classifier ``probability_<label>`` for each of the site's
-        classes, ``predicted`` and ``task``; with several labels, ``target_<label>`` and ``predicted_<label>`` for each.
+        Maps each site to a frame with one row for each row of data, and the columns ``row``,
+        ``target`` (missing if no training row of the site has the label), for a classifier
+        ``probability_<label>`` for each of the site's classes, ``predicted`` and ``task``; with
+        several labels, ``target_<label>`` and ``predicted_<label>`` for each.
     """
     return {
-        name: rows.task.frame(rows.row, rows.y, rows.predictions, rows.weight).assign(task=rows.task.name)
+        name: rows.task.frame(rows.row, rows.y, rows.predictions, rows.weight).assign(
+            task=rows.task.name
+        )
         for name, rows in scored_rows(loop, data, split).items()
     }

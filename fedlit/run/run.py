@@ -1,4 +1,6 @@
-"""A run: a federation, its data, its exchange, and its folder. It offers in Python what the command line does."""
+"""A run: a federation, its data, its exchange, and its folder. It offers in Python what the command
+line does.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from fedlit.names import plain
 from fedlit.run.alike import check_alike
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.config import flatten, listed, shown
-from fedlit.run.folders import begin, check_name, new_folder, run_folder, to_resume, to_score, writing
+from fedlit.run.folders import (
+    begin,
+    check_name,
+    new_folder,
+    run_folder,
+    to_resume,
+    to_score,
+    writing,
+)
 from fedlit.run.layers import Layer, laid
 from fedlit.run.length import Length
 from fedlit.run.plan import Plan, make_plan
@@ -53,9 +63,10 @@ if TYPE_CHECKING:
 class Run:
     """Trains, scores and predicts with one federation.
 
-    Everything that a run writes goes to ``<root>/<name>/version_<n>/``: the resolved configuration, TensorBoard
-    events (one run per client), ``checkpoints/``, ``test.csv``, ``test.json``, ``predictions/``. ``fit`` makes a new
-    folder unless it resumes; the other commands use the newest run of that name, and say which.
+    Everything that a run writes goes to ``<root>/<name>/version_<n>/``: the resolved configuration,
+    TensorBoard events (one run per client), ``checkpoints/``, ``test.csv``, ``test.json``,
+    ``predictions/``. ``fit`` makes a new folder unless it resumes; the other commands use the
+    newest run of that name, and say which.
 
     Args:
         loop: the clients, and how their steps are executed.
@@ -66,12 +77,13 @@ class Run:
         checkpoints: which checkpoints are kept.
         board: which clients are shown in TensorBoard.
         score: what is scored beside the usual scores.
-        transport: the way to clients that are elsewhere; if None, to those of the other processes that torchrun or
-            srun started with this one, if any.
-        config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as hyperparameters.
-        trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``, ``precision``,
-            ``callbacks``; ``logger`` may be false, or one of Lightning's or several, beside TensorBoard (see
-            :func:`fedlit.run.trainer.make_loggers`).
+        transport: the way to clients that are elsewhere; if None, to those of the other processes
+            that torchrun or srun started with this one, if any.
+        config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as
+            hyperparameters.
+        trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``,
+            ``precision``, ``callbacks``; ``logger`` may be false, or one of Lightning's or several,
+            beside TensorBoard (see :func:`fedlit.run.trainer.make_loggers`).
 
     Example:
         >>> from functools import partial
@@ -102,15 +114,20 @@ class Run:
         expect(0 <= loop.seed < 2**32, "seed", "a number from 0 to 2**32 - 1", loop.seed)
         expect(loop.seed == data.seed, "seed", "one for loop and data", (loop.seed, data.seed))
         check_name(name, "name")
-        self.loop, self.data, self.config_text = loop, data, config_text
-        self.settings = None if config_text is None else dict(flatten(plain(yaml_text.load(config_text))))
+        self.loop = loop
+        self.data = data
+        self.config_text = config_text
+        self.settings = (
+            None if config_text is None else dict(flatten(plain(yaml_text.load(config_text))))
+        )
         exchange = exchange if exchange is not None else Exchange()
         self._untouched_exchange = deepcopy(exchange)
         self._take(exchange, transport or _everywhere())
         check_options(trainer, ranks=self.group.size)
         if loop.federation.ending.stop is not None:
             check_least(trainer)
-        self.name, self.root = name, Path(root).absolute()
+        self.name = name
+        self.root = Path(root).absolute()
         self.checkpoints = checkpoints if checkpoints is not None else Checkpoints()
         self.board = board if board is not None else BoardSettings()
         self.score = score if score is not None else ScoreSettings()
@@ -139,11 +156,12 @@ class Run:
 
     def _take(self, exchange: Exchange, transport: Transport) -> None:
         exchange.transport = transport
-        self.loop.federation.exchange, self.loop.federation.settings = exchange, self.settings
+        self.loop.federation.exchange = exchange
+        self.loop.federation.settings = self.settings
 
     def with_fold(self, fold: int, name: str) -> Run:
-        """Return the same run with another fold as its validation rows, untrained. This is much faster than to read its
-        configuration again.
+        """Return the same run with another fold as its validation rows, untrained. This is much
+        faster than to read its configuration again.
 
         Args:
             fold: the fold, see :class:`~fedlit.data.module.FederatedData`.
@@ -153,7 +171,10 @@ class Run:
         if text is not None:
             layers = [Layer(yaml_text.load(text)), Layer({"data.fold": fold, "name": name})]
             text = yaml_text.dump(laid(layers))
-        options = self.trainer_options | {"callbacks": deepcopy(self.trainer_options.get("callbacks"))}  # they remember
+        # they remember
+        options = self.trainer_options | {
+            "callbacks": deepcopy(self.trainer_options.get("callbacks"))
+        }
         return Run(
             FederatedLoop(**copy(self.loop.arguments)),
             FederatedData(**{**copy(self.data.arguments), "fold": fold}),
@@ -176,14 +197,16 @@ class Run:
     def _plan(self) -> Plan:
         self.loop.build(self.data)
         self.score.check(self.data.specs)
-        return make_plan(self.loop.federation, Length.of(self.trainer_options, self.data.aligned_steps))
+        return make_plan(
+            self.loop.federation, Length.of(self.trainer_options, self.data.aligned_steps)
+        )
 
     def fit(self, ckpt_path: str | Path | None = None, *, quiet: bool = False) -> Results:
         """Train the clients. If the run was trained or scored before, it begins with new clients.
 
         Args:
-            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name in its folder; or a
-                checkpoint's path, whose folder is continued if it is a run's.
+            ckpt_path: None for a new run; ``"last"`` to continue the newest run of this name in its
+                folder; or a checkpoint's path, whose folder is continued if it is a run's.
             quiet: print nothing but errors.
 
         Returns:
@@ -195,11 +218,13 @@ class Run:
         """
         check_alike(self, "fit", ckpt_path)
         if self.trainer is not None:
-            transport, self.loop = self.exchange.transport, FederatedLoop(**self.loop.arguments)
+            transport = self.exchange.transport
+            self.loop = FederatedLoop(**self.loop.arguments)
             self._take(deepcopy(self._untouched_exchange), transport)
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
         with ExitStack() as held:
-            if folder is not None:  # before the checkpoint is read: whoever writes there may be about to change it
+            # before the checkpoint is read: whoever writes there may be about to change it
+            if folder is not None:
                 self._hold(folder, held)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
             plan = self._plan()
@@ -217,22 +242,29 @@ class Run:
             held.enter_context(writing(folder))
 
     def _one_folder(self, known: Path | None) -> Path:
-        """Return the run's folder, or a new one if None. If there are several processes, one of them creates it for
-        all.
+        """Return the run's folder, or a new one if None. If there are several processes, one of
+        them creates it for all.
         """
         if known is None and self.group.rank == 0:
             known = new_folder(self.root, self.name)
         return Path(self.group.first("the folder of the run", str(known)))
 
-    def _fit(self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool) -> Results:
+    def _fit(
+        self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool
+    ) -> Results:
         assert self.folder is not None
         forget()
         step = header.get("global_step")
         step = None if step is None else step + 1
         trainer = self.trainer = make_trainer(self, self._callbacks(plan, quiet), purge_step=step)
-        if checkpoint is not None and self.group.rank == 0 and checkpoint.parent == self.folder / CHECKPOINTS:
+        if (
+            checkpoint is not None
+            and self.group.rank == 0
+            and checkpoint.parent == self.folder / CHECKPOINTS
+        ):
             last = checkpoint.with_name(LAST)
-            if checkpoint.name == PREVIOUS and last.is_file():  # damaged: it must not take the place of this one
+            # damaged: it must not take the place of this one
+            if checkpoint.name == PREVIOUS and last.is_file():
                 os.replace(last, last.with_name("damaged.ckpt"))
         if not quiet:
             lines = opening(self.folder, trainer, checkpoint, header, self.group.size)
@@ -240,13 +272,21 @@ class Run:
         with without_hints():
             if header.get("fedlit", {}).get("personal", {}).get("done"):
                 trainer.validate(
-                    self.loop, datamodule=self.data, ckpt_path=checkpoint, verbose=False, weights_only=True
+                    self.loop,
+                    datamodule=self.data,
+                    ckpt_path=checkpoint,
+                    verbose=False,
+                    weights_only=True,
                 )
                 return self._ended(self._results("validation", self._found_in(header), quiet))
             self._train(trainer, checkpoint)
             self._check_exchanged(trainer)
             scored = self.loop.results.get("validation")
-            if scored is None or scored.step != trainer.global_step or self.loop.federation.personal.done:
+            if (
+                scored is None
+                or scored.step != trainer.global_step
+                or self.loop.federation.personal.done
+            ):
                 trainer.validate(self.loop, datamodule=self.data, verbose=False)
         return self._ended(self._results("validation", self.exchange.found, quiet))
 
@@ -254,22 +294,29 @@ class Run:
         """Refuse a federation whose clients have never exchanged anything: it has no result."""
         if self.exchange.on and not self.exchange.rounds and trainer.global_step:
             raise RunError(
-                f"expected a federation, found that training ended after {trainer.global_step:,} aligned steps, before "
-                "the first exchange: each client was trained alone. Set exchange.every to less, or train for longer"
+                f"expected a federation, found that training ended after {trainer.global_step:,} "
+                "aligned steps, before the first exchange: each client was trained alone. Set "
+                "exchange.every to less, or train for longer"
             )
 
     def _ended(self, results: Results) -> Results:
-        """Return the last scores of a training with how it ended, and its best epoch's scores if they are others."""
+        """Return the last scores of a training with how it ended, and its best epoch's scores if
+        they are others.
+        """
         federation = self.loop.federation
         ending = federation.ending
         ended = ending.ended(federation.scores_of)
         if federation.personal.wanted or ending.best_epoch in (0, ending.epochs):
             return replace(results, ended=ended)
-        return replace(results, ended=ended, best_epoch=ending.best_epoch, best_means=ending.best_means)
+        return replace(
+            results, ended=ended, best_epoch=ending.best_epoch, best_means=ending.best_means
+        )
 
-    def _results(self, split: Split, guarded: Mapping[str, Mapping[str, int]], quiet: bool = False) -> Results:
-        """Return the scores of a split with what is to be said of them. Nothing is compared with the simplest models if
-        nobody reads it.
+    def _results(
+        self, split: Split, guarded: Mapping[str, Mapping[str, int]], quiet: bool = False
+    ) -> Results:
+        """Return the scores of a split with what is to be said of them. Nothing is compared with
+        the simplest models if nobody reads it.
         """
         results = replace(
             self.loop.results[split],
@@ -277,7 +324,11 @@ class Run:
             apart=mixed_units(spec.task for spec in self.data.specs),
             findings=tuple(self.data.findings.sentences()),
         )
-        return results if quiet or self.group.rank else replace(results, weak=weak_networks(self.data, results))
+        return (
+            results
+            if quiet or self.group.rank
+            else replace(results, weak=weak_networks(self.data, results))
+        )
 
     def _callbacks(self, plan: Plan, quiet: bool) -> list[Callback]:
         """Return the callbacks of a training, without the user's."""
@@ -290,9 +341,14 @@ class Run:
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            others = check_monitors(listed(self.trainer_options.get("callbacks")), self.loop.federation.scores_of)
-            own = self.checkpoints.callbacks(self.folder / CHECKPOINTS, self.loop.federation.scores_of, others)
-            # each client keeps its best epoch: the last checkpoint has these, and there is no best epoch of all
+            others = check_monitors(
+                listed(self.trainer_options.get("callbacks")), self.loop.federation.scores_of
+            )
+            own = self.checkpoints.callbacks(
+                self.folder / CHECKPOINTS, self.loop.federation.scores_of, others
+            )
+            # each client keeps its best epoch: the last checkpoint has these, and there is no best
+            # epoch of all
             callbacks += own[-1:] if self.loop.federation.personal.wanted else own
         return callbacks
 
@@ -314,7 +370,11 @@ class Run:
 
     def _go_on(self) -> str:
         kept = self.last_checkpoint is not None
-        return "continue with --ckpt_path last" if kept else "no checkpoint had been written: start it again"
+        return (
+            "continue with --ckpt_path last"
+            if kept
+            else "no checkpoint had been written: start it again"
+        )
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -322,16 +382,20 @@ class Run:
         path = self.folder / CHECKPOINTS / LAST if self.folder is not None else None
         return path if path is not None and path.is_file() else None
 
-    def validate(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
+    def validate(
+        self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
+    ) -> Results:
         """Score the validation split; see :meth:`test`."""
         return self._evaluate("validation", ckpt_path, quiet, brief)
 
-    def test(self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False) -> Results:
+    def test(
+        self, ckpt_path: str | Path | None = None, *, quiet: bool = False, brief: bool = False
+    ) -> Results:
         """Score the test split, and write ``test.csv`` and ``test.json`` to the run's folder.
 
         Args:
-            ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the newest run of this
-                name, if None.
+            ckpt_path: a checkpoint, ``"best"`` or ``"last"``; the last one of this run, or of the
+                newest run of this name, if None.
             quiet: print nothing but errors.
             brief: print the main score, loss and accuracy only. The files contain all scores.
 
@@ -340,9 +404,11 @@ class Run:
         """
         return self._evaluate("test", ckpt_path, quiet, brief)
 
-    def predict(self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False) -> Predictions:
-        """Predict each client's rows, and write one file per client: row number in the source, probability of each
-        class, predicted label or number.
+    def predict(
+        self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
+    ) -> Predictions:
+        """Predict each client's rows, and write one file per client: row number in the source,
+        probability of each class, predicted label or number.
 
         Args:
             ckpt_path: see :meth:`test`.
@@ -350,25 +416,37 @@ class Run:
             quiet: print nothing but errors.
 
         Returns:
-            client → what its file holds, as a frame; ``.files`` has client → file, also of other processes' clients.
+            client → what its file holds, as a frame; ``.files`` has client → file, also of other
+            processes' clients.
         """
         from fedlit.run.predictions import Predictions
 
         checkpoint, header = self._find(ckpt_path, quiet, "predict")
         assert self.folder is not None
-        writable, do = os.access(self.folder, os.W_OK), "copy it, and give --ckpt_path with the copy's checkpoint"
-        expect(writable, str(self.folder), "a folder to write predictions to", Told("that it is read-only"), do)
+        writable = os.access(self.folder, os.W_OK)
+        do = "copy it, and give --ckpt_path with the copy's checkpoint"
+        expect(
+            writable,
+            str(self.folder),
+            "a folder to write predictions to",
+            Told("that it is read-only"),
+            do,
+        )
         self.loop.build(self.data)
         Manifest.read(header).refuse(self.loop.manifest, resume=False)
         sites = {name: rows for _, name, rows in self.data.sites(self.data.predict)}
         scorers = self._scorers(checkpoint, sites)
-        frames = {name: scorers[name].frame(rows.row, rows.x.numpy()) for name, rows in sites.items()}
+        frames = {
+            name: scorers[name].frame(rows.row, rows.x.numpy()) for name, rows in sites.items()
+        }
         folder = self.folder / "predictions" / self.data.predict
         replaced = folder.exists() and not quiet
         made = Predictions.written(frames, folder, format)
         if replaced:
             say(f"Replaced the predictions in {folder}")
-        for own in self.group.gather("files of predictions", {name: str(path) for name, path in made.files.items()}):
+        for own in self.group.gather(
+            "files of predictions", {name: str(path) for name, path in made.files.items()}
+        ):
             made.files.update({name: Path(path) for name, path in own.items()})
         return made
 
@@ -381,8 +459,12 @@ class Run:
         """
         return self.scorers([name], ckpt_path)[name]
 
-    def scorers(self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None) -> dict[str, Scorer]:
-        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is read only once."""
+    def scorers(
+        self, names: Iterable[str] | None = None, ckpt_path: str | Path | None = None
+    ) -> dict[str, Scorer]:
+        """Return several clients, see :meth:`client`; all if ``names`` is None. The checkpoint is
+        read only once.
+        """
         checkpoint, _ = to_score(self.root, self.name, ckpt_path, self.folder, "client")
         return self._scorers(checkpoint, names)
 
@@ -397,7 +479,11 @@ class Run:
         return scorers
 
     def _evaluate(
-        self, split: Literal["validation", "test"], ckpt_path: str | Path | None, quiet: bool, brief: bool
+        self,
+        split: Literal["validation", "test"],
+        ckpt_path: str | Path | None,
+        quiet: bool,
+        brief: bool,
     ) -> Results:
         checkpoint, header = self._find(ckpt_path, quiet, split)
         assert self.folder is not None
@@ -416,22 +502,34 @@ class Run:
             evaluate = self.trainer.test if split == "test" else self.trainer.validate
             evaluate(self.loop, **evaluated)
         results = self._results(split, self._found_in(header))
-        results = replace(results, supplements=self._supplements(split, results.main.name, checkpoint, header))
+        results = replace(
+            results, supplements=self._supplements(split, results.main.name, checkpoint, header)
+        )
         if self.group.rank:
             return results
         if not quiet:
             print(for_terminal(results.brief() if brief else results))
         known = (self.folder / f"{split}.csv").exists()
-        with spared(self.folder / f"{split}.csv", f"{split}.csv and {split}.json", go_on="the scores are printed"):
+        with spared(
+            self.folder / f"{split}.csv",
+            f"{split}.csv and {split}.json",
+            go_on="the scores are printed",
+        ):
             files = results.write(self.folder)
             if not quiet:
                 print(for_terminal(f"\n{wrote(files, known)}"))
         return results
 
     def _supplements(
-        self, split: Literal["validation", "test"], main: str, checkpoint: Path, header: Mapping[str, Any]
+        self,
+        split: Literal["validation", "test"],
+        main: str,
+        checkpoint: Path,
+        header: Mapping[str, Any],
     ) -> tuple[Supplement, ...]:
-        """Return what the user asked for beside the scores, and keep the thresholds for predictions."""
+        """Return what the user asked for beside the scores, and keep the thresholds for
+        predictions.
+        """
         if not self.score.asked:
             return ()
         self.score.check(self.data.specs)
@@ -443,9 +541,13 @@ class Run:
             if self.group.rank == 0 and self.folder is not None and os.access(self.folder, os.W_OK):
                 keep(self.folder, state_of(checkpoint, epochs_of(header)), chosen)
         scored = scored_rows(self.loop, self.data, split)
-        return supplements_of(self.score, scored, chosen, self.data.source, self.seed, main, self.group)
+        return supplements_of(
+            self.score, scored, chosen, self.data.source, self.seed, main, self.group
+        )
 
-    def _find(self, ckpt_path: str | Path | None, quiet: bool, purpose: str) -> tuple[Path, dict[str, Any]]:
+    def _find(
+        self, ckpt_path: str | Path | None, quiet: bool, purpose: str
+    ) -> tuple[Path, dict[str, Any]]:
         """Return the checkpoint to load, and its header.
 
         Sets the folder to write to, and the encoders that the run was trained with.
@@ -461,8 +563,8 @@ class Run:
 
 
 def _everywhere() -> Transport:
-    """Return the transport to the clients of the processes that torchrun or srun started with this one; if there are
-    none, the transport within this process.
+    """Return the transport to the clients of the processes that torchrun or srun started with this
+    one; if there are none, the transport within this process.
     """
     if find_place() is not None:
         from fedlit.exchange.ranks import join

@@ -1,4 +1,6 @@
-"""What a user can ask for beside the scores of a split: scores at a chosen threshold, and scores of subgroups."""
+"""What a user can ask for beside the scores of a split: scores at a chosen threshold, and scores of
+subgroups.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ from fedlit.train.supplement import Supplement
 
 @dataclass
 class ScoreSettings:
-    """What is scored beside the usual scores, by ``validate`` and ``test``. Training does not depend on it.
+    """What is scored beside the usual scores, by ``validate`` and ``test``. Training does not
+    depend on it.
 
     Attributes:
-        threshold: the operating threshold of each client of two classes, chosen on its validation rows: ``youden`` for
-            the largest sensitivity + specificity, ``{specificity: 0.9}`` for the largest sensitivity with at least this
+        threshold: the operating threshold of each client of two classes, chosen on its validation
+            rows: ``youden`` for the largest sensitivity + specificity, ``{specificity: 0.9}`` for
+                the largest sensitivity with at least this
             specificity, or ``{sensitivity: 0.9}``. Scores at 0.5 stay.
-        subgroups: the columns by whose values scores are computed: ``[sex]``; a number is cut: ``{sex: , age: [40,
-            65]}``. Columns that are not trained on (``data.columns``) may be named.
+        subgroups: the columns by whose values scores are computed: ``[sex]``; a number is cut:
+            ``{sex: , age: [40, 65]}``. Columns that are not trained on (``data.columns``) may be
+            named.
     """
 
     threshold: ThresholdRule | None = None

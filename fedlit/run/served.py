@@ -1,5 +1,5 @@
-"""Builds a client of a trained run as a :class:`~fedlit.score.scorer.Scorer`, from its checkpoint and without the
-tables that it was trained on.
+"""Builds a client of a trained run as a :class:`~fedlit.score.scorer.Scorer`, from its checkpoint
+and without the tables that it was trained on.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ class ClientFunction:
 
     Args:
         client: the trained client; it is put into evaluation mode.
-        site: the site whose rows are scored; its name seeds the random numbers of a client that uses dropout even in
-            evaluation.
+        site: the site whose rows are scored; its name seeds the random numbers of a client that
+            uses dropout even in evaluation.
         seed: the seed of the run.
     """
 
     network = "onnx"
 
     def __init__(self, client: FederatedClient, site: str, seed: int) -> None:
-        self.client, self._site, self._seed = client.eval(), site, derive_seed(seed, "predict", site, 0)
+        self.client = client.eval()
+        self._site = site
+        self._seed = derive_seed(seed, "predict", site, 0)
 
     def __call__(self, x: NDArray[np.float32]) -> NDArray[Any]:
         """Return predictions (n, width) for rows (n, d) float32."""
@@ -83,8 +85,8 @@ def scorers_of(
         loop: the loop, which builds clients like those of the checkpoint.
         data: the data of the run, for the size of batches.
         checkpoint: a checkpoint of this run; it is read only once, for any number of clients.
-        clients: the names of the clients, all if None; for a federation whose rows are pooled, the names of the parties
-            whose rows will be scored.
+        clients: the names of the clients, all if None; for a federation whose rows are pooled, the
+            names of the parties whose rows will be scored.
 
     Raises:
         ConfigError: there is no such client, or the checkpoint has other networks.
@@ -115,8 +117,11 @@ def scorers_of(
             "findings": [str(own) for own in findings if not own.clients or client in own.clients],
         }
         function = ClientFunction(built, client, loop.seed)
-        state, batch = task_state(spec.task), data.eval_batch_size
-        found[client] = Scorer(client, encoder, function, state, classes=site.classes, batch=batch, about=about)
+        state = task_state(spec.task)
+        batch = data.eval_batch_size
+        found[client] = Scorer(
+            client, encoder, function, state, classes=site.classes, batch=batch, about=about
+        )
     return found
 
 
@@ -154,7 +159,8 @@ def _trained(
     check_tensors(tensors, {prefix + key: value for key, value in client.state_dict().items()})
     client.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items()})
     saved = header["fedlit"]["clients"][spec.name]
-    client.state, client.steps_taken = saved["state"], saved.get("steps_taken", 0)
+    client.state = saved["state"]
+    client.steps_taken = saved.get("steps_taken", 0)
     call_hook(client, "on_load_checkpoint", saved)
     use_kernels({spec.name: client}, Manifest.read(header).kernels)
     for parameter in client.parameters():
@@ -175,12 +181,14 @@ class _Predicting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         own = type(self.client)
         if own.evaluate is FederatedClient.evaluate and own.score is FederatedClient.score:
-            return self.client.probabilities(self.client(x))  # without the loss, which looks at labels
+            # without the loss, which looks at labels
+            return self.client.probabilities(self.client(x))
         return self.client.evaluate(Batch(x, self.client.spec.task.unknown(x.shape[0])))[0]
 
 
 def _write_network(path: Path, client: FederatedClient, site: str) -> None:
-    """Write the ONNX graph from rows ``x`` (n, inputs) float32 to a client's ``predictions`` (n, width), for any n.
+    """Write the ONNX graph from rows ``x`` (n, inputs) float32 to a client's ``predictions`` (n,
+    width), for any n.
 
     Args:
         path: the path of the file.
@@ -191,36 +199,47 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
         ConfigError: a package is missing.
         RunError: ONNX has no equivalent of a computation.
     """
-    for module in MODULES["export"]:  # onnxruntime compares what was written with what the client predicts
+    # onnxruntime compares what was written with what the client predicts
+    for module in MODULES["export"]:
         if find_spec(module) is None:
             raise ConfigError(f"client {site!r}: the export of a network {needs(module)}")
     from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
     from onnxscript.optimizer import optimize_ir
 
-    rows, inputs = torch.export.Dim("rows", min=1), torch.zeros(4, client.spec.num_features)
+    rows = torch.export.Dim("rows", min=1)
+    inputs = torch.zeros(4, client.spec.num_features)
 
     def unable(error: Exception) -> RunError:
         told = (" ".join(str(error).split()) or type(error).__name__)[:200]
         return RunError(
-            f"client {site!r}: expected a network that ONNX can hold, found {_named(client)}: {told}; write its "
-            "forward without if and for over values of tensors and with operations that ONNX has, or score with "
-            "fedlit predict --run"
+            f"client {site!r}: expected a network that ONNX can hold, found {_named(client)}: "
+            f"{told}; write its forward without if and for over values of tensors and with "
+            "operations that ONNX has, or score with fedlit predict --run"
         )
 
     with told_as(unable), torch.no_grad(), _quiet():
         program = torch.export.export(_Predicting(client), (inputs,), dynamic_shapes=({0: rows},))
-        made = torch.onnx.export(program, (), input_names=["x"], output_names=["predictions"], verbose=False)
+        made = torch.onnx.export(
+            program, (), input_names=["x"], output_names=["predictions"], verbose=False
+        )
         assert made is not None
         # what depends on no row is computed now: no copy is left that only the network was made of
         optimize_ir(made.model, input_size_limit=_ANY, output_size_limit=_ANY)
-        ClearMetadataAndDocStringPass()(made.model)  # lines of source, and where they lie on this machine
+        # lines of source, and where they lie on this machine
+        ClearMetadataAndDocStringPass()(made.model)
         content = made.model_proto.SerializeToString()
     path.write_bytes(content)
 
 
 def _named(client: FederatedClient) -> str:
-    """Name the classes that a user may have written: the class of the client, and those of the parts of its network."""
-    own = dict.fromkeys(type(module) for module in client.modules() if not type(module).__module__.startswith("torch."))
+    """Name the classes that a user may have written: the class of the client, and those of the
+    parts of its network.
+    """
+    own = dict.fromkeys(
+        type(module)
+        for module in client.modules()
+        if not type(module).__module__.startswith("torch.")
+    )
     return ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own)
 
 

@@ -40,12 +40,15 @@ def check_cuts(subgroups: Any) -> dict[str, Sequence[float] | None]:
         return {subgroups: None}
     listed = isinstance(subgroups, list) and all(isinstance(column, str) for column in subgroups)
     if not listed and not isinstance(subgroups, Mapping):
-        raise ConfigError(f"{_KEY}: expected columns, such as [sex] or {{age: [40, 65]}}, found {subgroups!r}")
+        raise ConfigError(
+            f"{_KEY}: expected columns, such as [sex] or {{age: [40, 65]}}, found {subgroups!r}"
+        )
     columns: dict[str, Any] = dict.fromkeys(subgroups) if listed else dict(subgroups)
     for column, cuts in columns.items():
         if cuts is not None and not _ascending(cuts):
             raise ConfigError(
-                f"{_KEY}.{column}: expected ascending numbers to cut at, such as [40, 65], found {cuts!r}"
+                f"{_KEY}.{column}: expected ascending numbers to cut at, such as [40, 65], found "
+                f"{cuts!r}"
             )
     return columns
 
@@ -72,7 +75,10 @@ def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Se
     """
     if cuts:
         if not pd.api.types.is_numeric_dtype(column):
-            raise DataError(f"{_KEY}: {where}: expected numbers to cut, found others; name the column without cuts")
+            raise DataError(
+                f"{_KEY}: {where}: expected numbers to cut, found others; name the column without "
+                "cuts"
+            )
         inner = [f"{low:g} to below {high:g}" for low, high in pairwise(cuts)]
         names = [f"below {cuts[0]:g}", *inner, f"{cuts[-1]:g} and above"]
         numbers = column.to_numpy(np.float64, na_value=np.nan)
@@ -82,8 +88,8 @@ def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Se
         values = sorted(column.dropna().unique().tolist(), key=_sorting)
         if len(values) > _MOST_LEVELS:
             raise DataError(
-                f"{_KEY}: {where}: expected at most {_MOST_LEVELS} values, found {len(values):,}; cut a number, as in "
-                "subgroups: {age: [40, 65]}, or name another column"
+                f"{_KEY}: {where}: expected at most {_MOST_LEVELS} values, found {len(values):,}; "
+                f"cut a number, as in subgroups: {{age: [40, 65]}}, or name another column"
             )
         names = [_text(value) for value in values]
         texts = column.map(_text).to_numpy(dtype=object)
@@ -104,11 +110,13 @@ def _text(value: Any) -> str:
 def records_of(
     cuts: Cuts, source: Source, seed: int, scored: Mapping[str, ScoredRows], chosen: Chosen
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
-    """Return the scores of each level of each column at each client, and the columns that each client has.
+    """Return the scores of each level of each column at each client, and the columns that each
+    client has.
 
     Args:
         cuts: the columns.
-        source: the source of the tables, whose columns may also be some that the clients do not train on.
+        source: the source of the tables, whose columns may also be some that the clients do not
+            train on.
         seed: the seed of the run.
         scored: maps each client to the rows that were scored.
         chosen: the thresholds of the clients, if any were chosen.
@@ -128,7 +136,9 @@ def records_of(
     return records, columns
 
 
-def _by_level(rows: ScoredRows, level: pd.Series, threshold: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _by_level(
+    rows: ScoredRows, level: pd.Series, threshold: float | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in level.cat.categories:
         place = np.flatnonzero(level == name)
         yield str(name), _scores(rows.some(place), threshold)
@@ -150,7 +160,9 @@ def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
         for at, predicted in at_thresholds(rows, threshold).items():
             suffix = "" if at == AT_HALF else f"_at_{AT_THRESHOLD}"
             own = scores_at(positive, predicted[known], rows.weights)
-            found |= {f"{measure}{suffix}": own[measure] for measure in ("sensitivity", "specificity")}
+            found |= {
+                f"{measure}{suffix}": own[measure] for measure in ("sensitivity", "specificity")
+            }
     return found
 
 
@@ -169,15 +181,24 @@ def supplement_of(
         ConfigError: no client has a column.
     """
     known = dict.fromkeys(column for own in columns.values() for column in own)
-    advice = "columns that the tables are read without (drop) are unknown: leave them out by data.columns instead"
+    advice = (
+        "columns that the tables are read without (drop) are unknown: leave them out by "
+        "data.columns instead"
+    )
     for column in cuts:
-        expect(column in known, _KEY, "a column of some client's table", column, advice, known=known)
+        expect(
+            column in known, _KEY, "a column of some client's table", column, advice, known=known
+        )
     notes = []
     for client, own in columns.items():
         lacking = [column for column in cuts if column not in own]
         if lacking:
             notes.append(f"{client}: its table has no {', '.join(lacking)}")
-    few = [f"{own['client']} {own['column']} {own['level']} ({own['rows']})" for own in records if own["rows"] < FEW]
+    few = [
+        f"{own['client']} {own['column']} {own['level']} ({own['rows']})"
+        for own in records
+        if own["rows"] < FEW
+    ]
     if few:
         notes.append(f"fewer than {FEW} rows, so these scores say little: {shorten(few)}")
     measures = ("sensitivity", "specificity")

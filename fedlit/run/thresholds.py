@@ -1,4 +1,6 @@
-"""Operating thresholds of a run's clients: chosen on validation rows, scored, and kept for predictions."""
+"""Operating thresholds of a run's clients: chosen on validation rows, scored, and kept for
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,16 @@ from fedlit.train.supplement import Supplement
 
 THRESHOLDS = "thresholds.json"
 """In the folder of a run."""
-AT_HALF, AT_THRESHOLD = "0.5", "threshold"
+AT_HALF = "0.5"
+AT_THRESHOLD = "threshold"
 _SHOWN = (
     "threshold", "sensitivity", "specificity", "ppv", "npv", "balanced_accuracy",
     "true_positives", "false_positives", "true_negatives", "false_negatives",
 )  # fmt: skip
 
 Chosen = Mapping[str, Mapping[str, Any]]
-"""Client → its threshold as plain data: ``value`` (None if there is none), ``rule``, and on the validation rows
-``rows``, ``sensitivity`` and ``specificity``."""
+"""Client → its threshold as plain data: ``value`` (None if there is none), ``rule``, and on the
+validation rows ``rows``, ``sensitivity`` and ``specificity``."""
 
 
 def check_two_classes(tasks: Mapping[str, Task]) -> None:
@@ -49,8 +52,8 @@ def check_two_classes(tasks: Mapping[str, Task]) -> None:
     if wrong:
         found = ", ".join(f"{client}: {what}" for client, what in wrong.items())
         raise ConfigError(
-            f"score.threshold: expected clients that predict one of two classes, found {found}; leave it out, or leave "
-            "these clients out (data.leave_out)"
+            f"score.threshold: expected clients that predict one of two classes, found {found}; "
+            "leave it out, or leave these clients out (data.leave_out)"
         )
 
 
@@ -73,8 +76,8 @@ def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[st
 
 
 def at_thresholds(rows: ScoredRows, value: float | None) -> dict[str, np.ndarray]:
-    """Return which rows are predicted as positive (n,): at 0.5 as ``predicted`` says, and at the threshold if there is
-    one.
+    """Return which rows are predicted as positive (n,): at 0.5 as ``predicted`` says, and at the
+    threshold if there is one.
     """
     predictions = rows.predictions.numpy()
     made = {AT_HALF: predictions.argmax(1) == 1}
@@ -93,8 +96,8 @@ def with_threshold(frame: pd.DataFrame, rows: ScoredRows, value: float | None) -
 
 
 def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[str, Any]]:
-    """Return the scores of each client at 0.5 and at its threshold. A row does not count if no training row has its
-    label.
+    """Return the scores of each client at 0.5 and at its threshold. A row does not count if no
+    training row has its label.
     """
     records = []
     for client, rows in scored.items():
@@ -112,8 +115,8 @@ def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[dict[str, A
     """Return the table of all clients' scores at thresholds."""
     none = [client for client, own in chosen.items() if own["value"] is None]
     notes = [
-        f"{client}: no threshold: its {chosen[client]['rows']:,} validation rows have one class only, or none of their "
-        "probabilities reaches it"
+        f"{client}: no threshold: its {chosen[client]['rows']:,} validation rows have one class "
+        "only, or none of their probabilities reaches it"
         for client in none
     ]
     title = f"At 0.5, and at the threshold that validation rows chose ({rule_text(rule)}):"
@@ -137,15 +140,22 @@ def keep(folder: Path, state: str, chosen: Chosen) -> None:
         state: the state of the clients that they belong to.
         chosen: the thresholds.
     """
-    clients = {client: {key: _finite(value) for key, value in own.items()} for client, own in chosen.items()}
-    write_text(json.dumps({"state": state, "clients": clients}, indent=2) + "\n", folder / THRESHOLDS)
+    clients = {
+        client: {key: _finite(value) for key, value in own.items()}
+        for client, own in chosen.items()
+    }
+    write_text(
+        json.dumps({"state": state, "clients": clients}, indent=2) + "\n", folder / THRESHOLDS
+    )
 
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def kept(folder: Path | None, state: str, clients: Iterable[str], rule: ThresholdRule | None) -> dict[str, Any]:
+def kept(
+    folder: Path | None, state: str, clients: Iterable[str], rule: ThresholdRule | None
+) -> dict[str, Any]:
     """Return the thresholds of clients, as facts about their scorers.
 
     Args:
@@ -155,7 +165,8 @@ def kept(folder: Path | None, state: str, clients: Iterable[str], rule: Threshol
         rule: the rule, if the run's configuration has one.
 
     Returns:
-        Client → its threshold; ``value`` is None if none was chosen for this state. Empty if nobody has asked for one.
+        Client → its threshold; ``value`` is None if none was chosen for this state. Empty if nobody
+        has asked for one.
 
     Raises:
         DataError: the file is not as it was written.
@@ -164,12 +175,17 @@ def kept(folder: Path | None, state: str, clients: Iterable[str], rule: Threshol
     if path is not None and path.is_file():
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            chosen = {client: _read(own) for client, own in content["clients"].items() if client in clients}
+            chosen = {
+                client: _read(own)
+                for client, own in content["clients"].items()
+                if client in clients
+            }
             if content["state"] == state:
                 return chosen
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{path}: expected thresholds as fedlit test writes them, found others; run fedlit test again"
+                f"{path}: expected thresholds as fedlit test writes them, found others; run fedlit "
+                "test again"
             ) from error
     elif rule is None:
         return {}

@@ -1,5 +1,5 @@
-"""Lightning's Trainer of a run: checks the user's options, refuses those that a federation cannot support, and sets the
-others, such as the loggers; what is said of it before training begins.
+"""Lightning's Trainer of a run: checks the user's options, refuses those that a federation cannot
+support, and sets the others, such as the loggers; what is said of it before training begins.
 """
 
 from __future__ import annotations
@@ -37,27 +37,38 @@ from fedlit.run.keys import REFUSED
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
 
-DEFAULTS = {"enable_model_summary": False, "num_sanity_val_steps": 0, "devices": 1, "log_every_n_steps": 1}
+DEFAULTS = {
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+    "devices": 1,
+    "log_every_n_steps": 1,
+}
 """Options that differ from Lightning's where the user gives none."""
 _CALLBACKS = {
-    StochasticWeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
-    WeightAveraging: "does not reach the clients; set model.average, which averages each client's weights",
+    StochasticWeightAveraging: "does not reach the clients; set model.average, which averages each "
+    "client's weights",
+    WeightAveraging: "does not reach the clients; set model.average, which averages each client's "
+    "weights",
     GradientAccumulationScheduler: "does not reach the clients; set model.accumulate",
     BatchSizeFinder: "sets no client's batch size; set data.batches or data.batch_size",
-    LearningRateFinder: "sets no client's learning rate; set model.optimizer.lr, or search it with fedlit compare",
+    LearningRateFinder: "sets no client's learning rate; set model.optimizer.lr, or search it with "
+    "fedlit compare",
     BaseFinetuning: "does not reach the clients; write what is frozen into the client's class",
     SpikeDetection: "does not see the clients' losses; leave it out",
     ModelPruning: "does not reach the clients; leave it out",
 }
-"""Lightning's callbacks that change how one module is trained → why a federation refuses them, and what it has."""
+"""Lightning's callbacks that change how one module is trained → why a federation refuses them, and
+what it has."""
 _ONE_SCALE = (
-    "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve everyone's; use "
-    "bf16-mixed or 32-true"
+    "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve "
+    "everyone's; use bf16-mixed or 32-true"
 )
 
 
 def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
-    """Refuse, in a single message, all options that a federation of several optimizers cannot support."""
+    """Refuse, in a single message, all options that a federation of several optimizers cannot
+    support.
+    """
     usual = inspect.signature(Trainer).parameters
     problems = {
         key: why
@@ -69,7 +80,9 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
     if str(options.get("precision")) in ("16", "16-mixed"):
         problems["precision"] = _ONE_SCALE
     if ranks > 1 and options.get("max_time"):
-        problems["max_time"] = "each rank has a clock of its own; set trainer.max_epochs or max_steps"
+        problems["max_time"] = (
+            "each rank has a clock of its own; set trainer.max_epochs or max_steps"
+        )
     for callback in listed(options.get("callbacks")):
         problems |= {
             f"callbacks: {type(callback).__name__}": why
@@ -82,8 +95,8 @@ def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
 
 @contextmanager
 def without_hints() -> Iterator[None]:
-    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder fedlit chooses
-    itself.
+    """Leave out Lightning's hints that do not apply to a federation in memory, whose run folder
+    fedlit chooses itself.
     """
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level
@@ -96,7 +109,8 @@ def without_hints() -> Iterator[None]:
         "The dirpath has changed from",
         ".*LeafSpec.* is deprecated",
         ".*constrained_layout not applied",  # names of clients may be as long as a picture is wide
-        ".*could not find the monitored key",  # the run ended before anything was scored, which Run.fit says
+        # the run ended before anything was scored, which Run.fit says
+        ".*could not find the monitored key",
         ".*precision=bf16. is supported for historical reasons",
     )
     try:
@@ -114,7 +128,8 @@ def make_trainer(
     """Make the Trainer of a run that has a folder.
 
     Args:
-        run: the :class:`~fedlit.run.run.Run`. Its options that are None or ``auto`` are left to Lightning.
+        run: the :class:`~fedlit.run.run.Run`. Its options that are None or ``auto`` are left to
+            Lightning.
         callbacks: fedlit's callbacks, which come before the user's.
         log: whether anything is logged.
         purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
@@ -123,8 +138,13 @@ def make_trainer(
         ConfigError: Lightning refuses an option.
     """
     assert run.folder is not None
-    loop, group = run.loop, run.group
-    given = {key: value for key, value in run.trainer_options.items() if value is not None and value != "auto"}
+    loop = run.loop
+    group = run.group
+    given = {
+        key: value
+        for key, value in run.trainer_options.items()
+        if value is not None and value != "auto"
+    }
     callbacks = [run.exchange, *callbacks, *listed(given.pop("callbacks", None))]
     longest = given.pop("max_time", None)
     plugins = [*listed(given.pop("plugins", None))]
@@ -134,13 +154,22 @@ def make_trainer(
     own = None if group.size == 1 else lambda: set(loop.federation.clients)
     if group.size > 1:
         loop.build(run.data)  # before Lightning reads all tables
-        plugins.append(LightningEnvironment())  # Lightning would take the ranks for devices of one module
-        on_cpu = str(given.get("accelerator")).lower() == "cpu" or not (devices := torch.cuda.device_count())
-        given["devices"] = 1 if on_cpu else [group.local % devices]  # several share one where there are fewer
+        # Lightning would take the ranks for devices of one module
+        plugins.append(LightningEnvironment())
+        on_cpu = str(given.get("accelerator")).lower() == "cpu" or not (
+            devices := torch.cuda.device_count()
+        )
+        # several share one where there are fewer
+        given["devices"] = 1 if on_cpu else [group.local % devices]
     tune = loop.federation.training.tune
-    if tune is not None and (given.get("max_epochs") or -1) > 0:  # the user counts the federation's epochs only
+    # the user counts the federation's epochs only
+    if tune is not None and (given.get("max_epochs") or -1) > 0:
         given["max_epochs"] += tune.epochs
-    loggers = make_loggers(given.get("logger"), run.folder, run.board, purge_step) if log and group.rank == 0 else []
+    loggers = (
+        make_loggers(given.get("logger"), run.folder, run.board, purge_step)
+        if log and group.rank == 0
+        else []
+    )
     decided = {
         "default_root_dir": run.folder,
         "enable_progress_bar": bool(bars),
@@ -155,7 +184,9 @@ def make_trainer(
                 callbacks.append(Timer(longest, interval="epoch"))
             return Trainer(**{**DEFAULTS, **given, **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-            raise ConfigError(f"trainer: expected options that Lightning's Trainer accepts, found: {error}") from error
+            raise ConfigError(
+                f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
+            ) from error
 
 
 def opening(
@@ -170,7 +201,9 @@ def opening(
         header: the header of that checkpoint.
         ranks: the number of ranks.
     """
-    source = f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
+    source = (
+        f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
+    )
     lines = [f"\nRun folder: {folder}{source}"]
     if ranks > 1:
         lines.append(f"{ranks} ranks, each with a block of clients")
@@ -178,9 +211,15 @@ def opening(
     ending = saved.get("ending", {})
     done = saved.get("personal", {}).get("done") or (ending.get("asked") and ending.get("reason"))
     if done or (checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0):
-        lines.append("Nothing is left to train: the run has reached its end (trainer.max_epochs, model.stop or keep)")
+        lines.append(
+            "Nothing is left to train: the run has reached its end (trainer.max_epochs, model.stop "
+            "or keep)"
+        )
     if 0 in (trainer.max_epochs, trainer.max_steps):
-        lines.append("Nothing is trained: trainer.max_epochs or max_steps is 0; the scores are of untrained clients")
+        lines.append(
+            "Nothing is trained: trainer.max_epochs or max_steps is 0; the scores are of untrained "
+            "clients"
+        )
     return lines
 
 
@@ -194,7 +233,8 @@ class LoggerOf(Protocol):
         """Return the logger."""
 
 
-# in the order in which the parser tries them, also when it writes config.yaml: it takes anything for a callable
+# in the order in which the parser tries them, also when it writes config.yaml: it takes anything
+# for a callable
 LoggerChoice = bool | list[LoggerOf | Logger] | LoggerOf | Logger | None
 
 
@@ -204,8 +244,8 @@ class RunTrainer(Trainer):
     It lists the options of the command line, and is never instantiated.
 
     Args:
-        logger: none if false; otherwise TensorBoard, and beside it any of Lightning's loggers, or a list of them. One
-            that is given no ``save_dir`` writes into the run's folder.
+        logger: none if false; otherwise TensorBoard, and beside it any of Lightning's loggers, or a
+            list of them. One that is given no ``save_dir`` writes into the run's folder.
         **options: of Lightning's Trainer.
     """
 
@@ -219,8 +259,8 @@ def make_loggers(
     """Return the loggers of a run.
 
     Args:
-        choice: no loggers if False; otherwise the run's TensorBoard logger, and beside it a logger, a function that
-            builds one from the run's folder, or a list of these.
+        choice: no loggers if False; otherwise the run's TensorBoard logger, and beside it a logger,
+            a function that builds one from the run's folder, or a list of these.
         folder: the folder of the run.
         board: what TensorBoard shows.
         purge_step: the step after which TensorBoard's events are dropped, if a run is resumed.
@@ -235,7 +275,9 @@ def make_loggers(
     """
     if choice is False:
         return []
-    own = FederatedTensorBoardLogger(folder.parent.parent, folder.parent.name, folder.name, purge_step, board)
+    own = FederatedTensorBoardLogger(
+        folder.parent.parent, folder.parent.name, folder.name, purge_step, board
+    )
     return [own, *(_made(one, folder) for one in listed(choice) if one is not True)]
 
 
@@ -245,11 +287,18 @@ def _made(choice: LoggerOf | Logger, folder: Path) -> Logger:
 
     def refused(error: Exception) -> ConfigError:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return ConfigError(f"trainer.logger: {name}: expected a logger that can be made, found {reason}")
+        return ConfigError(
+            f"trainer.logger: {name}: expected a logger that can be made, found {reason}"
+        )
 
     with told_as(refused):  # it is not installed, say, or cannot write
         given = {"save_dir": folder, **getattr(choice, "keywords", {})}
         logger = choice if isinstance(choice, Logger) else choice(**given)
         getattr(logger, "experiment", None)  # which opens its files, or reaches its server
-    expect(isinstance(logger, Logger), "trainer.logger", "a logger of Lightning, a class of one, or a list", choice)
+    expect(
+        isinstance(logger, Logger),
+        "trainer.logger",
+        "a logger of Lightning, a class of one, or a list",
+        choice,
+    )
     return logger

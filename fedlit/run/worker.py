@@ -1,8 +1,8 @@
-"""Worker processes. A worker reads requests, one JSON object per line, from its standard input, and answers each with a
-line.
+"""Worker processes. A worker reads requests, one JSON object per line, from its standard input, and
+answers each with a line.
 
-A worker ends as soon as its input is closed, even during a job. If the requesting process is killed, no orphaned worker
-therefore continues to write to folders that a restarted process uses.
+A worker ends as soon as its input is closed, even during a job. If the requesting process is
+killed, no orphaned worker therefore continues to write to folders that a restarted process uses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class WorkerProcess:
 
     def __init__(self, threads: int) -> None:
         refuse_ranks("what starts processes of its own")
-        self.environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))}
+        self.environment = {
+            **os.environ,
+            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
+        }
         self.process: subprocess.Popen[str] | None = None
 
     def call(self, function: str, arguments: Mapping[str, Any], log: Path) -> str:
@@ -53,9 +56,12 @@ class WorkerProcess:
             log: the file for what is printed.
         """
         if self.process is None:
-            command = [sys.executable, "-P", "-m", "fedlit.run.worker"]  # -P: no module of the working directory
+            # -P: no module of the working directory
+            command = [sys.executable, "-P", "-m", "fedlit.run.worker"]
             pipe = subprocess.PIPE
-            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=self.environment, text=True)
+            self.process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, env=self.environment, text=True
+            )
         assert self.process.stdin is not None and self.process.stdout is not None
         request = {"function": function, "arguments": arguments, "log": str(log), "path": sys.path}
         try:
@@ -65,9 +71,12 @@ class WorkerProcess:
             answer = ""
         if answer:
             return str(json.loads(answer))
-        status, self.process = self.process.wait(), None
+        status = self.process.wait()
+        self.process = None
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return f"its process ended ({how})" + ("; out of memory?" if status == -signal.SIGKILL else "")
+        return f"its process ended ({how})" + (
+            "; out of memory?" if status == -signal.SIGKILL else ""
+        )
 
     def stop(self) -> None:
         """Kill the process."""
@@ -121,10 +130,11 @@ class Pool:
             calls: the calls; those that others wait for must come before these.
 
         Returns:
-            Each call when it begins, with None, and when it ends, with the error that ended it or an empty string; and
-            the seconds that it took.
+            Each call when it begins, with None, and when it ends, with the error that ended it or
+            an empty string; and the seconds that it took.
         """
-        waiting = self._waiting = deque(calls)  # of this run alone: a thread of an earlier one takes none of it
+        # of this run alone: a thread of an earlier one takes none of it
+        waiting = self._waiting = deque(calls)
         ended = {call.name: threading.Event() for call in calls}
         events: queue.SimpleQueue[tuple[Call, str | None, float]] = queue.SimpleQueue()
 
@@ -138,7 +148,8 @@ class Pool:
                     begun = time.monotonic()
                     try:
                         error = process.call(call.function, call.arguments(), call.log)
-                    except Exception as wrong:  # no process to be had, say; who reads would wait for ever
+                    # no process to be had, say; who reads would wait for ever
+                    except Exception as wrong:
                         error = f"{type(wrong).__name__}: {wrong}"
                     ended[call.name].set()
                     events.put((call, error, time.monotonic() - begun))
@@ -147,7 +158,8 @@ class Pool:
             threading.Thread(target=work, args=(process,), daemon=True).start()
         left = len(calls)
         while left:
-            with suppress(queue.Empty):  # a wait without end could not be interrupted on every system
+            # a wait without end could not be interrupted on every system
+            with suppress(queue.Empty):
                 call, error, seconds = events.get(timeout=1)
                 left -= error is not None
                 yield call, error, seconds
@@ -155,7 +167,8 @@ class Pool:
 
 def main() -> None:
     """Answer requests until the input is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the process that asked decides
+    # Ctrl-C reaches the whole group; the process that asked decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -170,8 +183,8 @@ def main() -> None:
 
 
 def _serve(function: str, arguments: Mapping[str, Any], log: str, path: list[str]) -> str:
-    """Call the function, and return its error or an empty string. What it prints is written to a file, so that a crash
-    of the process leaves a trace.
+    """Call the function, and return its error or an empty string. What it prints is written to a
+    file, so that a crash of the process leaves a trace.
     """
     sys.path[:] = path  # where the process that asks looks, in the same order
     Path(log).parent.mkdir(parents=True, exist_ok=True)

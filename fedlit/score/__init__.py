@@ -1,9 +1,12 @@
-"""Scores new rows with one client of a run, or of a folder that was exported from a run. Does not import Lightning."""
+"""Scores new rows with one client of a run, or of a folder that was exported from a run. Does not
+import Lightning.
+"""
 
 import importlib
 from typing import Any
 
-# load_run and export build networks from a configuration, and stand above this room: they are only handed on
+# load_run and export build networks from a configuration, and stand above this room: they are only
+# handed on
 _HOMES = {
     "export": "fedlit.mixture.export",
     "Scorer": "fedlit.score.scorer",

@@ -1,5 +1,6 @@
-"""Stores fitted scikit-learn models as arrays: trees, linear models, and one of these for each label. Pickles are
-neither written nor read. Predictions equal those of scikit-learn, to the bit if scikit-learn's sums have a fixed order.
+"""Stores fitted scikit-learn models as arrays: trees, linear models, and one of these for each
+label. Pickles are neither written nor read. Predictions equal those of scikit-learn, to the bit if
+scikit-learn's sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _LINEAR = ("mean", "scale", "coefficients", "intercept")
 
 
 class ArrayFunction:
-    """The predictions of a scikit-learn model that is stored as arrays, as a function of encoded rows.
+    """The predictions of a scikit-learn model that is stored as arrays, as a function of encoded
+    rows.
 
     Args:
         state: the state of the model, as :func:`as_arrays` returns it.
@@ -39,8 +41,12 @@ class ArrayFunction:
 
     network = "arrays"
 
-    def __init__(self, state: Mapping[str, Any], arrays: Arrays, outcome: Outcome, inputs: int) -> None:
-        self._state, self._arrays, self._outcome = state, arrays, outcome
+    def __init__(
+        self, state: Mapping[str, Any], arrays: Arrays, outcome: Outcome, inputs: int
+    ) -> None:
+        self._state = state
+        self._arrays = arrays
+        self._outcome = outcome
         self._model = from_arrays(state, arrays, inputs)
         self(np.zeros((1, inputs), np.float32))
 
@@ -72,7 +78,8 @@ class ArrayFunction:
         for name, own in arrays.items():
             if own.dtype.kind not in "iuf" or np.isnan(own).any():
                 raise DataError(
-                    f"{folder / FILES[1]}: expected numbers in {name[:60]!r}, found {own.dtype}, or some that are none"
+                    f"{folder / FILES[1]}: expected numbers in {name[:60]!r}, found {own.dtype}, "
+                    "or some that are none"
                 )
         with told_as(lambda error: unfit(folder / FILES[0], error)):
             return cls(state, arrays, outcome, inputs)
@@ -87,10 +94,11 @@ class Trees:
         left: (nodes,) the next node if an input is at most the threshold; −1 for a leaf.
         right: (nodes,) the next node otherwise; −1 for a leaf.
         feature: (nodes,) the input that a node compares; for a leaf, the position of its value.
-        threshold: (nodes,) float32. The thresholds of scikit-learn are float64 and rows are float32, so the largest
-            float32 that is not above a threshold gives the same decisions.
+        threshold: (nodes,) float32. The thresholds of scikit-learn are float64 and rows are
+            float32, so the largest float32 that is not above a threshold gives the same decisions.
         values: (values, width) float64, the distinct values of leaves.
-        classes_: (width,) the positions of the classes to which the columns of probabilities belong; None for a number.
+        classes_: (width,) the positions of the classes to which the columns of probabilities
+            belong; None for a number.
     """
 
     roots: np.ndarray
@@ -102,7 +110,9 @@ class Trees:
     classes_: np.ndarray | None = None
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
-        """Return the mean of the trees' values (n, width), summed in the order of the trees, as scikit-learn does."""
+        """Return the mean of the trees' values (n, width), summed in the order of the trees, as
+        scikit-learn does.
+        """
         rows = np.ascontiguousarray(x, np.float32)
         total = np.zeros((len(rows), self.values.shape[1]))
         for root in self.roots.tolist():
@@ -116,8 +126,13 @@ class Trees:
         return made
 
     def _leaves(self, root: int, x: np.ndarray) -> np.ndarray:
-        """Return the place of each row's leaf in ``values``, (n,). All rows descend one level at a time."""
-        at, row, cells, width = np.full(len(x), root), np.arange(len(x)), x.ravel(), x.shape[1]
+        """Return the place of each row's leaf in ``values``, (n,). All rows descend one level at a
+        time.
+        """
+        at = np.full(len(x), root)
+        row = np.arange(len(x))
+        cells = x.ravel()
+        width = x.shape[1]
         while len(row := row[self.left.take(at.take(row)) >= 0]):
             node = at.take(row)
             low = cells.take(row * width + self.feature.take(node)) <= self.threshold.take(node)
@@ -127,7 +142,8 @@ class Trees:
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear model of standardised inputs. A categorical input may become one column for each category.
+    """A linear model of standardised inputs. A categorical input may become one column for each
+    category.
 
     Attributes:
         mean: (width,) the mean of each standardised column.
@@ -135,7 +151,8 @@ class Linear:
         coefficients: (outputs, width), or (width,).
         intercept: (outputs,), or a single number.
         exponential: whether the prediction is e to the power of the sum.
-        categorical: the positions of the inputs that become one column for each category; these columns come first.
+        categorical: the positions of the inputs that become one column for each category; these
+            columns come first.
         known: the categories of each of these inputs, ascending.
     """
 
@@ -150,7 +167,10 @@ class Linear:
 
     def _decision(self, x: np.ndarray) -> np.ndarray:
         if self.categorical:
-            own = [x[:, [place]] == known for place, known in zip(self.categorical, self.known, strict=True)]
+            own = [
+                x[:, [place]] == known
+                for place, known in zip(self.categorical, self.known, strict=True)
+            ]
             rest = np.delete(x, self.categorical, axis=1)
             x = np.hstack([*(one.astype(np.float64) for one in own), rest])
         x = np.array(x)
@@ -184,7 +204,8 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
     """Return a fitted model as plain data and arrays.
 
     Args:
-        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of these for each label.
+        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of
+            these for each label.
 
     Returns:
         What :func:`from_arrays` reads.
@@ -194,17 +215,30 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
     """
     if hasattr(model, "fitted"):  # fedlit's own, of a model for each label
         made = [as_arrays(own) for own in model.fitted]
-        every = {f"{place}.{name}": own for place, (_, arrays) in enumerate(made) for name, own in arrays.items()}
+        every = {
+            f"{place}.{name}": own
+            for place, (_, arrays) in enumerate(made)
+            for name, own in arrays.items()
+        }
         return {"kind": "one each", "models": [state for state, _ in made]}, every
-    classes = {"classes": np.asarray(model.classes_).astype(np.int64)} if hasattr(model, "classes_") else {}
+    classes = (
+        {"classes": np.asarray(model.classes_).astype(np.int64)}
+        if hasattr(model, "classes_")
+        else {}
+    )
     if hasattr(model, "estimators_") and hasattr(model.estimators_[0], "tree_"):
         return {"kind": "trees"}, classes | _forest(model)
     if hasattr(model, "steps"):
         state, own = _pipeline(model)
         return state, classes | own
     if type(model).__name__.startswith("Dummy"):  # a tree that is one leaf
-        row, one = np.zeros((1, 1)), np.zeros(1, np.int32)
-        told = model.predict_proba(row) if hasattr(model, "predict_proba") else model.predict(row).reshape(1, -1)
+        row = np.zeros((1, 1))
+        one = np.zeros(1, np.int32)
+        told = (
+            model.predict_proba(row)
+            if hasattr(model, "predict_proba")
+            else model.predict(row).reshape(1, -1)
+        )
         leaf = {"left": one - 1, "right": one - 1, "values": np.asarray(told, float)}
         return {"kind": "trees"}, classes | dict.fromkeys(_TREES, one) | leaf
     raise TypeError(type(model).__name__)
@@ -239,7 +273,9 @@ def _forest(model: Any) -> Arrays:
 def _not_above(threshold: np.ndarray) -> np.ndarray:
     """Return the largest float32 that is not above each float64 threshold."""
     near = threshold.astype(np.float32)
-    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near).astype(
+        np.float32
+    )
 
 
 _LINEAR_MODELS = ("LogisticRegression", "Ridge", "PoissonRegressor")
@@ -248,11 +284,14 @@ _LINEAR_MODELS = ("LogisticRegression", "Ridge", "PoissonRegressor")
 def _pipeline(model: Any) -> tuple[dict[str, Any], Arrays]:
     *first, (_, last) = model.steps
     steps = [own for _, own in first]
-    kind, scaler = type(last).__name__, steps[-1] if steps else None
+    kind = type(last).__name__
+    scaler = steps[-1] if steps else None
     if kind not in _LINEAR_MODELS or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
         raise TypeError(kind)
     _, encoder, categorical = steps[0].transformers_[0] if len(steps) == 2 else ("", None, [])
-    known = [np.asarray(own, np.float64) for own in encoder.categories_] if encoder is not None else []
+    known = (
+        [np.asarray(own, np.float64) for own in encoder.categories_] if encoder is not None else []
+    )
     assert scaler is not None
     arrays = {
         **{f"known.{place}": own for place, own in enumerate(known)},
@@ -262,7 +301,11 @@ def _pipeline(model: Any) -> tuple[dict[str, Any], Arrays]:
         "intercept": np.atleast_1d(last.intercept_),
     }
     exponential = kind == "PoissonRegressor"
-    return {"kind": "linear", "exponential": exponential, "categorical": [*map(int, categorical)]}, arrays
+    return {
+        "kind": "linear",
+        "exponential": exponential,
+        "categorical": [*map(int, categorical)],
+    }, arrays
 
 
 # ---------------------------------------------------------------------- read
@@ -279,7 +322,8 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
     Raises:
         ValueError, LookupError: they do not fit each other.
     """
-    kind, classes = state["kind"], arrays.get("classes")
+    kind = state["kind"]
+    classes = arrays.get("classes")
     if kind == "trees":
         trees = Trees(**{name: arrays[name] for name in _TREES}, classes_=classes)
         _check_trees(trees, inputs)
@@ -291,33 +335,56 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
         for name, one in arrays.items():
             place, _, own = name.partition(".")
             every[int(place)][own] = one
-        return OneEach([from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)])
+        return OneEach(
+            [from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)]
+        )
     raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
 
 
 def _linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> Linear:
     places = tuple(state["categorical"])
     known = tuple(arrays[f"known.{place}"] for place in range(len(places)))
-    numbers, classes = {name: arrays[name] for name in _LINEAR}, arrays.get("classes")
-    own = Linear(**numbers, exponential=bool(state["exponential"]), categorical=places, known=known, classes_=classes)
+    numbers = {name: arrays[name] for name in _LINEAR}
+    classes = arrays.get("classes")
+    own = Linear(
+        **numbers,
+        exponential=bool(state["exponential"]),
+        categorical=places,
+        known=known,
+        classes_=classes,
+    )
     if any(type(place) is not int or not 0 <= place < inputs for place in places):
         raise ValueError("expected places of inputs")
     width = inputs - len(places) + sum(len(one) for one in known)
-    if own.mean.shape != (width,) or own.scale.shape != (width,) or own.coefficients.shape[-1] != width:
+    if (
+        own.mean.shape != (width,)
+        or own.scale.shape != (width,)
+        or own.coefficients.shape[-1] != width
+    ):
         raise ValueError(f"expected coefficients of {width} inputs")
     return own
 
 
 def _check_trees(trees: Trees, inputs: int) -> None:
     """Refuse trees with an index out of range, or with a path that is a cycle."""
-    nodes, leaf = np.arange(len(trees.left)), trees.left < 0
+    nodes = np.arange(len(trees.left))
+    leaf = trees.left < 0
     places = (trees.roots, trees.left, trees.right, trees.feature)
-    if any(own.dtype.kind != "i" or own.ndim != 1 for own in places) or not len(trees.roots) or trees.values.ndim != 2:
+    if (
+        any(own.dtype.kind != "i" or own.ndim != 1 for own in places)
+        or not len(trees.roots)
+        or trees.values.ndim != 2
+    ):
         raise ValueError("expected trees")
     if any(own.shape != nodes.shape for own in (trees.right, trees.feature, trees.threshold)):
         raise ValueError("expected as many of each of a node's numbers")
-    if any((own >= len(nodes)).any() or (own <= nodes)[~leaf].any() for own in (trees.left, trees.right)):
+    if any(
+        (own >= len(nodes)).any() or (own <= nodes)[~leaf].any()
+        for own in (trees.left, trees.right)
+    ):
         raise ValueError("expected nodes that lead to later ones")
     most = np.where(leaf, len(trees.values), inputs)
-    if ((trees.feature < 0) | (trees.feature >= most)).any() or not set(trees.roots.tolist()) <= set(nodes.tolist()):
+    if ((trees.feature < 0) | (trees.feature >= most)).any() or not set(
+        trees.roots.tolist()
+    ) <= set(nodes.tolist()):
         raise ValueError(f"expected places of nodes, of values and of {inputs} inputs")

@@ -1,4 +1,6 @@
-"""A trained client as an estimator of scikit-learn, which its displays and inspection tools take."""
+"""A trained client as an estimator of scikit-learn, which its displays and inspection tools
+take.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,13 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """Refuse to train.
 
         Raises:
-            ConfigError: always, because one client's rows cannot repeat the training of a federation.
+            ConfigError: always, because one client's rows cannot repeat the training of a
+                federation.
         """
         raise ConfigError(
-            f"client {self.scorer.client!r}: expected a tool that takes an estimator as it is, found one that fits it "
-            "again, which needs the whole federation; give it sklearn.frozen.FrozenEstimator(estimator)"
+            f"client {self.scorer.client!r}: expected a tool that takes an estimator as it is, "
+            "found one that fits it again, which needs the whole federation; give it "
+            "sklearn.frozen.FrozenEstimator(estimator)"
         )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -56,7 +60,9 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         return tags
 
     def _frame(self, rows: Any) -> pd.DataFrame:
-        """Return rows as a frame. An array has the columns :attr:`feature_names_in_`, in their order."""
+        """Return rows as a frame. An array has the columns :attr:`feature_names_in_`, in their
+        order.
+        """
         if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == self.n_features_in_:
             rows = pd.DataFrame(rows, columns=self.feature_names_in_)
         frame: pd.DataFrame = rows
@@ -66,8 +72,8 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 class TrainedClassifier(ClassifierMixin, Trained):  # type: ignore[misc]
     """A client that predicts one of several labels.
 
-    As scikit-learn requires, classes are sorted. The positive one of two may therefore come first, so name it where
-    that matters: ``pos_label``.
+    As scikit-learn requires, classes are sorted. The positive one of two may therefore come first,
+    so name it where that matters: ``pos_label``.
 
     Example:
         >>> from fedlit.data.encoder import TableEncoder
@@ -110,7 +116,8 @@ def estimator_of(scorer: Scorer) -> Trained:
     """Return a scorer as an estimator.
 
     Raises:
-        ConfigError: the client predicts several labels for each row, which scikit-learn's displays do not show.
+        ConfigError: the client predicts several labels for each row, which scikit-learn's displays
+            do not show.
     """
     outcome = scorer.outcome
     if outcome.one_label:
@@ -118,6 +125,6 @@ def estimator_of(scorer: Scorer) -> Trained:
     if not outcome.classes:
         return TrainedRegressor(scorer)
     raise ConfigError(
-        f"client {scorer.client!r}: expected a client that predicts one label or one number, as scikit-learn's "
-        f"displays show, found the task {outcome.name!r}; use predict_proba"
+        f"client {scorer.client!r}: expected a client that predicts one label or one number, as "
+        f"scikit-learn's displays show, found the task {outcome.name!r}; use predict_proba"
     )

@@ -1,4 +1,6 @@
-"""Reads rows from a file, and writes their scores to one. It imports pandas only when there is something to read."""
+"""Reads rows from a file, and writes their scores to one. It imports pandas only when there is
+something to read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ if TYPE_CHECKING:
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename", "query")
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
-_TYPED = (".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".sav", ".zsav", ".dta", ".sas7bdat", ".xpt")
+_TYPED = (
+    ".parquet",
+    ".pq",
+    ".feather",
+    ".arrow",
+    ".xlsx",
+    ".sav",
+    ".zsav",
+    ".dta",
+    ".sas7bdat",
+    ".xpt",
+)
 _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 
@@ -47,7 +60,10 @@ def check_input(path: Path) -> None:
         found = "a folder" if path.is_dir() else "none"
         raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
     if _apart(path)[1] not in _KINDS:
-        raise DataError(f"--data: expected a file that ends in {', '.join(_KINDS)} (packed or not), found {path.name}")
+        raise DataError(
+            f"--data: expected a file that ends in {', '.join(_KINDS)} (packed or not), found "
+            f"{path.name}"
+        )
 
 
 def check_output(path: Path, data: Path) -> None:
@@ -57,9 +73,14 @@ def check_output(path: Path, data: Path) -> None:
         DataError: the file has another ending, or is the file of the rows.
     """
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise DataError(f"--out: expected a file that ends in .csv or .parquet, found {path.name!r}")
+        raise DataError(
+            f"--out: expected a file that ends in .csv or .parquet, found {path.name!r}"
+        )
     if path.is_dir():
-        raise DataError(f"--out: expected a file, found the folder {path}; add a name, such as {path / 'scores.csv'}")
+        raise DataError(
+            f"--out: expected a file, found the folder {path}; add a name, such as "
+            f"{path / 'scores.csv'}"
+        )
     if path.resolve() == data.resolve():
         raise DataError(f"--out: expected a different file from --data, found {path} for both")
 
@@ -76,8 +97,8 @@ def scores_beside(data: Path) -> Path:
 
 
 def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
-    """Read the rows of a file in the same way as the client's training file. The cells of a CSV file stay text, because
-    the encoder decides what they mean.
+    """Read the rows of a file in the same way as the client's training file. The cells of a CSV
+    file stay text, because the encoder decides what they mean.
 
     Raises:
         DataError: the file is damaged, or has no rows.
@@ -87,10 +108,13 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
 
     path = Path(path)
     check_input(path)
-    schema, client = encoder.schema, encoder.client
+    schema = encoder.schema
+    client = encoder.client
     if has_reads(path):
-        fits, found = are_positions(list(encoder.columns)), Told(f"reads in {path.name}")
-        expected, do = f"rows of a table, as client {client!r} has", "name a client of reads, or a table"
+        fits = are_positions(list(encoder.columns))
+        found = Told(f"reads in {path.name}")
+        expected = f"rows of a table, as client {client!r} has"
+        do = "name a client of reads, or a table"
         expect(fits, "--data", expected, found, do, DataError)
         return new_reads(path, list(encoder.columns), f"client {client!r}, file {path}")
     # Another file may be written in another way, and lack what is renamed, such as the target.
@@ -101,17 +125,23 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
         without = [name for name in told.get("names", ()) if name != encoder.target_name]
         if len(without) == len(told.get("names", ())):
             raise
-        return read_table(path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client)
+        return read_table(
+            path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client
+        )
 
 
 def write_scores(scores: pd.DataFrame, path: Path, raw: bool = False) -> bool:
-    """Write scores in the format of the file's ending, see :func:`fedlit.files.write_frames`. Return whether the file
-    existed before.
+    """Write scores in the format of the file's ending, see :func:`fedlit.files.write_frames`.
+    Return whether the file existed before.
 
     Raises:
         DataError: nothing can be written there.
     """
     replaced = path.exists()
-    with told_as(lambda error: DataError(f"--out {path}: expected a file that can be written, found: {error}")):
+    with told_as(
+        lambda error: DataError(
+            f"--out {path}: expected a file that can be written, found: {error}"
+        )
+    ):
         write_frames({path.resolve(): scores}, raw)
     return replaced

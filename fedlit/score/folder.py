@@ -1,8 +1,10 @@
-"""A client as a folder of data: all that it needs to score rows, and no code. Does not import PyTorch.
+"""A client as a folder of data: all that it needs to score rows, and no code. Does not import
+PyTorch.
 
-The folder of a model contains ``scorer.json`` (its task, and checksums of the other files), ``encoder.json``, and
-either ``model.onnx`` or ``model.json`` and ``model.npz``. The folder of a mixture contains ``scorer.json`` (its
-weights) and the folder of a model for each part and fold: ``<part>/fold_<number>``.
+The folder of a model contains ``scorer.json`` (its task, and checksums of the other files),
+``encoder.json``, and either ``model.onnx`` or ``model.json`` and ``model.npz``. The folder of a
+mixture contains ``scorer.json`` (its weights) and the folder of a model for each part and fold:
+``<part>/fold_<number>``.
 """
 
 from __future__ import annotations
@@ -25,11 +27,24 @@ from fedlit.score import arrays
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, MixedScorer, Scorer
 
-MAIN, ENCODER, NETWORK = "scorer.json", "encoder.json", "model.onnx"
+MAIN = "scorer.json"
+ENCODER = "encoder.json"
+NETWORK = "model.onnx"
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (NETWORK,), "arrays": arrays.FILES}
 _VERSION = 3
 _FREE = ("model_card.md", "columns.json")  # for people: never read
-_KEYS = {"format", "network", "client", "task", "classes", "keys", "batch", "inputs", "files", "about"}
+_KEYS = {
+    "format",
+    "network",
+    "client",
+    "task",
+    "classes",
+    "keys",
+    "batch",
+    "inputs",
+    "files",
+    "about",
+}
 _OF_MIXTURE = {"format", "client", "parts", "weights", "stack", "about"}
 _LABELS = (bool, int, float, str)
 
@@ -53,15 +68,24 @@ def write(folder: Path, scorer: Scorer) -> None:
             for fold, each in enumerate(folds):
                 write(folder / name / f"fold_{fold}", each)
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
-        mix = {"parts": parts, "weights": scorer.weights, "stack": [list(own) for own in scorer.stack]}
+        mix = {
+            "parts": parts,
+            "weights": scorer.weights,
+            "stack": [list(own) for own in scorer.stack],
+        }
         write_json(folder / MAIN, {**main, **mix})
         return
-    function: Any = scorer.function  # one that can be written has ``write`` and ``network``: onnx or arrays
-    fits, found = hasattr(function, "write"), Told("one that was exported")
+    # one that can be written has ``write`` and ``network``: onnx or arrays
+    function: Any = scorer.function
+    fits = hasattr(function, "write")
+    found = Told("one that was exported")
     expect(fits, f"client {scorer.client!r}", "a client of a run", found, "copy its folder")
     function.write(folder)
     write_json(folder / ENCODER, scorer.encoder.state_dict())
-    write_json(folder / "columns.json", {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name})
+    write_json(
+        folder / "columns.json",
+        {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name},
+    )
     names = (ENCODER, *_FILES[function.network])
     own = {
         "network": function.network,
@@ -76,19 +100,29 @@ def write(folder: Path, scorer: Scorer) -> None:
 
 
 def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
-    """Describe the columns that rows must have: name, kind, and the moments or categories of the training rows."""
+    """Describe the columns that rows must have: name, kind, and the moments or categories of the
+    training rows.
+    """
     return [
         {"name": name, "holds": own.kind}
-        | ({"mean": own.moments.mean, "standard deviation": own.moments.variance**0.5} if own.moments else {})
+        | (
+            {"mean": own.moments.mean, "standard deviation": own.moments.variance**0.5}
+            if own.moments
+            else {}
+        )
         | ({"categories": list(own.categories)} if own.categories else {})
-        | ({"values": dict(raw.values)} if (raw := encoder.schema.columns.get(name)) and raw.values else {})
+        | (
+            {"values": dict(raw.values)}
+            if (raw := encoder.schema.columns.get(name)) and raw.values
+            else {}
+        )
         for name, own in encoder.columns.items()
     ]
 
 
 def load(folder: str | Path) -> Scorer:
-    """Load a client, or a client's whole mixture, from a folder that ``fedlit export`` wrote. Runs no code from the
-    folder, and needs neither PyTorch nor Lightning.
+    """Load a client, or a client's whole mixture, from a folder that ``fedlit export`` wrote. Runs
+    no code from the folder, and needs neither PyTorch nor Lightning.
 
     Args:
         folder: the exported folder.
@@ -100,9 +134,12 @@ def load(folder: str | Path) -> Scorer:
     folder = Path(folder)
     path = folder / MAIN
     if not path.is_file():
-        raise DataError(f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it")
+        raise DataError(
+            f"{folder}: expected a folder that fedlit export wrote, found no {MAIN} in it"
+        )
     main = read_json(path)
-    version, do = main.get("format"), "export the client again, with this version of fedlit"
+    version = main.get("format")
+    do = "export the client again, with this version of fedlit"
     expect(version == _VERSION, str(path), f"format {_VERSION}", version, do, DataError)
     if set(main) == _OF_MIXTURE:
         return _mixture(folder, main)
@@ -129,15 +166,25 @@ def load(folder: str | Path) -> Scorer:
 def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
     path = folder / MAIN
     if not isinstance(main["parts"], dict) or not isinstance(main["client"], str):
-        raise DataError(f"{path}: expected parts and a client, found others; export the client again")
-    weights, parts = check_weights(main["weights"], str(path)), dict[str, list[Scorer]]()
+        raise DataError(
+            f"{path}: expected parts and a client, found others; export the client again"
+        )
+    weights = check_weights(main["weights"], str(path))
+    parts = dict[str, list[Scorer]]()
     for name, folds in main["parts"].items():
         if type(folds) is not int or not 0 < folds <= 1000 or Path(name).name != name:
-            raise DataError(f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}")
+            raise DataError(
+                f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}"
+            )
         parts[name] = [load(folder / name / f"fold_{fold}") for fold in range(folds)]
-        same, expected = all(own.client == main["client"] for own in parts[name]), f"models of {main['client']}"
-        expect(same, str(folder / name), expected, Told("another client's"), "copy it again", DataError)
-    return MixedScorer(main["client"], parts, weights, main["about"], check_stack(main["stack"], str(path)))
+        same = all(own.client == main["client"] for own in parts[name])
+        expected = f"models of {main['client']}"
+        expect(
+            same, str(folder / name), expected, Told("another client's"), "copy it again", DataError
+        )
+    return MixedScorer(
+        main["client"], parts, weights, main["about"], check_stack(main["stack"], str(path))
+    )
 
 
 # ---------------------------------------------------------------------- checks
@@ -151,15 +198,22 @@ def _digest(path: Path) -> str:
 def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
     known = {MAIN, *names, *_FREE}
     for path in sorted(folder.iterdir()):
-        fits, expected = path.name in known or path.name[0] == ".", f"{', '.join(sorted(known))} and nothing else"
+        fits = path.name in known or path.name[0] == "."
+        expected = f"{', '.join(sorted(known))} and nothing else"
         do = "it did not come from fedlit export, so look at it, and move it away"
         expect(fits, str(folder), expected, Told(path.name), do, DataError)
     if not isinstance(written, dict) or set(written) != set(names):
-        raise DataError(f"{folder / MAIN}: files: expected {', '.join(names)}, found others; export the client again")
+        raise DataError(
+            f"{folder / MAIN}: files: expected {', '.join(names)}, found others; export the client "
+            "again"
+        )
     for name in names:
         if not (folder / name).is_file():
-            raise DataError(f"{folder}: expected the file {name}, found none; export the client again")
-        same, found = _digest(folder / name) == written[name], Told("another (its checksum differs)")
+            raise DataError(
+                f"{folder}: expected the file {name}, found none; export the client again"
+            )
+        same = _digest(folder / name) == written[name]
+        found = Told("another (its checksum differs)")
         do = "it is cut short or was changed; copy the folder again, or export the client again"
         expect(same, str(folder / name), "the file as it was written", found, do, DataError)
 
@@ -167,8 +221,11 @@ def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
 def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
     """Refuse values that nothing else would check before rows are scored."""
     outcome.check()
-    own, count = main["classes"], len(outcome.classes)
-    if any(type(place) is not int or not 0 <= place < count for place in own) or len(set(own)) < len(own):
+    own = main["classes"]
+    count = len(outcome.classes)
+    if any(type(place) is not int or not 0 <= place < count for place in own) or len(
+        set(own)
+    ) < len(own):
         raise ValueError("expected places of classes")
     if count and not own:
         raise ValueError("expected at least one class of its own")
@@ -181,11 +238,16 @@ def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
 
 
 def _check_column(name: str, own: Mapping[str, Any]) -> None:
-    moments, labels = own.get("moments"), own.get("categories", [])
+    moments = own.get("moments")
+    labels = own.get("categories", [])
     if own["kind"] not in TYPES:
-        raise ValueError(f"expected the column {name[:60]!r} of one of the kinds {', '.join(TYPES)}")
+        raise ValueError(
+            f"expected the column {name[:60]!r} of one of the kinds {', '.join(TYPES)}"
+        )
     if moments is not None and (
-        len(moments) != 3 or any(type(own) not in (int, float) for own in moments) or not moments[2] >= 0
+        len(moments) != 3
+        or any(type(own) not in (int, float) for own in moments)
+        or not moments[2] >= 0
     ):
         raise ValueError(f"expected a count, a mean and a variance of the column {name[:60]!r}")
     if not isinstance(labels, list) or any(type(label) not in _LABELS for label in labels):
@@ -199,7 +261,10 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
         raise ValueError(f"expected {inputs} inputs, each with a name of its own")
-    encoder.schema.apply(pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.schema.used}), "here")
+    encoder.schema.apply(
+        pd.DataFrame({name: pd.Series([None], dtype=object) for name in encoder.schema.used}),
+        "here",
+    )
     # a row without any value goes through all that was learnt of columns
     made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
     if made.shape != (1, inputs):
@@ -216,7 +281,8 @@ def _network(path: Path, inputs: int) -> Function:
     options = SessionOptions()
     options.log_severity_level = 4  # what is wrong is raised, too
     with told_as(lambda error: unfit(path, error)):
-        # by its path: onnxruntime reads other files of the same folder alone then, and there are none
+        # by its path: onnxruntime reads other files of the same folder alone then, and there are
+        # none
         session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         (rows,), (predictions,) = session.get_inputs(), session.get_outputs()
         session.run([predictions.name], {rows.name: np.zeros((1, inputs), np.float32)})

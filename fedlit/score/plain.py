@@ -17,20 +17,28 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file.
 
     Raises:
-        DataError: the file is missing, too large, cut short, not an object, nested too deeply, has a key twice, or has
-            a number that is not finite.
+        DataError: the file is missing, too large, cut short, not an object, nested too deeply, has
+            a key twice, or has a number that is not finite.
     """
     try:
         if path.stat().st_size > _MOST:
             raise ValueError(f"more than {_MOST >> 20} MiB")
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_int=_int)
+        found = json.loads(
+            path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_int=_int
+        )
         json.dumps(found, allow_nan=False)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {reason(error)}; export the client again") from error
+        raise DataError(
+            f"{path}: cannot be read: {reason(error)}; export the client again"
+        ) from error
     except (RecursionError, ValueError) as error:  # of JSON, of UTF-8, or of what is refused here
-        raise DataError(f"{path}: expected plain data, found: {error}; export the client again") from error
+        raise DataError(
+            f"{path}: expected plain data, found: {error}; export the client again"
+        ) from error
     if not isinstance(found, dict):
-        raise DataError(f"{path}: expected an object, found a {type(found).__name__}; export the client again")
+        raise DataError(
+            f"{path}: expected an object, found a {type(found).__name__}; export the client again"
+        )
     return found
 
 
@@ -47,34 +55,46 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_weights(weights: Any, where: str) -> dict[str, float]:
-    """Return the weights of a mixture's parts, after checking that they are numbers from 0 to 1 that sum to 1.
+    """Return the weights of a mixture's parts, after checking that they are numbers from 0 to 1
+    that sum to 1.
 
     Raises:
         DataError: the weights are invalid.
     """
     values = list(weights.values()) if isinstance(weights, dict) else []
     numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
-    fits, found = numbers and math.isclose(sum(values), 1, abs_tol=1e-9), Told(str(weights)[:99])
+    fits = numbers and math.isclose(sum(values), 1, abs_tol=1e-9)
+    found = Told(str(weights)[:99])
     expect(fits, where, "weights from 0 to 1, of sum 1", found, "fit or export again", DataError)
     return dict(weights)
 
 
 def check_stack(stack: Any, where: str) -> list[list[float]]:
-    """Return the intercept and slope of each output, for a mixture that has them, after checking that they are numbers.
+    """Return the intercept and slope of each output, for a mixture that has them, after checking
+    that they are numbers.
 
     Raises:
         DataError: the values are invalid.
     """
-    pairs = isinstance(stack, list) and all(isinstance(own, list) and len(own) == 2 for own in stack)
-    if not pairs or any(type(value) not in (int, float) or not -1e9 < value < 1e9 for own in stack for value in own):
-        raise DataError(f"{where}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export again")
+    pairs = isinstance(stack, list) and all(
+        isinstance(own, list) and len(own) == 2 for own in stack
+    )
+    if not pairs or any(
+        type(value) not in (int, float) or not -1e9 < value < 1e9 for own in stack for value in own
+    ):
+        raise DataError(
+            f"{where}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export "
+            "again"
+        )
     return list(stack)
 
 
 def unfit(path: Path, error: Exception) -> FedlitError:
     """Return the error for a file that fedlit did not write like this, or not in this version."""
     told = " ".join(str(error).split())[:200]
-    return DataError(f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})")
+    return DataError(
+        f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})"
+    )
 
 
 def defined(value: Any) -> Any:

@@ -1,5 +1,6 @@
-"""A trained client that scores rows, with an interface like scikit-learn's, and a client's mixture of several: the mean
-over the models of a part's folds, then that of the parts. Does not import PyTorch.
+"""A trained client that scores rows, with an interface like scikit-learn's, and a client's mixture
+of several: the mean over the models of a part's folds, then that of the parts. Does not import
+PyTorch.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from fedlit.show.text import shorten
 from fedlit.weights import Stack, linked, mixed, on_stack
 
 Function = Callable[[NDArray[np.float32]], NDArray[Any]]
-"""Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the task's classes, or a
-number."""
+"""Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the
+task's classes, or a number."""
 AT_THRESHOLD = "predicted_at_threshold"
 _NO_LABEL = "?"
 
 
 class Scorer:
-    """Scores rows as one client of a run does, with the encoder that was fitted for it and its network.
+    """Scores rows as one client of a run does, with the encoder that was fitted for it and its
+    network.
 
     ``Run.client``, ``fedlit.score.load_run`` and ``fedlit.score.load`` return scorers.
 
@@ -35,18 +37,20 @@ class Scorer:
         client: the name of the client; messages contain it.
         encoder: turns rows into inputs, as in training.
         function: returns the client's predictions for inputs, as arrays.
-        state: the state of the task that the function predicts, see :func:`fedlit.tasks.task_state`.
-        classes: the positions, among the task's classes, of those that occur in the client's training rows. Predictions
-            cover these classes only. All classes if None.
-        keys: the columns with which results begin, to identify rows; if None, those that the encoder's schema calls
-            identifiers.
+        state: the state of the task that the function predicts, see
+            :func:`fedlit.tasks.task_state`.
+        classes: the positions, among the task's classes, of those that occur in the client's
+            training rows. Predictions cover these classes only. All classes if None.
+        keys: the columns with which results begin, to identify rows; if None, those that the
+            encoder's schema calls identifiers.
         batch: the number of rows that pass through the network at a time.
         about: further facts about the client, as plain data.
 
     Attributes:
         outcome: what predictions of the client's classes mean.
-        notes: what the user should know about the rows that were scored last: columns that were not used, cells without
-            a value, categories that training did not have, text that was read as numbers.
+        notes: what the user should know about the rows that were scored last: columns that were not
+            used, cells without a value, categories that training did not have, text that was read
+            as numbers.
 
     Example:
         >>> from fedlit.data.encoder import TableEncoder
@@ -74,17 +78,22 @@ class Scorer:
         batch: int = 1024,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        self.client, self.encoder, self.function = client, encoder, function
-        self.state, self._whole = dict(state), Outcome.of(state)
+        self.client = client
+        self.encoder = encoder
+        self.function = function
+        self.state = dict(state)
+        self._whole = Outcome.of(state)
         self.own_classes = tuple(range(len(self._whole.classes)) if classes is None else classes)
         self.outcome = self._whole.at(self.own_classes)
         self.keys = tuple(encoder.schema.keys if keys is None else keys)
-        self.batch, self.about = batch, dict(about or {})
+        self.batch = batch
+        self.about = dict(about or {})
         self.notes: list[str] = []
 
     @property
     def threshold(self) -> float | None:
-        """The operating threshold of a client of two classes, if one was chosen: see ``score.threshold``.
+        """The operating threshold of a client of two classes, if one was chosen: see
+        ``score.threshold``.
 
         Raises:
             DataError: it is no number from 0 to 1.
@@ -95,8 +104,8 @@ class Scorer:
             return None
         if type(value) not in (int, float) or not 0 <= value <= 1 or len(self.outcome.classes) != 2:
             raise DataError(
-                f"client {self.client!r}: expected a threshold from 0 to 1 of two classes, found {value!r}; run fedlit "
-                "test again, or export again"
+                f"client {self.client!r}: expected a threshold from 0 to 1 of two classes, found "
+                f"{value!r}; run fedlit test again, or export again"
             )
         return float(value)
 
@@ -106,12 +115,18 @@ class Scorer:
         if not isinstance(chosen, dict) or chosen.get("value") is not None:
             return []
         if "rows" in chosen:
-            return ["no threshold: the client's validation rows have only one class, or none reaches score.threshold"]
-        return ["no threshold was chosen for this checkpoint; run fedlit test with it, and with score.threshold"]
+            return [
+                "no threshold: the client's validation rows have only one class, or none reaches "
+                "score.threshold"
+            ]
+        return [
+            "no threshold was chosen for this checkpoint; run fedlit test with it, and with "
+            "score.threshold"
+        ]
 
     def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
-        """Return predictions (n, width) as columns for the user, with ``predicted_at_threshold`` if the client has a
-        :attr:`threshold`.
+        """Return predictions (n, width) as columns for the user, with ``predicted_at_threshold`` if
+        the client has a :attr:`threshold`.
         """
         columns = self.outcome.columns(predictions)
         threshold = self.threshold
@@ -125,7 +140,11 @@ class Scorer:
     def own_state(self) -> dict[str, Any]:
         """The state of the task with the client's classes only, as plain data."""
         own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
-        return own | {key: [*getattr(self.outcome, key)] for key in ("classes", "negatives", "positives") if key in own}
+        return own | {
+            key: [*getattr(self.outcome, key)]
+            for key in ("classes", "negatives", "positives")
+            if key in own
+        }
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
@@ -152,15 +171,15 @@ class Scorer:
         """Return what the client predicts for each row.
 
         Args:
-            frame: the columns that were trained on, in any order; either typed, or text as in a file; of pandas, or of
-                a library that hands over columns as Arrow does (Polars, DuckDB). Further columns are ignored, and
-                :attr:`notes` lists them.
+            frame: the columns that were trained on, in any order; either typed, or text as in a
+                file; of pandas, or of a library that hands over columns as Arrow does (Polars,
+                DuckDB). Further columns are ignored, and :attr:`notes` lists them.
             keys: the columns of ``frame`` with which results begin, instead of the client's keys.
 
         Returns:
-            A row for each row of the frame, in its order and with its index: the keys, ``probability_<label>`` for each
-            of the client's classes, and ``predicted``, in the user's labels or units; with a :attr:`threshold` also
-            ``predicted_at_threshold``.
+            A row for each row of the frame, in its order and with its index: the keys,
+            ``probability_<label>`` for each of the client's classes, and ``predicted``, in the
+            user's labels or units; with a :attr:`threshold` also ``predicted_at_threshold``.
 
         Raises:
             DataError: a column is missing, occurs twice, or has cells of another type.
@@ -171,38 +190,52 @@ class Scorer:
         if self.labels_reads:
             bases = frame[list(self.encoder.columns)].notna().to_numpy()
             pairs = zip(told["predicted"], bases, strict=True)
-            told["predicted"] = ["".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs]
+            told["predicted"] = [
+                "".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs
+            ]
         self.notes = [*self.notes, *self._no_threshold()]
         if clash := [name for name in chosen if name in told]:
-            raise DataError(f"keys: expected names that results do not have, found {clash[0]!r}; rename the column")
+            raise DataError(
+                f"keys: expected names that results do not have, found {clash[0]!r}; rename the "
+                "column"
+            )
         return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
 
     def frame(self, row: NDArray[Any], x: NDArray[np.float32]) -> pd.DataFrame:
-        """Return what the client predicts for encoded rows (n, d) float32, with their numbers in the column ``row``."""
+        """Return what the client predicts for encoded rows (n, d) float32, with their numbers in
+        the column ``row``.
+        """
         return pd.DataFrame({"row": row, **self.columns(self.of_inputs(x))})
 
     def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1. For sequences they
-        are (n, positions · classes), with the classes of a position next to each other.
+        """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1.
+        For sequences they are (n, positions · classes), with the classes of a position next to each
+        other.
 
         Raises:
             ConfigError: the client predicts a number.
             DataError: see :meth:`predict`.
         """
         if not self.outcome.classes:
-            raise ConfigError(f"client {self.client!r}: expected a classifier, found one that predicts a number")
+            raise ConfigError(
+                f"client {self.client!r}: expected a classifier, found one that predicts a number"
+            )
         frame = check_frame(frame, self.encoder)
         return self._predictions(frame, []).astype(np.float32)
 
     def __repr__(self) -> str:
         classes = self.outcome.classes
         what = f" ({shorten([*map(str, classes)])})" if classes else ""
-        return f"Scorer of {self.client}: {self.n_features_in_} columns → {self.encoder.target_name}{what}"
+        return (
+            f"Scorer of {self.client}: {self.n_features_in_} columns → "
+            f"{self.encoder.target_name}{what}"
+        )
 
     # ------------------------------------------------------------------
 
     def keys_in(self, frame: pd.DataFrame, keys: Sequence[str] | None = None) -> list[str]:
-        """Return the columns with which results of these rows begin; none if the frame has none of the client's keys.
+        """Return the columns with which results of these rows begin; none if the frame has none of
+        the client's keys.
 
         Args:
             frame: the rows.
@@ -215,7 +248,14 @@ class Scorer:
         if keys is None:
             return [name for name in chosen if name in frame]
         for name in chosen:
-            expect(name in frame, "keys", "columns of the rows", name, kind=DataError, known=map(str, frame))
+            expect(
+                name in frame,
+                "keys",
+                "columns of the rows",
+                name,
+                kind=DataError,
+                known=map(str, frame),
+            )
         return list(dict.fromkeys(chosen))
 
     def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> NDArray[np.float32]:
@@ -225,12 +265,21 @@ class Scorer:
             DataError: see :meth:`predict`.
         """
         features, found = self.encoder.read(frame)
-        unused = [str(name) for name in frame if name not in self.encoder.schema.columns and name not in keys]
-        notes = [*found, *([f"columns that the client does not use: {shorten(unused)}"] if unused else [])]
+        unused = [
+            str(name)
+            for name in frame
+            if name not in self.encoder.schema.columns and name not in keys
+        ]
+        notes = [
+            *found,
+            *([f"columns that the client does not use: {shorten(unused)}"] if unused else []),
+        ]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
             x: NDArray[np.float32] = self.encoder.transform(features)
         # of reads, positions without a base are those behind their ends
-        self.notes = notes if self.labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
+        self.notes = (
+            notes if self.labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
+        )
         return x
 
     @property
@@ -243,38 +292,46 @@ class Scorer:
         return self.of_inputs(self.encode(frame, keys))
 
     def of_inputs(self, x: NDArray[np.float32]) -> NDArray[Any]:
-        """Return what the client predicts for encoded rows (n, d) float32: (n, classes of the client), or numbers (n,
-        1), at least float32.
+        """Return what the client predicts for encoded rows (n, d) float32: (n, classes of the
+        client), or numbers (n, 1), at least float32.
 
         Raises:
             RunError: the network cannot be computed, or its predictions are not finite.
         """
-        who, width = f"client {self.client!r}", self._whole.width
+        who = f"client {self.client!r}"
+        width = self._whole.width
         parts = [np.zeros((0, width), np.float32)]
         with told_as(
-            lambda error: RunError(f"{who}: its network could not be computed: {type(error).__name__}: {error}")
+            lambda error: RunError(
+                f"{who}: its network could not be computed: {type(error).__name__}: {error}"
+            )
         ):
             for start in range(0, len(x), self.batch):
                 rows = x[start : start + self.batch]
                 part = self.function(rows)
-                fits, found = part.shape == (len(rows), width), Told(f"{part.dtype} {part.shape}")
-                expected, do = f"predictions {(len(rows), width)} of floats", "its network fits another task"
+                fits = part.shape == (len(rows), width)
+                found = Told(f"{part.dtype} {part.shape}")
+                expected = f"predictions {(len(rows), width)} of floats"
+                do = "its network fits another task"
                 expect(fits and part.dtype.kind == "f", who, expected, found, do, RunError)
                 parts.append(part)
         predictions = np.concatenate(parts)
-        finite, do = bool(np.isfinite(predictions).all()), "its training diverged; use another checkpoint"
+        finite = bool(np.isfinite(predictions).all())
+        do = "its training diverged; use another checkpoint"
         expect(finite, who, "finite predictions", Told("others"), do, RunError)
         return self._whole.narrow(self.own_classes, predictions)
 
 
 def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
-    """Return the frame with the names of columns as text; a column that training renamed gets its new name.
+    """Return the frame with the names of columns as text; a column that training renamed gets its
+    new name.
 
     Raises:
         DataError: it is not a frame, or two columns have one name.
     """
     frame = frame_of(frame)
-    who, found = f"client {encoder.client!r}", Told(type(frame).__name__)
+    who = f"client {encoder.client!r}"
+    found = Told(type(frame).__name__)
     do = "its columns need names, as in pandas.DataFrame(rows, columns=names)"
     expect(isinstance(frame, pd.DataFrame), who, "rows as a DataFrame", found, do, DataError)
     frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
@@ -282,7 +339,9 @@ def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
     frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
-        raise DataError(f"{who}: expected each column once, found {twice!r} twice; rename or drop one")
+        raise DataError(
+            f"{who}: expected each column once, found {twice!r} twice; rename or drop one"
+        )
     return frame
 
 
@@ -290,10 +349,11 @@ _FAR = 8  # standard deviations
 
 
 def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]:
-    """Return notes on cells without a value, numbers far from those of training, and categories that training did not
-    have.
+    """Return notes on cells without a value, numbers far from those of training, and categories
+    that training did not have.
     """
-    missing, unseen = dict[str, int](), []
+    missing = dict[str, int]()
+    unseen = []
     for name, column in encoder.columns.items():
         if name not in features:
             continue
@@ -305,12 +365,16 @@ def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]
             if far := int((away > _FAR).sum()):
                 shown = f"{features[name][away > _FAR].iloc[0]:g}"
                 unseen.append(
-                    f"{name}: {far:,} cells are over {_FAR} standard deviations from training, such as {shown}"
+                    f"{name}: {far:,} cells are over {_FAR} standard deviations from training, "
+                    f"such as {shown}"
                 )
         count, new = column.unseen(features[name])
         if count:
             such = shorten([*map(repr, new[:3])])
-            unseen.append(f"{name}: {count:,} cells are of categories that training did not have, such as {such}")
+            unseen.append(
+                f"{name}: {count:,} cells are of categories that training did not have, such as "
+                f"{such}"
+            )
     told = shorten([f"{name} {count}" for name, count in missing.items()])
     return [*([f"cells without a value: {told}"] if missing else []), *unseen]
 
@@ -319,7 +383,8 @@ _UNUSED = "columns that the client does not use"
 
 
 def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the task of all parts' models together, as plain data, with the classes that any of them can predict.
+    """Return the task of all parts' models together, as plain data, with the classes that any of
+    them can predict.
 
     Args:
         states: the state of each model's task, see :func:`fedlit.tasks.task_state`.
@@ -335,7 +400,10 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = states[0]
     if {own["name"] for own in states} != {first["name"]}:
         found = ", ".join(dict.fromkeys(own["name"] for own in states))
-        raise RunError(f"mixture: expected parts of one task, found {found}; let all parts predict the same target")
+        raise RunError(
+            f"mixture: expected parts of one task, found {found}; let all parts predict the same "
+            "target"
+        )
     if first["name"] not in ("classification", "multi_label"):
         return dict(first)
     longest = max(states, key=lambda own: len(own["classes"]))  # the first of these
@@ -343,12 +411,17 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     more = {label for own in states for label in own["classes"]} - {*classes}
     if first["name"] == "multi_label" and not more:
         return dict(longest)
-    return {"name": "classification", "classes": sorted({*classes, *more}, key=str) if more else classes}
+    return {
+        "name": "classification",
+        "classes": sorted({*classes, *more}, key=str) if more else classes,
+    }
 
 
-def aligned(predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any]) -> NDArray[np.float64]:
-    """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class that the model does
-    not know.
+def aligned(
+    predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any]
+) -> NDArray[np.float64]:
+    """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class
+    that the model does not know.
 
     Args:
         predictions: the predictions of a model, (n, width).
@@ -370,7 +443,8 @@ class MixedScorer(Scorer):
         parts: maps each part to the models of its folds, each with its encoder.
         weights: of the parts; those without one are left out.
         about: further facts about the mixture, as plain data.
-        stack: the intercept and slope for each output that correct the weighted mean; empty for no correction.
+        stack: the intercept and slope for each output that correct the weighted mean; empty for no
+            correction.
 
     Attributes:
         scorers: maps each part that has a weight to the models of its folds.
@@ -391,16 +465,23 @@ class MixedScorer(Scorer):
         missing = [name for name in weights if not parts.get(name)]
         if missing:
             raise DataError(
-                f"client {client!r}: expected the models of part {missing[0]!r}, which the mixture needs, found none; "
-                "train it to its end (--ckpt_path last), or write it again"
+                f"client {client!r}: expected the models of part {missing[0]!r}, which the mixture "
+                "needs, found none; train it to its end (--ckpt_path last), or write it again"
             )
-        self.scorers, self.weights = {name: list(parts[name]) for name in weights}, dict(weights)
+        self.scorers = {name: list(parts[name]) for name in weights}
+        self.weights = dict(weights)
         every = [own for folds in self.scorers.values() for own in folds]
         state = united([own.own_state for own in every])
         super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
-        self.stack, outputs = stack, linked(self.outcome.name, np.full((1, self.outcome.width), 0.5)).shape[1]
+        self.stack, outputs = (
+            stack,
+            linked(self.outcome.name, np.full((1, self.outcome.width), 0.5)).shape[1],
+        )
         if stack and len(stack) != outputs:
-            raise DataError(f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; export again")
+            raise DataError(
+                f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; export "
+                "again"
+            )
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -409,12 +490,17 @@ class MixedScorer(Scorer):
         return np.array(list(dict.fromkeys(every)), dtype=object)
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
-        made, notes = {}, list[list[str]]()
+        made = {}
+        notes = list[list[str]]()
         for name, folds in self.scorers.items():
             made[name] = [own._predictions(frame, keys) for own in folds]
             notes.append(folds[0].notes)
         every = dict.fromkeys(note for own in notes for note in own)
-        self.notes = [note for note in every if not note.startswith(_UNUSED) or all(note in own for own in notes)]
+        self.notes = [
+            note
+            for note in every
+            if not note.startswith(_UNUSED) or all(note in own for own in notes)
+        ]
         return self.mix(made)
 
     def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
@@ -437,4 +523,6 @@ class MixedScorer(Scorer):
 
 
 def _never(x: NDArray[np.float32]) -> NDArray[Any]:
-    raise RunError("a mixture has no inputs of its own, as each of its parts has; use predict, or mix")
+    raise RunError(
+        "a mixture has no inputs of its own, as each of its parts has; use predict, or mix"
+    )

@@ -1,8 +1,8 @@
 """Creates figures and writes them to files, in one set of colours.
 
-A colour has the same meaning in all pictures and in the report, and the colours of each set can be distinguished by
-colour-blind readers. The colours of a scale (corrections, distances, shares) have no names; the bar next to a picture
-explains them.
+A colour has the same meaning in all pictures and in the report, and the colours of each set can be
+distinguished by colour-blind readers. The colours of a scale (corrections, distances, shares) have
+no names; the bar next to a picture explains them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from fedlit.show.text import printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands, and a page that shows
-# the picture puts the variable in its place. So no two of the first may be equal.
+# Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands,
+# and a page that shows the picture puts the variable in its place. So no two of the first may be
+# equal.
 THEME: dict[str, tuple[str, str]] = {
     "ink": ("#1c2430", "#e8ecf2"),  # text
     "soft": ("#586170", "#aab3c0"),  # text beside it, axes
@@ -38,9 +39,12 @@ FINDING, METHOD = (THEME[name][0] for name in ("finding", "method"))
 
 # of clusters, as squares: Paul Tol's light ones, all of which bear black letters
 CLUSTERS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#44bb99", "#99ddff", "#aaaa00", "#bbcc33")
-# of lines and dots, whose markers differ too: after Okabe and Ito; the first two are those of methods and findings
+# of lines and dots, whose markers differ too: after Okabe and Ito; the first two are those of
+# methods and findings
 SERIES = (METHOD, FINDING, "#009e73", "#cc79a7", "#56b4e9", "#a67c00")
-SCALE, SIGNED_SCALE = "cividis_r", "PRGn"  # of what has no sign, and of what has one
+# of what has no sign, and of what has one
+SCALE = "cividis_r"
+SIGNED_SCALE = "PRGn"
 
 _STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False, "font.family": "sans-serif",
@@ -52,8 +56,9 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure. Inside the block, names are plain text even if they contain dollar signs, and colours are those
-    of the palette. After it, no text has control characters, for which no font has a glyph.
+    """Yield a figure. Inside the block, names are plain text even if they contain dollar signs, and
+    colours are those of the palette. After it, no text has control characters, for which no font
+    has a glyph.
 
     Args:
         width: in inches.
@@ -78,8 +83,11 @@ def _make_printable(figure: Figure) -> None:
         text.set_text(printable(text.get_text()))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_locator(), FixedLocator):  # its labels are set again at each drawing
-                axis.set_ticklabels([printable(label.get_text()) for label in axis.get_ticklabels()])
+            # its labels are set again at each drawing
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                axis.set_ticklabels(
+                    [printable(label.get_text()) for label in axis.get_ticklabels()]
+                )
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
@@ -94,15 +102,19 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     written = []
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(_STYLE):
-        for ending, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None, "Creator": None}})):
+        for ending, options in (
+            ("png", {"dpi": 150}),
+            ("svg", {"metadata": {"Date": None, "Creator": None}}),
+        ):
             written.append(path.with_name(f"{path.name}.{ending}"))
             figure.savefig(written[-1], facecolor=PAPER, **options)
     return written
 
 
 def svg_text(figure: Figure, title: str) -> str:
-    """Return a figure as an ``<svg>`` element for a page; the same picture gives the same text. Colours of the
-    palette's theme become variables of the page, so that the picture is readable on light and on dark backgrounds.
+    """Return a figure as an ``<svg>`` element for a page; the same picture gives the same text.
+    Colours of the palette's theme become variables of the page, so that the picture is readable on
+    light and on dark backgrounds.
 
     Args:
         figure: the finished figure.
@@ -112,7 +124,9 @@ def svg_text(figure: Figure, title: str) -> str:
 
     target = io.StringIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            target, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     text = printable(target.getvalue())  # XML has no control characters
     text = re.sub(r'style="[^"]*"', _themed, text[text.index("<svg") :])
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
@@ -123,8 +137,8 @@ def _themed(style: re.Match[str]) -> str:
 
 
 def text_on(colour: Any) -> str:
-    """Return black or white, whichever has more contrast (WCAG 2) on a colour. The contrast is at least 4.5 on any
-    colour.
+    """Return black or white, whichever has more contrast (WCAG 2) on a colour. The contrast is at
+    least 4.5 on any colour.
 
     Args:
         colour: red, green and blue from 0 to 1.
@@ -133,6 +147,9 @@ def text_on(colour: Any) -> str:
         >>> text_on((0.9, 0.9, 0.2)), text_on((0.2, 0.1, 0.4))
         ('#000000', '#ffffff')
     """
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in map(float, colour[:3])]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in map(float, colour[:3])
+    ]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000000" if luminance + 0.05 >= (0.05 * 1.05) ** 0.5 else "#ffffff"

@@ -19,8 +19,9 @@ _TICKS = 12
 
 
 def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
-    """Draw clients × rounds with a colour for each cluster, and grey for a client by itself. The cluster's letter marks
-    the round in which a client joins it. Clients are sorted by planted concept if it is known.
+    """Draw clients × rounds with a colour for each cluster, and grey for a client by itself. The
+    cluster's letter marks the round in which a client joins it. Clients are sorted by planted
+    concept if it is known.
 
     Args:
         frame: the table of :data:`CLUSTERS`.
@@ -33,28 +34,41 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
 
     if not len(frame):
         raise ValueError("expected clusters of at least one round, found none")
-    numbers, concepts = stable_numbers(frame), concepts_of(frame)
+    numbers = stable_numbers(frame)
+    concepts = concepts_of(frame)
     concept = {name: concepts.get(name, "") for name in numbers.index}  # 2 comes before 10
-    clients = sorted(numbers.index, key=lambda name: (name not in concepts, len(concept[name]), concept[name], name))
+    clients = sorted(
+        numbers.index,
+        key=lambda name: (name not in concepts, len(concept[name]), concept[name], name),
+    )
     labels = [f"{concept[name]} │ {name}" if concept[name] else str(name) for name in clients]
-    rounds = [str(own) if place % -(-numbers.shape[1] // _TICKS) == 0 else "" for place, own in enumerate(numbers)]
+    rounds = [
+        str(own) if place % -(-numbers.shape[1] // _TICKS) == 0 else ""
+        for place, own in enumerate(numbers)
+    ]
     table = numbers.loc[clients].to_numpy()
-    joins = (table >= 0) & (np.diff(table, axis=1, prepend=-2) != 0)  # colours alone tell few people apart
-    letters = np.array([[chr(ord("A") + int(own) % 26) if own >= 0 else "" for own in row] for row in table])
-    colours = np.where(table >= 0, table % len(CLUSTERS), table)  # more clusters than colours use these again
+    # colours alone tell few people apart
+    joins = (table >= 0) & (np.diff(table, axis=1, prepend=-2) != 0)
+    letters = np.array(
+        [[chr(ord("A") + int(own) % 26) if own >= 0 else "" for own in row] for row in table]
+    )
+    # more clusters than colours use these again
+    colours = np.where(table >= 0, table % len(CLUSTERS), table)
     scale = ListedColormap([_BY_ITSELF, *CLUSTERS])
     width = min(max(3.0, 0.22 * len(rounds)), 9.0) + 0.4 + 0.08 * max(map(len, labels))
     with canvas(width, max(1.5, 0.25 * len(clients) + 0.9)) as figure:
         axes = figure.add_subplot(xlabel="round (grey: a client by itself)")
         texts = np.where(joins, letters, "") if table.size <= LEGIBLE else None
-        draw_heatmap(axes, colours, labels, rounds, scale, Normalize(-1.5, len(CLUSTERS) - 0.5), texts)
+        draw_heatmap(
+            axes, colours, labels, rounds, scale, Normalize(-1.5, len(CLUSTERS) - 0.5), texts
+        )
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 
 
 def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
-    """Draw the loss along paths between two clients' models, as mean and standard deviation over pairs (Lucchetti et
-    al. 2022, Fig. 2).
+    """Draw the loss along paths between two clients' models, as mean and standard deviation over
+    pairs (Lucchetti et al. 2022, Fig. 2).
 
     Args:
         paths: the table of :data:`PATHS`.
@@ -66,7 +80,8 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
             loss = own.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
             style = "--" if path == "straight" else "-"
             axes.plot(loss.index, loss["mean"], color=colour, label=f"{path} path", ls=style)
-            low, high = (loss["mean"] - loss["std"]).clip(lower=0), loss["mean"] + loss["std"]
+            low = (loss["mean"] - loss["std"]).clip(lower=0)
+            high = loss["mean"] + loss["std"]
             axes.fill_between(loss.index, low, high, color=colour, alpha=0.15, lw=0)
         axes.set_xlabel("u, from one client's model (0) to another's (1)", fontsize=TEXT)
         axes.set_ylabel("loss on random inputs", fontsize=TEXT)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NAMED, _TEXT = 40, 9  # sites up to which each is named; points
+# sites up to which each is named; points
+_NAMED = 40
+_TEXT = 9
 _Z = 1.96
 
 
@@ -31,22 +33,29 @@ def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
 
 
 def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
-    """Draw sites' random effects with 95 % intervals, sorted by value. If there are more than 40 sites, their names are
-    left out.
+    """Draw sites' random effects with 95 % intervals, sorted by value. If there are more than 40
+    sites, their names are left out.
 
     Args:
         own: a table with the columns ``client``, ``value`` and ``error``.
         title: the title above the picture.
     """
     own = own.sort_values("value", ascending=False)
-    return _figure(own["client"].tolist() if len(own) <= _NAMED else [], own, title, "difference from all")
+    return _figure(
+        own["client"].tolist() if len(own) <= _NAMED else [], own, title, "difference from all"
+    )
 
 
 def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str) -> Figure:
-    value, error = rows["value"].to_numpy(float), _Z * rows["error"].to_numpy(float)
-    low, high, longest = value - error, value + error, max(map(len, names), default=0)
+    value = rows["value"].to_numpy(float)
+    error = _Z * rows["error"].to_numpy(float)
+    low = value - error
+    high = value + error
+    longest = max(map(len, names), default=0)
     with canvas(5.0 + 0.075 * longest, 1.0 + (0.25 * len(rows) if names else 8)) as figure:
-        axes = plot_intervals(names, value, low, high, f"{label}, with 95 % intervals", figure.subplots())
+        axes = plot_intervals(
+            names, value, low, high, f"{label}, with 95 % intervals", figure.subplots()
+        )
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 
@@ -63,7 +72,8 @@ def plot_intervals(
         lows: the lower ends of intervals; NaN if there is none.
         highs: the upper ends of intervals.
         label: the label of the horizontal axis.
-        axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+        axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the
+            cell.
         zero: whether a line is drawn at zero.
     """
     value, low, high = (np.asarray(own, float) for own in (values, lows, highs))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEXT = 9
-"""Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12 pixels."""
+"""Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12
+pixels."""
 
 _FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
 LEGIBLE = 900  # cells, beyond which texts in them are left out
@@ -51,7 +52,12 @@ def draw_heatmap(
     scale = matplotlib.colormaps.get_cmap(colours).with_extremes(bad=(0, 0, 0, 0))
     shown = np.ma.masked_invalid(table)
     picture = axes.imshow(shown, cmap=scale, norm=norm, interpolation="nearest", aspect="auto")
-    axes.set_xticks(range(len(columns)), columns, fontsize=TEXT, rotation=90 if max(map(len, columns)) > 4 else 0)
+    axes.set_xticks(
+        range(len(columns)),
+        columns,
+        fontsize=TEXT,
+        rotation=90 if max(map(len, columns)) > 4 else 0,
+    )
     axes.set_yticks(range(len(rows)), rows, fontsize=TEXT)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -64,14 +70,14 @@ def draw_heatmap(
 
 
 def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Figure:
-    """Return a matplotlib figure with the shares of each true class (rows) by predicted class (columns), and the
-    counts.
+    """Return a matplotlib figure with the shares of each true class (rows) by predicted class
+    (columns), and the counts.
 
     Args:
         title: the title of the picture.
         labels: the classes.
-        matrix: (len(labels) + 1, len(labels)) counts; the last row counts labels that the client does not know, and is
-            drawn if there are any.
+        matrix: (len(labels) + 1, len(labels)) counts; the last row counts labels that the client
+            does not know, and is drawn if there are any.
     """
     from matplotlib.colors import Normalize
 
@@ -89,8 +95,8 @@ def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Figure:
 
 
 def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> Figure:
-    """Draw clients × features, with a panel for each part of one side. Marked cells have a thin frame and findings a
-    thick orange one; the names of marked features are bold.
+    """Draw clients × features, with a panel for each part of one side. Marked cells have a thin
+    frame and findings a thick orange one; the names of marked features are bold.
 
     Args:
         judged: the evaluated corrections.
@@ -105,7 +111,8 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
         raise ValueError(f"expected corrections of the {side}s, found none")
     rows, columns = judged.matrix(parts[0]).shape
     longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
-    across = rows > columns  # side by side where there are more clients than columns, else one below the other
+    # side by side where there are more clients than columns, else one below the other
+    across = rows > columns
     panel = (max(2.4, _CELL[0] * columns + 1.8), max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest)
     shape = (1, len(parts)) if across else (len(parts), 1)
     with canvas(min(panel[0] * shape[1], 40), min(panel[1] * shape[0] + 0.6, 60)) as figure:
@@ -119,11 +126,14 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
     from matplotlib.colors import Normalize
     from matplotlib.patches import Rectangle
 
-    values, bold = judged.matrix(part), judged.matrix(part, "feature_marked")
+    values = judged.matrix(part)
+    bold = judged.matrix(part, "feature_marked")
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    texts = np.array([[f"{round(value + centre, 2) + 0.0:.2f}" for value in row] for row in table.tolist()])
+    texts = np.array(
+        [[f"{round(value + centre, 2) + 0.0:.2f}" for value in row] for row in table.tolist()]
+    )
     shown = texts if table.size <= LEGIBLE else None
     names = list(map(str, values.columns))
     norm = Normalize(-reach, reach)
@@ -137,4 +147,6 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
         label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for column, colour, line in (("marked", INK, 0.8), ("finding", FINDING, 2.2)):
         for i, j in np.argwhere(judged.matrix(part, column).fillna(False).to_numpy(bool)):
-            axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
+            axes.add_patch(
+                Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line)
+            )

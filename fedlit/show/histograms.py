@@ -1,5 +1,5 @@
-"""Draws the distributions of clients' own columns, which show what a correction answers (Roschewitz et al. 2021,
-Fig. 1 C, and the right halves of Figs 2 to 4 and 13 to 17).
+"""Draws the distributions of clients' own columns, which show what a correction answers (Roschewitz
+et al. 2021, Fig. 1 C, and the right halves of Figs 2 to 4 and 13 to 17).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _MISSING = "missing"
 
 
 class Sample(NamedTuple):
-    """The rows of one client that are drawn: its columns, and the labels by which rows are told apart."""
+    """The rows of one client that are drawn: its columns, and the labels by which rows are told
+    apart.
+    """
 
     rows: pd.DataFrame
     labels: pd.Series
@@ -38,7 +40,9 @@ class Sample(NamedTuple):
         return sorted(self.labels.unique().tolist())
 
     def parts(self) -> dict[str, pd.DataFrame]:
-        """Return the rows of each class, by its name; all rows together if there are no classes to tell apart."""
+        """Return the rows of each class, by its name; all rows together if there are no classes to
+        tell apart.
+        """
         classes = self.classes()
         if not classes:
             return {"all rows": self.rows}
@@ -46,8 +50,8 @@ class Sample(NamedTuple):
 
 
 def column_of(feature: str, columns: Sequence[str]) -> str | None:
-    """Return the column of which an input was made: that of the same name, or the longest name before ``=category``;
-    None if there is no such column.
+    """Return the column of which an input was made: that of the same name, or the longest name
+    before ``=category``; None if there is no such column.
 
     Example:
         >>> column_of("ward=north", ["age", "ward"]), column_of("age", ["age", "ward"]), column_of("sex", ["age"])
@@ -64,9 +68,9 @@ def histogram_figure(
     categorical: Sequence[str] = (),
     captions: Mapping[tuple[str, str], str] | None = None,
 ) -> Figure:
-    """Draw columns × clients: how a client's values of a column are distributed in each class, in the table's own
-    units. The panels of a column have one axis of values. Each class is drawn as shares of its rows, missing ones
-    included, with the numbers of rows and of missing values.
+    """Draw columns × clients: how a client's values of a column are distributed in each class, in
+    the table's own units. The panels of a column have one axis of values. Each class is drawn as
+    shares of its rows, missing ones included, with the numbers of rows and of missing values.
 
     Args:
         samples: the rows of each client.
@@ -81,13 +85,19 @@ def histogram_figure(
     with canvas(3.8 * len(samples), 2.6 * len(shown) + 0.3) as figure:
         panels = figure.subplots(len(shown), len(samples), squeeze=False, sharex="row")
         for row, column in zip(panels, shown, strict=True):
-            values = [value for sample in samples.values() for value in sample.rows[column].dropna().unique().tolist()]
+            values = [
+                value
+                for sample in samples.values()
+                for value in sample.rows[column].dropna().unique().tolist()
+            ]
             bars = column in categorical or len({*values}) <= _FEW
             for axes, (client, sample) in zip(row, samples.items(), strict=True):
                 if bars:
                     _draw_bars(axes, column, sample, colours, sorted({*values}))
                 else:
-                    _draw_bins(axes, column, sample, colours, np.histogram_bin_edges(values, bins=_BINS))
+                    _draw_bins(
+                        axes, column, sample, colours, np.histogram_bin_edges(values, bins=_BINS)
+                    )
                 title = f"{client}, {column}\n{captions.get((client, column), '')}"
                 axes.set_title(title.strip(), fontsize=_POINTS + 1, loc="left")
                 axes.set_ylabel("share of the class", fontsize=_POINTS)
@@ -101,7 +111,9 @@ def _name(label: str, values: pd.Series) -> str:
     return f"{label} (n = {len(values):,}" + (f", {missing:,} missing)" if missing else ")")
 
 
-def _draw_bins(axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], edges: NDArray[np.float64]) -> None:
+def _draw_bins(
+    axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], edges: NDArray[np.float64]
+) -> None:
     for label, rows in sample.parts().items():
         values = rows[column]
         numbers = values.dropna().to_numpy(np.float64)
@@ -118,7 +130,9 @@ def _draw_bins(axes: Axes, column: str, sample: Sample, colours: Mapping[str, st
         )
 
 
-def _draw_bars(axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], known: Sequence[Any]) -> None:
+def _draw_bars(
+    axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], known: Sequence[Any]
+) -> None:
     parts = sample.parts()
     width = 0.8 / len(parts)
     places = np.arange(len(known) + 1)  # the last one for missing values
@@ -127,6 +141,14 @@ def _draw_bars(axes: Axes, column: str, sample: Sample, colours: Mapping[str, st
         shares = [float((values == name).mean()) for name in known]
         shares.append(float(values.isna().mean()))
         left = places + (position - (len(parts) - 1) / 2) * width
-        axes.bar(left, shares, width, color=colours[label], edgecolor=SOFT, linewidth=0.4, label=_name(label, values))
+        axes.bar(
+            left,
+            shares,
+            width,
+            color=colours[label],
+            edgecolor=SOFT,
+            linewidth=0.4,
+            label=_name(label, values),
+        )
     names = [f"{name:g}" if isinstance(name, float) else str(name) for name in known]
     axes.set_xticks(places.tolist(), [*names, _MISSING])

@@ -17,10 +17,12 @@ _COLOURS = (METHOD, FINDING, *CLUSTERS)
 
 
 def importance_figure(importance: pd.DataFrame, label: str, title: str) -> Figure:
-    """Draw the importance of columns with one standard deviation over shuffles, the most important ones at the top.
+    """Draw the importance of columns with one standard deviation over shuffles, the most important
+    ones at the top.
 
     Args:
-        importance: a table with the columns ``column``, ``importance`` and ``deviation``, in this order of rows.
+        importance: a table with the columns ``column``, ``importance`` and ``deviation``, in this
+            order of rows.
         label: the label of the horizontal axis.
         title: the title above the picture.
     """
@@ -35,7 +37,8 @@ def importance_figure(importance: pd.DataFrame, label: str, title: str) -> Figur
 
 
 def calibration_figure(calibration: pd.DataFrame, title: str) -> Figure:
-    """Draw the share of rows of a class over the probability that was predicted for it, with scikit-learn's display.
+    """Draw the share of rows of a class over the probability that was predicted for it, with
+    scikit-learn's display.
 
     Args:
         calibration: a table with the columns ``class``, ``predicted`` and ``observed``.
@@ -46,7 +49,9 @@ def calibration_figure(calibration: pd.DataFrame, title: str) -> Figure:
     with canvas(5.0, 5.0) as figure:
         axes = figure.subplots()
         for place, (label, rows) in enumerate(calibration.groupby("class", sort=False)):
-            display = CalibrationDisplay(rows["observed"].to_numpy(), rows["predicted"].to_numpy(), None)
+            display = CalibrationDisplay(
+                rows["observed"].to_numpy(), rows["predicted"].to_numpy(), None
+            )
             display.plot(ax=axes, name=str(label), color=_COLOURS[place % len(_COLOURS)])
         axes.set_xlabel("predicted probability")
         axes.set_ylabel("share of rows")

@@ -1,4 +1,6 @@
-"""Base class of objects that are displayed as text, at the terminal's width, or as HTML in a notebook."""
+"""Base class of objects that are displayed as text, at the terminal's width, or as HTML in a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ class Grid:
 
         with pd.option_context("display.max_colwidth", None):
             rows = [list(map(printable, row)) for row in self.rows]
-            return str(pd.DataFrame(rows, columns=list(map(printable, self.header))).to_html(index=False, border=0))
+            return str(
+                pd.DataFrame(rows, columns=list(map(printable, self.header))).to_html(
+                    index=False, border=0
+                )
+            )
 
 
 def card_html(title: str, text: str, colour: str) -> str:
@@ -65,8 +71,8 @@ def card_html(title: str, text: str, colour: str) -> str:
 class Shown(ABC):
     """Something that consists of tables and sentences.
 
-    ``str()`` returns the text at full width, whatever the terminal's width. ``repr()``, which Python prints at a
-    prompt, and :func:`for_terminal` use the terminal's width.
+    ``str()`` returns the text at full width, whatever the terminal's width. ``repr()``, which
+    Python prints at a prompt, and :func:`for_terminal` use the terminal's width.
     """
 
     @abstractmethod
@@ -79,7 +85,10 @@ class Shown(ABC):
         Args:
             width: the largest width of a line, in columns; unlimited if None.
         """
-        return "\n".join(wrap(part, width) if isinstance(part, str) else part.text(width) for part in self.parts())
+        return "\n".join(
+            wrap(part, width) if isinstance(part, str) else part.text(width)
+            for part in self.parts()
+        )
 
     def __str__(self) -> str:
         return self.text()
@@ -89,15 +98,21 @@ class Shown(ABC):
 
     def _repr_html_(self) -> str:
         return "".join(
-            part.html() if isinstance(part, Grid) else f"<div>{html.escape(printable(part))}</div>" if part else "<br>"
+            part.html()
+            if isinstance(part, Grid)
+            else f"<div>{html.escape(printable(part))}</div>"
+            if part
+            else "<br>"
             for part in self.parts()
         )
 
 
-def for_terminal(what: str | Shown, stream: TextIO | None = None, otherwise: int | None = None) -> str:
-    r"""Return the text to print to a stream (standard output), without control characters for terminals, because parts
-    of a text may come from elsewhere. On a terminal, errors are red, notes yellow and headings bold, unless
-    ``NO_COLOR`` is set.
+def for_terminal(
+    what: str | Shown, stream: TextIO | None = None, otherwise: int | None = None
+) -> str:
+    r"""Return the text to print to a stream (standard output), without control characters for
+    terminals, because parts of a text may come from elsewhere. On a terminal, errors are red, notes
+    yellow and headings bold, unless ``NO_COLOR`` is set.
 
     Args:
         what: a text, or an object that can show itself.
@@ -118,7 +133,8 @@ _COLOURS = {
     r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33,
     r"[a-z]+: +rows\b.*": 1, r"[A-Z][-\w' ()]+:$": 1,
 }  # fmt: skip
-"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings bold."""
+"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings
+bold."""
 
 
 def _coloured(text: str) -> str:
@@ -133,7 +149,9 @@ _tellers: list[Callable[[str], None]] = []
 
 
 def say(text: str) -> None:
-    """Print a message that is not a result (an error, a notice) to standard error, at the terminal's width."""
+    """Print a message that is not a result (an error, a notice) to standard error, at the
+    terminal's width.
+    """
     (_tellers[-1] if _tellers else print_notice)(text)
 
 
@@ -143,7 +161,9 @@ def print_notice(text: str) -> None:
 
 
 def say_by(teller: Callable[[str], None]) -> None:
-    """Let another function print messages. If there are several processes, one of them prints each notice once."""
+    """Let another function print messages. If there are several processes, one of them prints each
+    notice once.
+    """
     _tellers.append(teller)
 
 

@@ -20,12 +20,14 @@ _NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
 
 
 class Verbatim(str):
-    """A path or a command. It is never broken into lines, however narrow the terminal, so that it can be copied."""
+    """A path or a command. It is never broken into lines, however narrow the terminal, so that it
+    can be copied.
+    """
 
 
 def printable(text: str) -> str:
-    r"""Make text from elsewhere safe to print. Characters that are not printable (escape sequences of terminals, marks
-    that reverse the direction) become question marks; line breaks stay.
+    r"""Make text from elsewhere safe to print. Characters that are not printable (escape sequences
+    of terminals, marks that reverse the direction) become question marks; line breaks stay.
 
     Example:
         >>> printable("\x1b[31mred\nnext \u202eline")
@@ -39,8 +41,9 @@ _OF_MARKDOWN = re.compile(r"([\\`*{}\[\]<>|~&$#@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=w
 
 
 def in_markdown(text: object) -> str:
-    r"""Write text from elsewhere into Markdown, so that it is shown as it is: on one line, without characters that are
-    not printable, and with a backslash before each character that Markdown or HTML would interpret.
+    r"""Write text from elsewhere into Markdown, so that it is shown as it is: on one line, without
+    characters that are not printable, and with a backslash before each character that Markdown or
+    HTML would interpret.
 
     Example:
         >>> print(in_markdown("<script>a|b</script>\n# [x](y)"))
@@ -92,23 +95,27 @@ def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> s
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Return the number of columns of the terminal that a stream (standard output) writes to: ``COLUMNS`` if it is set,
-    otherwise what the terminal reports. Return None for a pipe, a file, a notebook, or a terminal that reports no
-    width; lines are then not broken, so that logs keep tables whole.
+    """Return the number of columns of the terminal that a stream (standard output) writes to:
+    ``COLUMNS`` if it is set, otherwise what the terminal reports. Return None for a pipe, a file, a
+    notebook, or a terminal that reports no width; lines are then not broken, so that logs keep
+    tables whole.
     """
     stream = sys.stdout if stream is None else stream
     try:
         if not stream.isatty():
             return None
-        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
+        columns = (
+            int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
+        )
     except (AttributeError, ValueError, OSError):
         return None
     return max(columns, _NARROWEST) if columns > 0 else None
 
 
 def wrap(text: str, width: int | None = None) -> str:
-    """Break sentences into lines between words, with continuation lines indented by two more columns. A word that is
-    longer than the width, such as a path, stays whole. A YAML comment continues as a comment.
+    """Break sentences into lines between words, with continuation lines indented by two more
+    columns. A word that is longer than the width, such as a path, stays whole. A YAML comment
+    continues as a comment.
 
     Example:
         >>> print(wrap("Note: wine: the same value in all training rows: ash", 30))
@@ -128,7 +135,8 @@ def wrap(text: str, width: int | None = None) -> str:
 
 
 def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> str:
-    """Format words on the left with their meanings on the right, or below each other if the width is small.
+    """Format words on the left with their meanings on the right, or below each other if the width
+    is small.
 
     Args:
         pairs: pairs (word, meaning).
@@ -151,11 +159,14 @@ def right_aligned(column: Sequence[str]) -> bool:
     return bool(column) and all(_NUMBER.match(cell) for cell in column)
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+def text_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None
+) -> str:
     """Align columns: text to the left, numbers to the right.
 
-    A table that is wider than ``width`` is printed in blocks below each other, each with the first column. Text is
-    broken into lines at half the width; numbers are never broken, and nothing is left out.
+    A table that is wider than ``width`` is printed in blocks below each other, each with the first
+    column. Text is broken into lines at half the width; numbers are never broken, and nothing is
+    left out.
 
     Args:
         header: one word for each column.
@@ -180,10 +191,15 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
     numeric = [right_aligned([row[place] for row in rows]) for place in range(len(header))]
     most = width // 2 - 1 if width is not None else None
     cells = [
-        [_lines(cell, None if right and number else most) for cell, right in zip(row, numeric, strict=True)]
+        [
+            _lines(cell, None if right and number else most)
+            for cell, right in zip(row, numeric, strict=True)
+        ]
         for number, row in enumerate((header, *rows))
     ]
-    widths = [max(len(line) for row in cells for line in row[place]) for place in range(len(header))]
+    widths = [
+        max(len(line) for row in cells for line in row[place]) for place in range(len(header))
+    ]
     blocks = [[0]]
     for place in range(1, len(header)):
         if (
@@ -194,7 +210,10 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
             blocks.append([0])
         blocks[-1].append(place)
     return "\n\n".join(
-        "\n".join(_aligned([(row[place], widths[place], numeric[place]) for place in own]) for row in cells)
+        "\n".join(
+            _aligned([(row[place], widths[place], numeric[place]) for place in own])
+            for row in cells
+        )
         for own in blocks
     )
 
@@ -202,7 +221,9 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int 
 def _lines(cell: str, most: int | None) -> list[str]:
     if most is None or isinstance(cell, Verbatim):
         return [cell]
-    return textwrap.wrap(cell, most, subsequent_indent="  ", break_on_hyphens=False, expand_tabs=False) or [""]
+    return textwrap.wrap(
+        cell, most, subsequent_indent="  ", break_on_hyphens=False, expand_tabs=False
+    ) or [""]
 
 
 def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:
@@ -210,7 +231,8 @@ def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:
     lines = zip_longest(*(lines for lines, _, _ in row), fillvalue="")
     return "\n".join(
         "  ".join(
-            part.rjust(width) if right else part.ljust(width) for part, (_, width, right) in zip(line, row, strict=True)
+            part.rjust(width) if right else part.ljust(width)
+            for part, (_, width, right) in zip(line, row, strict=True)
         ).rstrip()
         for line in lines
     )

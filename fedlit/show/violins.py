@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 _TEXT = 9  # points
 
 
-def plot_violins(names: Sequence[str], values: Sequence[NDArray[np.float64]], label: str, axes: Axes) -> Axes:
-    """Draw the distribution of each method's values over clients, one violin per row, with the first at the top
-    (Roschewitz et al. 2021, arXiv:2107.06580, Figs 5 to 12). A dot is the median of all clients. A bar, if there are
-    several seeds, is the standard deviation over seeds of the median over clients.
+def plot_violins(
+    names: Sequence[str], values: Sequence[NDArray[np.float64]], label: str, axes: Axes
+) -> Axes:
+    """Draw the distribution of each method's values over clients, one violin per row, with the
+    first at the top (Roschewitz et al. 2021, arXiv:2107.06580, Figs 5 to 12). A dot is the median
+    of all clients. A bar, if there are several seeds, is the standard deviation over seeds of the
+    median over clients.
 
     Args:
         names: the names of the methods.
@@ -30,12 +33,21 @@ def plot_violins(names: Sequence[str], values: Sequence[NDArray[np.float64]], la
     places = np.arange(len(names))[::-1]
     for place, scores in zip(places, values, strict=True):
         of_clients = scores.mean(axis=0)
-        parts: Any = axes.violinplot([of_clients], [place], orientation="horizontal", widths=0.85, showextrema=False)
+        parts: Any = axes.violinplot(
+            [of_clients], [place], orientation="horizontal", widths=0.85, showextrema=False
+        )
         for body in parts["bodies"]:
             body.set(facecolor=METHOD, edgecolor=METHOD, alpha=0.35)
         medians = np.median(scores, axis=1)
         if len(medians) > 1:
-            axes.errorbar(np.median(of_clients), place, xerr=medians.std(ddof=1), color=FINDING, lw=1.5, capsize=3)
+            axes.errorbar(
+                np.median(of_clients),
+                place,
+                xerr=medians.std(ddof=1),
+                color=FINDING,
+                lw=1.5,
+                capsize=3,
+            )
         axes.scatter(np.median(of_clients), place, 12, INK, zorder=3)
     axes.set_yticks(places, names, fontsize=_TEXT)
     axes.set_ylim(-0.6, len(names) - 0.4)

@@ -1,1 +1,3 @@
-"""Studies: comparisons of many methods with many seeds, and of what each client gains from federation."""
+"""Studies: comparisons of many methods with many seeds, and of what each client gains from
+federation.
+"""

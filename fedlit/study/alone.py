@@ -1,4 +1,6 @@
-"""The local baselines that a study may name: a model of a task, any class, or the mean of trees and a linear model."""
+"""The local baselines that a study may name: a model of a task, any class, or the mean of trees and
+a linear model.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,20 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
         ConfigError: a baseline or a name is not allowed.
     """
     kinds = {task.name: task for task in tasks.values()}
-    known = dict.fromkeys([*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR])
+    known = dict.fromkeys(
+        [*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR]
+    )
     own = [name for name, found in baselines.items() if is_any_model(found)]
     taken = set(LABELS)
     for key, names in (("methods", methods), ("baselines", own)):
         for name in names:
             free = bool(NAME.fullmatch(name)) and name not in taken
-            expect(free, key, "names of letters, digits, '_' and '-' that nothing else in the study has", name)
+            expect(
+                free,
+                key,
+                "names of letters, digits, '_' and '-' that nothing else in the study has",
+                name,
+            )
         taken |= set(names)
     must_be_known("baselines", [name for name in baselines if name not in own], known)
     for name, found in baselines.items():
@@ -44,31 +53,48 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
                 expect(False, f"baselines.{name}", f"a model for {' or '.join(kinds)}", kind)
             continue
         for key, values in (found or {}).items():
-            such = "nothing: give settings to its parts" if name == TREES_AND_LINEAR else "a list of values"
+            such = (
+                "nothing: give settings to its parts"
+                if name == TREES_AND_LINEAR
+                else "a list of values"
+            )
             right = isinstance(values, list) and bool(values) and name != TREES_AND_LINEAR
             expect(right, f"baselines.{name}.{key}", such, values)
     if TREES_AND_LINEAR in baselines:
-        both = f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, whose mean it is"
-        expect(all(means_of(baselines)), f"baselines.{TREES_AND_LINEAR}", both, [*baselines], "add what is missing")
+        both = (
+            f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, "
+            "whose mean it is"
+        )
+        expect(
+            all(means_of(baselines)),
+            f"baselines.{TREES_AND_LINEAR}",
+            both,
+            [*baselines],
+            "add what is missing",
+        )
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
-    """Return the local baselines of a study that names none: all except the mean of the client's own rows, and the mean
-    of trees and a linear model if both exist.
+    """Return the local baselines of a study that names none: all except the mean of the client's
+    own rows, and the mean of trees and a linear model if both exist.
     """
-    found = dict.fromkeys(name for task in tasks for name, model in task.go_alone.items() if not model.asked)
+    found = dict.fromkeys(
+        name for task in tasks for name, model in task.go_alone.items() if not model.asked
+    )
     return {**found, TREES_AND_LINEAR: None} if all(means_of(found)) else found
 
 
 def means_of(baselines: Iterable[str]) -> list[list[str]]:
-    """Return the tree models and the linear models of which :data:`TREES_AND_LINEAR` is the mean. Each client has one
-    of each.
+    """Return the tree models and the linear models of which :data:`TREES_AND_LINEAR` is the mean.
+    Each client has one of each.
     """
     names = list(baselines)
     return [[name for name in names if name in group] for group in (TREES, LINEAR)]
 
 
-def model_for(name: str, found: Mapping[str, Any] | None, task: type[Task] | Task) -> GoAlone | None:
+def model_for(
+    name: str, found: Mapping[str, Any] | None, task: type[Task] | Task
+) -> GoAlone | None:
     """Return the local baseline of this name for a task, or None if the task has none.
 
     Args:

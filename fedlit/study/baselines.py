@@ -1,6 +1,8 @@
-"""Fits local baselines, which show what a client reaches on its rows alone if its user works with care.
+"""Fits local baselines, which show what a client reaches on its rows alone if its user works with
+care.
 
-Settings are chosen on rows that a model has not seen: validation rows, or those of the fold that was left out.
+Settings are chosen on rows that a model has not seen: validation rows, or those of the fold that
+was left out.
 """
 
 from __future__ import annotations
@@ -33,21 +35,26 @@ FEW_FOLDS = 5
 
 
 def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
-    """Fit a local baseline for every client of a job's data whose task has it, choose its settings on rows that it has
-    not seen, and score it on the test split.
+    """Fit a local baseline for every client of a job's data whose task has it, choose its settings
+    on rows that it has not seen, and score it on the test split.
 
     Returns:
-        The predictions of the chosen models, and for the record the chosen settings and the clients without this model.
+        The predictions of the chosen models, and for the record the chosen settings and the clients
+        without this model.
     """
     work = job.work
     assert isinstance(work, FitAlone)
     data = load(work.config, overrides={**work.overrides, "seed": job.seed}).data
     if data.categories in (None, "auto"):
-        data.categories = "codes"  # trees take categories as such, and linear models a column for each
+        # trees take categories as such, and linear models a column for each
+        data.categories = "codes"
     data.setup()
-    frames, chosen, without = Frames(), dict[str, Any](), list[str]()
+    frames = Frames()
+    chosen = dict[str, Any]()
+    without = list[str]()
     for client in data.clients:
-        name, task = client.spec.name, client.spec.task
+        name = client.spec.name
+        task = client.spec.task
         model = model_for(job.method, work.model, task)
         if model is None or task.name not in work.grid:
             without.append(name)
@@ -55,38 +62,62 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
         own, chosen[name] = _cached(job, work, client, replace(model, grid=work.grid[task.name]))
         frames.extend(own)
     splits = ("train", "validation") if work.folds else ("train",)
-    train_rows = {client.spec.name: sum(client.spec.rows[split] for split in splits) for client in data.clients}
-    return frames, {"settings": chosen, "train_rows": train_rows, **({"without": without} if without else {})}
+    train_rows = {
+        client.spec.name: sum(client.spec.rows[split] for split in splits)
+        for client in data.clients
+    }
+    return frames, {
+        "settings": chosen,
+        "train_rows": train_rows,
+        **({"without": without} if without else {}),
+    }
 
 
-def _cached(job: Job, work: FitAlone, client: EncodedClient, model: GoAlone) -> tuple[Frames, dict[str, Any]]:
-    """Fit a model only once for the same rows, even if it occurs again with other seeds or in other studies of this
-    folder.
+def _cached(
+    job: Job, work: FitAlone, client: EncodedClient, model: GoAlone
+) -> tuple[Frames, dict[str, Any]]:
+    """Fit a model only once for the same rows, even if it occurs again with other seeds or in other
+    studies of this folder.
     """
-    cache, few = Path(job.folder).parents[2] / "baselines", 0 if work.folds else _few(client, work.small)
-    made_of = [FORMAT, client.fingerprint(), client.categorical, job.method, work.model, model.grid, job.choose]
+    cache = Path(job.folder).parents[2] / "baselines"
+    few = 0 if work.folds else _few(client, work.small)
+    made_of = [
+        FORMAT,
+        client.fingerprint(),
+        client.categorical,
+        job.method,
+        work.model,
+        model.grid,
+        job.choose,
+    ]
     made_of += [work.folds, few, sklearn.__version__]
-    made_of += [] if model.seedless and not work.folds else [job.seed]  # folds are dealt by the seed
+    # folds are dealt by the seed
+    made_of += [] if model.seedless and not work.folds else [job.seed]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")
     locks.mkdir(parents=True, exist_ok=True)
-    with FileLock(locks / folder.name):  # of two workers that want the same, one fits and the other reads
-        with suppress(OSError, ValueError):  # missing, or cut short by more than a killed process, say a full disk
-            return Frames.read(folder), json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    # of two workers that want the same, one fits and the other reads
+    with FileLock(locks / folder.name):
+        # missing, or cut short by more than a killed process, say a full disk
+        with suppress(OSError, ValueError):
+            return Frames.read(folder), json.loads(
+                (folder / "settings.json").read_text(encoding="utf-8")
+            )
         frames, settings = _fit(job, client, model, work.folds, few)
         partial = cache / f"{folder.name}.{os.getpid()}.part"
         shutil.rmtree(folder, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
         frames.write(partial)
         (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        with suppress(OSError):  # a machine on which files cannot be locked: another worker wrote the same
+        # a machine on which files cannot be locked: another worker wrote the same
+        with suppress(OSError):
             partial.rename(folder)
         return Frames.read(folder), settings  # as read: a result does not depend on who computed it
 
 
 def _few(client: EncodedClient, small: int) -> int:
-    """Return the number of folds of training rows by which a client with few validation rows chooses; 0 for any other
-    client.
+    """Return the number of folds of training rows by which a client with few validation rows
+    chooses; 0 for any other client.
     """
     groups = client.groups_of(client.train)
     most = len(client.train) if groups is None else len(set(groups))
@@ -94,7 +125,9 @@ def _few(client: EncodedClient, small: int) -> int:
     return min(FEW_FOLDS, most) if few and most > 1 else 0
 
 
-def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) -> tuple[Frames, dict[str, Any]]:
+def _fit(
+    job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int
+) -> tuple[Frames, dict[str, Any]]:
     """Return the predictions of the model with the best settings, and these settings.
 
     Args:
@@ -102,19 +135,34 @@ def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) 
         client: the client whose rows are used.
         model: the model, with the settings to choose from.
         folds: the number of folds of training and validation rows; 0 for training rows alone.
-        few: the number of folds of training rows that are used only to choose settings; the model is then fitted to all
-            of them.
+        few: the number of folds of training rows that are used only to choose settings; the model
+            is then fitted to all of them.
     """
-    name, task = client.spec.name, client.spec.task
-    train, validation, test = client.train, *(client.sites[name][split] for split in ("validation", "test"))
+    name = client.spec.name
+    task = client.spec.task
+    train, validation, test = (
+        client.train,
+        *(client.sites[name][split] for split in ("validation", "test")),
+    )
     make = maker(model, client, job.seed, *([validation] if folds else []))
     parts = [Fold(task, make, train, validation)]
-    if folds or few:  # those of few rows are the same for all seeds, so that a model without a seed is fitted once
-        rows = train.merged(validation if folds else validation.some(np.zeros(len(validation), bool)))
-        fold = fold_of(rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows))
+    # those of few rows are the same for all seeds, so that a model without a seed is fitted once
+    if folds or few:
+        rows = train.merged(
+            validation if folds else validation.some(np.zeros(len(validation), bool))
+        )
+        fold = fold_of(
+            rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows)
+        )
         numbers = range(int(fold.max()) + 1)
-        parts = [Fold(task, make, rows.some(fold != number), rows.some(fold == number)) for number in numbers]
-    (fitted, _), frames = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)]), Frames()
+        parts = [
+            Fold(task, make, rows.some(fold != number), rows.some(fold == number))
+            for number in numbers
+        ]
+    (fitted, _), frames = (
+        fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)]),
+        Frames(),
+    )
     held = np.concatenate([own.held.row for own in parts])
     order = np.argsort(held)
     unseen = torch.cat(fitted.held)[torch.from_numpy(order)]
@@ -125,7 +173,9 @@ def _fit(job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int) 
         if split == "validation" and not few:  # of folds, all models but one have seen a row
             made = unseen[torch.from_numpy(np.searchsorted(held[order], own.row))]
         else:
-            made = torch.stack([task.of_model(one, own.x.numpy()) for one in models if len(own)] or [unseen[:0]])
+            made = torch.stack(
+                [task.of_model(one, own.x.numpy()) for one in models if len(own)] or [unseen[:0]]
+            )
             made = made[0] if len(made) == 1 else made.mean(0)
         if len(own):
             frames.score(name, split, task, own.row, own.y, made, own.weight)

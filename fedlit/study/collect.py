@@ -1,5 +1,5 @@
-"""Collects the results of a study's runs in tidy tables, with what each client would have chosen on validation rows:
-settings, the best model alone, and the best federated method.
+"""Collects the results of a study's runs in tidy tables, with what each client would have chosen on
+validation rows: settings, the best model alone, and the best federated method.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from fedlit.errors import RunError, Told, expect
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
-from fedlit.study.job import BOOTSTRAP, OUT_OF_FOLD, SCORE_FILE, Job, each_variant, finished, title_of, variant_name
+from fedlit.study.job import (
+    BOOTSTRAP,
+    OUT_OF_FOLD,
+    SCORE_FILE,
+    Job,
+    each_variant,
+    finished,
+    title_of,
+    variant_name,
+)
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
 from fedlit.tasks import COMPARED
 
@@ -32,22 +41,23 @@ class Collected:
     """The results of a study's finished runs.
 
     Attributes:
-        results: one row per value: study, without (the client without which the federation was trained; "" for none),
-            method, seed, client, split, metric, value.
-        chosen: the choices, one row for each without, seed, client and kind (``best``): which ``method`` is the model
-            alone, and the federated method, that is best on validation rows, and the model alone that is best in
-            hindsight.
+        results: one row per value: study, without (the client without which the federation was
+            trained; "" for none), method, seed, client, split, metric, value.
+        chosen: the choices, one row for each without, seed, client and kind (``best``): which
+            ``method`` is the model alone, and the federated method, that is best on validation
+            rows, and the model alone that is best in hindsight.
         records: one row per run with all clients: method, seed, seconds, versions, machine, …
-        bootstrap: maps (method with its settings, seed, without) to a table with one row per resample and the columns
-            (client, metric).
+        bootstrap: maps (method with its settings, seed, without) to a table with one row per
+            resample and the columns (client, metric).
         fixed: whether every seed has the same test rows, so that seeds differ only in training.
-        ratio: maps each client to its test rows / training rows: the mean over seeds, and the largest of all methods.
-        tuned: the choices of tuned methods: without, seed, client, ``best`` (the method), ``method`` (with its
-            settings), and the settings that were best on the client's validation rows, as JSON. The method's results
-            are those of these settings.
-        clusters: one row for each method that finds clusters (a tuned one with each combination of settings), seed and
-            client: method, seed, client, cluster (at the end, see :func:`fedlit.explain.clusters.judged`), concept, and
-            the run's adjusted_rand.
+        ratio: maps each client to its test rows / training rows: the mean over seeds, and the
+            largest of all methods.
+        tuned: the choices of tuned methods: without, seed, client, ``best`` (the method),
+            ``method`` (with its settings), and the settings that were best on the client's
+            validation rows, as JSON. The method's results are those of these settings.
+        clusters: one row for each method that finds clusters (a tuned one with each combination of
+            settings), seed and client: method, seed, client, cluster (at the end, see
+            :func:`fedlit.explain.clusters.judged`), concept, and the run's adjusted_rand.
         lacking: the number of runs that were federations without one of their clients.
     """
 
@@ -63,7 +73,9 @@ class Collected:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """The results, together with those of what was chosen, under the name of the choice, such as best_alone."""
+        """The results, together with those of what was chosen, under the name of the choice, such
+        as best_alone.
+        """
         return pd.concat([self.results, _chosen_rows(self.results, self.chosen)], ignore_index=True)
 
     def values(self, metric: str, split: str = "test", without: str = "") -> pd.DataFrame:
@@ -73,7 +85,9 @@ class Collected:
         return own.pivot(index="seed", columns=["method", "client"], values="value")
 
     def trained(self, method: str, seed: int, client: str, without: str = "") -> str:
-        """Return the run to which a client's results belong: for a choice, the chosen method with its settings."""
+        """Return the run to which a client's results belong: for a choice, the chosen method with
+        its settings.
+        """
         key = (without, seed, client)
         method = self._picks.get((*key, method), method)
         return self._picks.get((*key, method), method)
@@ -81,7 +95,13 @@ class Collected:
     @cached_property
     def _picks(self) -> dict[tuple[Any, ...], str]:
         both = pd.concat([self.chosen, self.tuned])
-        return dict(zip(both[[*_KEYS[:3], "best"]].itertuples(index=False, name=None), both["method"], strict=True))
+        return dict(
+            zip(
+                both[[*_KEYS[:3], "best"]].itertuples(index=False, name=None),
+                both["method"],
+                strict=True,
+            )
+        )
 
     @property
     def clients(self) -> list[str]:
@@ -102,8 +122,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         jobs: all jobs of the study.
 
     Raises:
-        RunError: no job is done, or only parts of tuned methods are, or two methods were scored on different rows for
-            the same seed and client.
+        RunError: no job is done, or only parts of tuned methods are, or two methods were scored on
+            different rows for the same seed and client.
     """
     done = [(job, record) for job in jobs if (record := finished(job)) is not None]
     if all(job.left_out is not None for job, _ in done):
@@ -111,7 +131,9 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     fixed, ratio = _check_rows(done)
     finished_jobs = [job for job, _ in done]
     scores = [
-        read_named(Path(job.folder) / SCORE_FILE).assign(method=job.variant, seed=job.seed, without=job.left_out or "")
+        read_named(Path(job.folder) / SCORE_FILE).assign(
+            method=job.variant, seed=job.seed, without=job.left_out or ""
+        )
         for job in finished_jobs
     ]
     results = pd.concat(scores, ignore_index=True).assign(study=study.name)
@@ -119,7 +141,8 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     results = _settled(study, results, tuned)
     if results.empty:
         raise RunError(
-            "expected at least one method of which every combination of settings came to its end for a seed, found none"
+            "expected at least one method of which every combination of settings came to its end "
+            "for a seed, found none"
         )
     of_all = [(job, record) for job, record in done if job.left_out is None]
     bootstrap = {
@@ -127,9 +150,13 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         for job in (finished_jobs if fixed else ())
         if (Path(job.folder) / BOOTSTRAP).is_file()
     }
-    tidy, records = results[["study", *_KEYS, "split", "metric", "value"]], pd.DataFrame([own for _, own in of_all])
-    clusters, lacking = _clusters(study, [job for job, _ in of_all]), len(done) - len(of_all)
-    return Collected(tidy, _best(study, results), records, bootstrap, fixed, ratio, tuned, clusters, lacking)
+    tidy = results[["study", *_KEYS, "split", "metric", "value"]]
+    records = pd.DataFrame([own for _, own in of_all])
+    clusters = _clusters(study, [job for job, _ in of_all])
+    lacking = len(done) - len(of_all)
+    return Collected(
+        tidy, _best(study, results), records, bootstrap, fixed, ratio, tuned, clusters, lacking
+    )
 
 
 def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
@@ -137,10 +164,17 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     found = [pd.DataFrame(columns=[*_KEYS, "best", "settings"])]
     for name, method in study.methods.items():
         if method.tune:
-            variants = {variant_name(name, settings): json.dumps(settings) for settings in method.combinations}
+            variants = {
+                variant_name(name, settings): json.dumps(settings)
+                for settings in method.combinations
+            }
             for without, frame in results.groupby("without"):
-                own = best_on_validation(frame, list(variants), study.choose or "", undecided="first")
-                found.append(own.assign(without=without, best=name, settings=own["method"].map(variants)))
+                own = best_on_validation(
+                    frame, list(variants), study.choose or "", undecided="first"
+                )
+                found.append(
+                    own.assign(without=without, best=name, settings=own["method"].map(variants))
+                )
     return pd.concat(found[1:] or found, ignore_index=True)
 
 
@@ -149,18 +183,26 @@ def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataF
     variants = [variant_name(name, own) for name, own in each_variant(study) if own]
     if not variants:
         return frame
-    return pd.concat([frame[~frame["method"].isin(variants)], _chosen_rows(frame, tuned)], ignore_index=True)
+    return pd.concat(
+        [frame[~frame["method"].isin(variants)], _chosen_rows(frame, tuned)], ignore_index=True
+    )
 
 
 def _chosen_rows(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of what was chosen, under the name of the choice."""
     if frame.empty or chosen.empty:
         return frame[:0]
-    return frame.merge(chosen[[*_KEYS, "best"]], on=_KEYS).drop(columns="method").rename(columns={"best": "method"})
+    return (
+        frame.merge(chosen[[*_KEYS, "best"]], on=_KEYS)
+        .drop(columns="method")
+        .rename(columns={"best": "method"})
+    )
 
 
 def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
-    """Return the best method of each kind. For federations without one client, return the best of these."""
+    """Return the best method of each kind. For federations without one client, return the best of
+    these.
+    """
     found = []
     for without, frame in results.groupby("without"):
         kinds = {BEST_FEDERATED: study.candidates}
@@ -180,10 +222,14 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
     rows = []
     titles = [title_of(*own) for own in each_variant(study)]
     told = [(job, path) for job in jobs for path in Path(job.folder).glob(f"version_*/{CLUSTERS}")]
-    for job, path in sorted(told, key=lambda own: titles.index(title_of(own[0].method, own[0].settings))):
+    for job, path in sorted(
+        told, key=lambda own: titles.index(title_of(own[0].method, own[0].settings))
+    ):
         frame = read_named(path)
-        partition, concepts = judged(frame), concepts_of(frame)
-        title, index = title_of(job.method, job.settings), adjusted_rand(partition, concepts)
+        partition = judged(frame)
+        concepts = concepts_of(frame)
+        title = title_of(job.method, job.settings)
+        index = adjusted_rand(partition, concepts)
         rows += [
             (title, job.seed, client, number, concepts.get(client, ""), index)
             for number, clients in enumerate(partition, 1)
@@ -193,27 +239,28 @@ def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
 
 
 def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[str, float]]:
-    """Return whether all seeds have the same test rows, and each client's test rows / training rows: the mean over
-    seeds, of the method for which it is largest, so that no interval of a lift is too narrow. With methods on folds and
-    others that do not train on validation rows, intervals of the first are wider than they need to be.
+    """Return whether all seeds have the same test rows, and each client's test rows / training
+    rows: the mean over seeds, of the method for which it is largest, so that no interval of a lift
+    is too narrow. With methods on folds and others that do not train on validation rows, intervals
+    of the first are wider than they need to be.
     """
     seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
     found = []
     for job, record in done:
-        # Where clients are tested on the same rows, these are set against all that are not among them.
+        # Where clients are tested on the same rows, these are set against all that are not among
+        # them.
         trained: Counter[str] = Counter()
         for client, rows in record["rows"].items():
             trained[rows["test"]["digest"]] += record["train_rows"][client]
         for client, rows in record["rows"].items():
             digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
             first, expected = seen.setdefault((job.seed, client), (job.title, digests))
-            told, do = (
-                Told(f"others for {job.title} than for {first}"),
-                "give their configurations the same data.source",
-            )
+            told = Told(f"others for {job.title} than for {first}")
+            do = "give their configurations the same data.source"
             same = "the same validation and test rows for all methods"
             expect(digests == expected, f"{client}, seed {job.seed}", same, told, do, RunError)
-            if job.left_out is None:  # else its rows are the same, but it lacks those of a client to be set against
+            # else its rows are the same, but it lacks those of a client to be set against
+            if job.left_out is None:
                 ratio = rows["test"]["rows"] / trained[digests["test"]]
                 found.append((client, job.variant, digests["test"], ratio))
     own = pd.DataFrame(found, columns=["client", "variant", "test", "ratio"])
@@ -229,22 +276,23 @@ def best_on_validation(
     *,
     undecided: Literal["none", "first"] = "none",
 ) -> pd.DataFrame:
-    """Return, for each seed and client, the candidate with the best value on validation rows, the first among equals.
+    """Return, for each seed and client, the candidate with the best value on validation rows, the
+    first among equals.
 
     Args:
         results: tidy results, with the validation split.
-        candidates: methods, in the order in which equals are preferred. Candidates without any result are left out, and
-            for each client those that it cannot have.
+        candidates: methods, in the order in which equals are preferred. Candidates without any
+            result are left out, and for each client those that it cannot have.
         choose: the metric, or a mapping of each client to its metric.
-        undecided: what is chosen for clients for which the metric is undefined for all candidates: none of them, or the
-            first, as a local baseline then takes its first settings.
+        undecided: what is chosen for clients for which the metric is undefined for all candidates:
+            none of them, or the first, as a local baseline then takes its first settings.
 
-    Candidates with out-of-fold scores are compared by these, and the best of them is compared with all others on
-    validation rows, so that two models are always compared on the same rows.
+    Candidates with out-of-fold scores are compared by these, and the best of them is compared with
+    all others on validation rows, so that two models are always compared on the same rows.
 
     Returns:
-        The columns seed, client and method. A seed without a result of one of the candidates is left out, because the
-        best of fewer candidates would not be comparable.
+        The columns seed, client and method. A seed without a result of one of the candidates is
+        left out, because the best of fewer candidates would not be comparable.
     """
     keys = ["seed", "client", "method"]
     own = of_choice(results, choose)
@@ -255,7 +303,9 @@ def best_on_validation(
     known, judged = (frame[frame["method"].isin(present)] for frame in (known, judged))
     expected = known.groupby("client")["method"].nunique()
     counts = known.groupby(["seed", "client"])["method"].nunique()
-    complete = counts[counts == expected.reindex(counts.index.get_level_values("client")).to_numpy()].index
+    complete = counts[
+        counts == expected.reindex(counts.index.get_level_values("client")).to_numpy()
+    ].index
     unseen, validation = (
         judged[judged["split"] == split]
         .pivot(index=["seed", "client"], columns="method", values="gain")
@@ -267,20 +317,29 @@ def best_on_validation(
     if undecided == "first":
         places = [place or 0 for place in places]
     chosen = [None if place is None else present[place] for place in places]
-    return complete.to_frame(index=False).assign(method=pd.Series(chosen, dtype=object)).dropna().reset_index(drop=True)
+    return (
+        complete.to_frame(index=False)
+        .assign(method=pd.Series(chosen, dtype=object))
+        .dropna()
+        .reset_index(drop=True)
+    )
 
 
 def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows of the metric by which each client chooses, with a column ``gain``: the value with the sign by
-    which larger is better.
+    """Return the rows of the metric by which each client chooses, with a column ``gain``: the value
+    with the sign by which larger is better.
 
     Args:
         results: a table with client, metric and value.
         choose: the metric, or a mapping of each client to its metric.
     """
-    metric = results["client"].map({client: choice_of(choose, client) for client in results["client"].unique()})
+    metric = results["client"].map(
+        {client: choice_of(choose, client) for client in results["client"].unique()}
+    )
     own = results[results["metric"] == metric]
-    signs = {name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in own["metric"].unique()}
+    signs = {
+        name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in own["metric"].unique()
+    }
     return own.assign(gain=own["value"] * own["metric"].map(signs).astype(float))
 
 
@@ -297,13 +356,13 @@ def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int 
 def best_in_hindsight(
     results: pd.DataFrame, candidates: Sequence[str], choose: str | Mapping[str, str]
 ) -> pd.DataFrame:
-    """Return, for each client, the candidate with the best mean test score over seeds, which is the same for all seeds.
-    This is a stricter bar than anybody could choose in advance.
+    """Return, for each client, the candidate with the best mean test score over seeds, which is the
+    same for all seeds. This is a stricter bar than anybody could choose in advance.
 
     Args:
         results: tidy results, with the test split.
-        candidates: methods, in the order in which equals are preferred. A method whose scores are not all numbers is no
-            candidate.
+        candidates: methods, in the order in which equals are preferred. A method whose scores are
+            not all numbers is no candidate.
         choose: the metric, or a mapping of each client to its metric.
 
     Returns:
@@ -318,5 +377,7 @@ def best_in_hindsight(
         runs = frame.pivot(index="seed", columns="method", values="metric").notna().all(axis=1)
         means = wide[runs.reindex(wide.index)].mean(skipna=False).dropna()
         if len(means):
-            found += [(seed, client, means.idxmax()) for seed in wide.index[runs.reindex(wide.index)]]
+            found += [
+                (seed, client, means.idxmax()) for seed in wide.index[runs.reindex(wide.index)]
+            ]
     return pd.DataFrame(found, columns=["seed", "client", "method"])

@@ -27,7 +27,9 @@ class Comparison(Shown, Findings):
     """The findings of a study. As text, it is what a terminal shows."""
 
     def parts(self) -> Iterable[str | Grid]:
-        """Yield warnings, a sentence on all clients, each client's answer, the main score, and any clusters."""
+        """Yield warnings, a sentence on all clients, each client's answer, the main score, and any
+        clusters.
+        """
         for note in self.notes:
             yield f"Note: {note}."
         if self.notes:
@@ -49,9 +51,11 @@ def compare(
     quiet: bool = False,
     say: Callable[[str], None] = print,
 ) -> Comparison:
-    """Train every method with every seed, fit every local baseline, and report what federation gained.
+    """Train every method with every seed, fit every local baseline, and report what federation
+    gained.
 
-    Runs that are already in the folder are not repeated; an interrupted run is resumed from its last checkpoint.
+    Runs that are already in the folder are not repeated; an interrupted run is resumed from its
+    last checkpoint.
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
@@ -59,16 +63,17 @@ def compare(
         seeds: the seeds, instead of the study's.
         methods: the methods to train, if not all; the reference is always among them.
         baselines: the local baselines to fit, if not all.
-        jobs: the number of simultaneous runs, each with its share of the cores; by default one per core, at most 4.
+        jobs: the number of simultaneous runs, each with its share of the cores; by default one per
+            core, at most 4.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
         say: the function that prints messages, unless ``quiet``.
 
     Returns:
-        The results, which are also written to the folder as ``results.csv``, ``results.parquet``, ``lift.csv``,
-        ``tables.md`` and ``report.html``; if methods are tuned, also the choices, as ``tuned.csv``; if methods find
-        clusters, also the clusters, as ``clusters.csv``; with ``leave_one_out`` also what the others gain by each
-        client, as ``leave_one_out.csv``.
+        The results, which are also written to the folder as ``results.csv``, ``results.parquet``,
+        ``lift.csv``, ``tables.md`` and ``report.html``; if methods are tuned, also the choices, as
+        ``tuned.csv``; if methods find clusters, also the clusters, as ``clusters.csv``; with
+        ``leave_one_out`` also what the others gain by each client, as ``leave_one_out.csv``.
 
     Raises:
         ConfigError: the study cannot be run.
@@ -87,9 +92,13 @@ def compare(
     say = nothing if quiet else say
     study = load_study(study) if isinstance(study, str) else study
     study, folder = _placed(study, scenario, out)
-    whole, study = study, study.restricted(methods, baselines)
+    whole = study
+    study = study.restricted(methods, baselines)
     if study.about != whole.about:
-        say(f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will show this part.")
+        say(
+            f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will "
+            "show this part."
+        )
     numbers = study.seeds if seeds is None else parse_seeds(seeds)
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
@@ -99,7 +108,10 @@ def compare(
         planned = plan_jobs(study, numbers, folder, basis)
         if study.leave_one_out:
             more = sum(job.left_out is not None for job in planned)
-            say(f"leave_one_out: {more} further runs, each federation without one of its clients in turn")
+            say(
+                f"leave_one_out: {more} further runs, each federation without one of its clients "
+                "in turn"
+            )
         sentences = list(basis.findings.sentences())
         notes = [*training_notes(study, basis), *sentences]
         basis.keep()
@@ -108,11 +120,18 @@ def compare(
         failures = run_jobs(planned, jobs or default_jobs(), say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
-            raise RunError(f"expected at least one run to come to its end, found that all failed:\n{errors}")
+            raise RunError(
+                f"expected at least one run to come to its end, found that all failed:\n{errors}"
+            )
         collected = collect(study, planned)
         notes += [*one_class_notes(study, collected), *guard_notes(study, collected)]
         predicted = {table.name: _predicted(table) for table in basis.tables}
-        told = {"failures": failures, "predicted": predicted, "notes": notes, "blocks": basis.findings.blocks}
+        told = {
+            "failures": failures,
+            "predicted": predicted,
+            "notes": notes,
+            "blocks": basis.findings.blocks,
+        }
         found = Comparison.of(study, numbers, collected, folder, **told)
         write(found)
         if len(tuned):
@@ -122,7 +141,9 @@ def compare(
 
 def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple[Study, Path]:
     """Return the study under its scenario, and the scenario's folder."""
-    folder = Path(out if out is not None else Path("lightning_logs", "studies", study.name)).absolute()
+    folder = Path(
+        out if out is not None else Path("lightning_logs", "studies", study.name)
+    ).absolute()
     if scenario is not None:
         return study.of(scenario), folder / scenario
     known = f"one of the scenarios {', '.join(study.scenarios)}"
@@ -138,12 +159,17 @@ def _predicted(table: ClientTable) -> str:
     name = "a target without a name" if target.name is None else str(target.name)
     if has_classes(table):
         return f"{name} ({target.nunique()} classes)"
-    return f"{name} (a number)" if target.dtype.kind in "biuf" else f"{name} (a label for each position)"
+    return (
+        f"{name} (a number)"
+        if target.dtype.kind in "biuf"
+        else f"{name} (a label for each position)"
+    )
 
 
 def write(found: Comparison) -> None:
     """Write tables and report into the study's folder."""
-    collected, folder = found.collected, found.folder
+    collected = found.collected
+    folder = found.folder
     order = {name: place for place, name in enumerate(found.study.labels)}
     results = collected.scores[collected.scores["without"] == ""].sort_values(
         ["method", "seed", "client", "split", "metric"],
@@ -153,16 +179,25 @@ def write(found: Comparison) -> None:
     tables = {"results.csv": results, "results.parquet": results, "lift.csv": found.lift}
     tuned = collected.tuned[collected.tuned["without"] == ""]
     tuned = tuned[["best", "seed", "client", "settings"]].rename(columns={"best": "method"})
-    for name, frame in (("tuned.csv", tuned), (CLUSTERS, collected.clusters), (LEFT_OUT, found.left_out)):
+    for name, frame in (
+        ("tuned.csv", tuned),
+        (CLUSTERS, collected.clusters),
+        (LEFT_OUT, found.left_out),
+    ):
         if len(frame):
             tables[name] = frame
         else:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
     write_frames({folder / name: frame for name, frame in tables.items()})
-    told, title = sections(found), title_of_report(found)
-    text, page = markdown(title, told), folder / "report.html"
+    told = sections(found)
+    title = title_of_report(found)
+    text = markdown(title, told)
+    page = folder / "report.html"
     write_text(text, folder / "tables.md")
     bars = repr([found.study.matters, [own.bar for own in found.answers]])
-    mark = f"<!-- {digest_of([text, bars, collected.records.to_dict('records'), installed()])} -->\n"
-    if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):  # its pictures take seconds
+    mark = (
+        f"<!-- {digest_of([text, bars, collected.records.to_dict('records'), installed()])} -->\n"
+    )
+    # its pictures take seconds
+    if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):
         write_text(html(title, told) + mark, page)

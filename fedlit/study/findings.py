@@ -1,5 +1,6 @@
-"""The findings of a study, from which its tables, sentences, figures and report are made; and each client's answer: the
-verdict, two scores, the lift between them, what others gain, and what leaves the site.
+"""The findings of a study, from which its tables, sentences, figures and report are made; and each
+client's answer: the verdict, two scores, the lift between them, what others gain, and what leaves
+the site.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ class Answer:
         study: the study that was compared.
         client: the client whom the answer concerns.
         metric: the metric by which the client chooses.
-        federated: the mean test score of the federated method that is best for the client on validation rows, chosen
-            for each seed.
+        federated: the mean test score of the federated method that is best for the client on
+            validation rows, chosen for each seed.
         alone: the mean test score of what it would do alone, chosen in the same way.
-        lift: the lift of the first over the second: mean, low, high, n, verdict, … as in ``lift.csv``.
-        usual: the federated method, and the local baseline, that was chosen most often; None if there is no choice.
+        lift: the lift of the first over the second: mean, low, high, n, verdict, … as in
+            ``lift.csv``.
+        usual: the federated method, and the local baseline, that was chosen most often; None if
+            there is no choice.
         varied: whether the choices differ between seeds.
-        more: sentences on the best in hindsight, on what would leave the site, and on what the others gain.
+        more: sentences on the best in hindsight, on what would leave the site, and on what the
+            others gain.
     """
 
     study: Study
@@ -74,8 +78,13 @@ class Answer:
     @property
     def title(self) -> str:
         """The verdict in words."""
-        own, federated = TITLES[self.verdict], self.usual[0]
-        return own if self.verdict != JOIN or federated is None else f"{own} with {self.study.labels[federated]}"
+        own = TITLES[self.verdict]
+        federated = self.usual[0]
+        return (
+            own
+            if self.verdict != JOIN or federated is None
+            else f"{own} with {self.study.labels[federated]}"
+        )
 
     @property
     def least(self) -> float:
@@ -85,9 +94,15 @@ class Answer:
     @property
     def why(self) -> str:
         """The reason for the verdict if it is not the interval alone; "" if there is none."""
-        lift, seeds, least = self.lift, self.lift["n"], f"{self.score.text(self.least)}{points(self.score)}"
+        lift = self.lift
+        seeds = self.lift["n"]
+        least = f"{self.score.text(self.least)}{points(self.score)}"
         if self.verdict == SAME:
-            return f"the same {self.score.label} in each of {seeds} seeds" if lift["sd"] == 0 else f"less than {least}"
+            return (
+                f"the same {self.score.label} in each of {seeds} seeds"
+                if lift["sd"] == 0
+                else f"less than {least}"
+            )
         if self.verdict != FEW:
             return ""
         if not seeds:
@@ -107,8 +122,12 @@ class Answer:
 
     @property
     def scores(self) -> list[tuple[str, str, str]]:
-        """The name, the test score and the model that was chosen, first for training alone, then for federation."""
-        chosen, labels = self.study.best_alone == BEST_ALONE, self.study.labels  # else there is nothing to choose from
+        """The name, the test score and the model that was chosen, first for training alone, then
+        for federation.
+        """
+        # else there is nothing to choose from
+        chosen = self.study.best_alone == BEST_ALONE
+        labels = self.study.labels
         called = "best alone" if chosen else f"{labels[self.study.best_alone]}, alone"
         federated, alone = (
             "" if method is None else f"{'mostly ' * varied}{labels[method]}"
@@ -122,13 +141,18 @@ class Answer:
     @property
     def gain(self) -> str:
         """The lift with its interval."""
-        score, low, high = self.score, self.lift["low"], self.lift["high"]
+        score = self.score
+        low = self.lift["low"]
+        high = self.lift["high"]
         told = f"{score.text(self.lift['mean'], signed=True)}{points(score)}"
         if not math.isfinite(low + high):
             return told
         if score.percent and max(-low, high) > 1:
             return f"{told}, 95 % interval wider than any lift can be"
-        return f"{told}, 95 % interval {score.text(low, signed=True)} to {score.text(high, signed=True)}"
+        return (
+            f"{told}, 95 % interval {score.text(low, signed=True)} to "
+            f"{score.text(high, signed=True)}"
+        )
 
     @property
     def bar(self) -> list[float]:
@@ -146,46 +170,67 @@ class Answer:
     @property
     def text(self) -> str:
         """A sentence with the numbers."""
-        told = [f"{called} {value}" + (f" ({which})" if which else "") for called, value, which in self.scores]
+        told = [
+            f"{called} {value}" + (f" ({which})" if which else "")
+            for called, value, which in self.scores
+        ]
         return ". ".join([f"{self.label}: {told[0]}, {told[1]}; lift {self.gain}", *self.more])
 
 
 def answers(
-    study: Study, collected: Collected, estimates: pd.DataFrame, lift: pd.DataFrame, left_out: pd.DataFrame
+    study: Study,
+    collected: Collected,
+    estimates: pd.DataFrame,
+    lift: pd.DataFrame,
+    left_out: pd.DataFrame,
 ) -> list[Answer]:
-    """Compare, for each client, its best federated method with its best model alone. Both are chosen for each seed on
-    validation rows. There are no answers if the study has no federated method that leaves rows at their sites.
+    """Compare, for each client, its best federated method with its best model alone. Both are
+    chosen for each seed on validation rows. There are no answers if the study has no federated
+    method that leaves rows at their sites.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         collected: the results of the study.
         estimates: the estimates of scores (:func:`fedlit.study.lift.estimates`).
         lift: the estimates of lifts (:func:`fedlit.study.lift.lifts`).
-        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`), if the study asks for
-            it.
+        left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`), if
+            the study asks for it.
     """
-    scores = {(own["metric"], own["method"], own["client"]): own["mean"] for own in estimates.to_dict("records")}
+    scores = {
+        (own["metric"], own["method"], own["client"]): own["mean"]
+        for own in estimates.to_dict("records")
+    }
     lifts: dict[tuple[str, str, str], Mapping[Any, Any]] = {
         (own["metric"], own["reference"], own["client"]): own
         for own in lift[lift["method"] == BEST_FEDERATED].to_dict("records")
     }
     nothing: Mapping[Any, Any] = {**flat(estimate([])), "verdict": FEW}
-    chosen, records = collected.chosen[collected.chosen["without"] == ""], collected.records.to_dict("records")
+    chosen = collected.chosen[collected.chosen["without"] == ""]
+    records = collected.records.to_dict("records")
     found = []
     for client in collected.clients if study.candidates else ():
         metric = choice_of(study.choose or {}, client)
         own = chosen[chosen["client"] == client].groupby("best")["method"]
         often = {str(best): str(methods.value_counts().idxmax()) for best, methods in own}
         varied = own.nunique() > 1
-        row, bar = (lifts.get((metric, best, client), nothing) for best in (study.best_alone, HINDSIGHT))
+        row, bar = (
+            lifts.get((metric, best, client), nothing) for best in (study.best_alone, HINDSIGHT)
+        )
         more = _leaves(records, client, often.get(BEST_FEDERATED))
         if HINDSIGHT in often and bar["mean"] != row["mean"] and math.isfinite(bar["mean"]):
-            score, value = COMPARED[metric], scores.get((metric, HINDSIGHT, client), math.nan)
-            over = f"Lift over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, {score.text(value)})"
+            score = COMPARED[metric]
+            value = scores.get((metric, HINDSIGHT, client), math.nan)
+            over = (
+                f"Lift over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, "
+                f"{score.text(value)})"
+            )
             more = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *more]
         if (left_out["joins"] == client).any():
             more.append(_joining(left_out, client, COMPARED[metric]))
-        federated, alone = (scores.get((metric, best, client), math.nan) for best in (BEST_FEDERATED, study.best_alone))
+        federated, alone = (
+            scores.get((metric, best, client), math.nan)
+            for best in (BEST_FEDERATED, study.best_alone)
+        )
         usual = often.get(BEST_FEDERATED), often.get(BEST_ALONE)
         changing = bool(varied.get(BEST_FEDERATED, False)), bool(varied.get(BEST_ALONE, False))
         found.append(Answer(study, client, metric, federated, alone, row, usual, changing, more))
@@ -205,23 +250,33 @@ def summary(answers: Sequence[Answer], few: bool = True) -> str:
     for verdict in TITLES:
         own = [answer.client for answer in answers if answer.verdict == verdict]
         told += [f"{_SUMMARY[verdict].format(len(own))} ({shorten(own, 4)})"] if own else []
-    more = "" if few else ". The clients with the smallest and largest gains are shown; lift.csv has all"
+    more = (
+        ""
+        if few
+        else ". The clients with the smallest and largest gains are shown; lift.csv has all"
+    )
     return f"Of {len(answers)} client{'s' * (len(answers) > 1)}, {'; '.join(told)}{more}"
 
 
 def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:
-    """Describe what the federated method that a client chose most often would send from its site."""
+    """Describe what the federated method that a client chose most often would send from its
+    site.
+    """
     told = [own.get("leaves") for own in records if own["method"] == method]
     known = [own for own in told if isinstance(own, dict) and client in own["numbers"]]
     if not known or not known[0]["rounds"]:
         return []
     own = known[0]
-    patterns = ", ".join("all tensors" if pattern == "*" else pattern for pattern in own["patterns"])
+    patterns = ", ".join(
+        "all tensors" if pattern == "*" else pattern for pattern in own["patterns"]
+    )
     patterns = patterns or "answers to its rule's questions"
     numbers = own["numbers"][client]
     before = f"; before training, {_by_reason(own['before'])}" if own["before"] else ""
     rounds = Counter(each["rounds"] for each in known).most_common(1)[0][0]
-    return [f"The site would send {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"]
+    return [
+        f"The site would send {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"
+    ]
 
 
 def _by_reason(facts: Sequence[str]) -> str:
@@ -231,7 +286,8 @@ def _by_reason(facts: Sequence[str]) -> str:
         what, _, reason = fact.partition(" for ")
         by_reason.setdefault(reason, []).append(what)
     return "; ".join(
-        f"{', '.join(what)} for {reason}" if reason else ", ".join(what) for reason, what in by_reason.items()
+        f"{', '.join(what)} for {reason}" if reason else ", ".join(what)
+        for reason, what in by_reason.items()
     )
 
 
@@ -249,8 +305,10 @@ def _joining(left_out: pd.DataFrame, client: str, score: Score) -> str:
     return f"Should {client} join? For {client} itself: {told[0]}. For the others: {told[1]}"
 
 
-MANY, _MOST = 12, 3
-"""Clients up to which all have a column and an answer of their own; of more, so many at each end."""
+MANY = 12
+_MOST = 3
+"""Clients up to which all have a column and an answer of their own; of more, so many at each
+end."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -269,7 +327,8 @@ class Findings:
         predicted: maps each client to what is predicted, in words, if it is known.
         left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
-        blocks: sentences on what must be settled before there are verdicts; there are then no answers.
+        blocks: sentences on what must be settled before there are verdicts; there are then no
+            answers.
     """
 
     study: Study
@@ -286,7 +345,9 @@ class Findings:
     blocks: Sequence[str] = ()
 
     @classmethod
-    def of(cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any) -> Self:
+    def of(
+        cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any
+    ) -> Self:
         """Compute the findings from results.
 
         Args:
@@ -297,41 +358,57 @@ class Findings:
             more: the attributes ``failures``, ``predicted``, ``notes`` and ``blocks``.
         """
         scores = Scores(collected)
-        of_scores, of_lifts, left_out = estimates(study, scores), lifts(study, scores), leave_one_out(study, scores)
+        of_scores = estimates(study, scores)
+        of_lifts = lifts(study, scores)
+        left_out = leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
         if more.get("blocks"):
             own = []
             of_lifts = of_lifts.assign(verdict=BLOCKED)
             left_out = left_out.assign(verdict=BLOCKED)
-        return cls(study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more)
+        return cls(
+            study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more
+        )
 
     def plot(self, axes: Axes | None = None, score: Score | None = None) -> Axes:
-        """Draw the lift of the best federated method over the best model alone, with its 95 % interval, for those of
-        :attr:`extremes` that choose by one score.
+        """Draw the lift of the best federated method over the best model alone, with its 95 %
+        interval, for those of :attr:`extremes` that choose by one score.
 
         Args:
-            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the cell.
+            axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the
+                cell.
             score: the score; if None, the first client's.
         """
         from fedlit.show.effects import plot_intervals
 
-        expect(bool(self.answers), "plot", "a study with a federated method", [*self.study.methods], "add one")
+        expect(
+            bool(self.answers),
+            "plot",
+            "a study with a federated method",
+            [*self.study.methods],
+            "add one",
+        )
         shown = self.shown_answers
         score = score or shown[0].score
         told = [own for own in shown if own.score == score]
-        values, lows, highs = ([drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high"))
+        values, lows, highs = (
+            [drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high")
+        )
         label = f"lift in {score.label}, {lift_unit(score)}, with 95 % intervals"
         return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
 
     @property
     def extremes(self) -> list[str]:
-        """The clients that are shown: all of them, or if there are more than :data:`MANY`, the three that gain least by
-        the best federated method and the three that gain most, in this order.
+        """The clients that are shown: all of them, or if there are more than :data:`MANY`, the
+        three that gain least by the best federated method and the three that gain most, in this
+        order.
         """
         every = self.collected.clients
         if len(every) <= MANY:
             return every
-        gains = {own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])}
+        gains = {
+            own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])
+        }
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
 
@@ -353,12 +430,14 @@ class Findings:
 
     @property
     def clients(self) -> list[str]:
-        """The columns of tables: :attr:`extremes`, and if there are several clients, their mean and the worst."""
+        """The columns of tables: :attr:`extremes`, and if there are several clients, their mean and
+        the worst.
+        """
         return self._with_all(self.extremes)
 
     def clients_of(self, score: Score) -> list[str]:
-        """Return those of :attr:`clients` that have a score, without their mean and worst unless all
-        clients have it.
+        """Return those of :attr:`clients` that have a score, without their mean and worst unless
+        all clients have it.
         """
         every = self.collected.clients_of(score.name)
         own = [client for client in self.extremes if client in every]

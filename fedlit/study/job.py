@@ -1,17 +1,22 @@
-"""A job of a study, which is one method or local baseline with one seed; its folder, and the files of a finished job.
+"""A job of a study, which is one method or local baseline with one seed; its folder, and the files
+of a finished job.
 
-<study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long: written last
-                              /predictions.parquet   of validation and test rows; out_of_fold: of rows that a fold of a
+<study>/runs/<method>/seed_<n>/DONE                  what was run, with which versions, how long:
+written last
+                              /predictions.parquet   of validation and test rows; out_of_fold: of
+                              rows that a fold of a
                                                      local baseline was not trained on
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
-                              /version_0/            what every run of fedlit has: configuration, events; clusters.csv
+                              /version_0/            what every run of fedlit has: configuration,
+                              events; clusters.csv
                                                      and such, of methods that write them
 
 A federation that is trained without one of its clients has <study>/runs/<method>~<client>/.
 
-Each combination of settings of a tuned method has its own folder <study>/runs/<method>@<digest of the settings>/.
-Earlier runs therefore still count if values are added to a grid or its order changes. ``DONE`` contains the settings.
+Each combination of settings of a tuned method has its own folder <study>/runs/<method>@<digest of
+the settings>/. Earlier runs therefore still count if values are added to a grid or its order
+changes. ``DONE`` contains the settings.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ from fedlit.study.study import Study
 from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
 
-PREDICTIONS, SCORE_FILE = "predictions.parquet", "scores.csv"
+PREDICTIONS = "predictions.parquet"
+SCORE_FILE = "scores.csv"
 OUT_OF_FOLD = "out_of_fold"
 """A split: rows that the models of a fold were not trained on."""
 
@@ -45,16 +51,23 @@ class Frames:
         scores: tables with the rows of :data:`SCORE_FILE`: split, client, metric, value.
     """
 
-    def __init__(self, predictions: Iterable[pd.DataFrame] = (), scores: Iterable[pd.DataFrame] = ()) -> None:
-        self._predictions, self._scores = list(predictions), list(scores)
+    def __init__(
+        self, predictions: Iterable[pd.DataFrame] = (), scores: Iterable[pd.DataFrame] = ()
+    ) -> None:
+        self._predictions = list(predictions)
+        self._scores = list(scores)
 
-    def add(self, client: str, split: str, frame: pd.DataFrame, scores: Mapping[str, float]) -> None:
-        """Add a client's predictions for a split, and the scores that are known. Labels become text, because clients'
-        types differ.
+    def add(
+        self, client: str, split: str, frame: pd.DataFrame, scores: Mapping[str, float]
+    ) -> None:
+        """Add a client's predictions for a split, and the scores that are known. Labels become
+        text, because clients' types differ.
         """
         frame.insert(0, "client", client)
         frame.insert(1, "split", split)
-        self._predictions.append(frame.astype({column: "string" for column in frame if of_people(column)}))
+        self._predictions.append(
+            frame.astype({column: "string" for column in frame if of_people(column)})
+        )
         rows = pd.DataFrame({"metric": list(scores), "value": list(scores.values())})
         rows.insert(0, "split", split)
         rows.insert(1, "client", client)
@@ -81,9 +94,13 @@ class Frames:
             predictions: (n, …) the predictions for the rows.
             weight: (n,) how much each row counts; None if all count alike.
         """
-        scores = {name: float(value) for name, value in task.evaluate(predictions, y, weight).items()}
+        scores = {
+            name: float(value) for name, value in task.evaluate(predictions, y, weight).items()
+        }
         scores |= task.evaluate_once(predictions, y, weight) if split == "test" else {}
-        self.add(client, split, task.frame(row, y, predictions, weight).assign(task=task.name), scores)
+        self.add(
+            client, split, task.frame(row, y, predictions, weight).assign(task=task.name), scores
+        )
 
     def extend(self, other: Frames) -> None:
         """Add all predictions and scores of another object."""
@@ -156,9 +173,10 @@ class FitAlone:
         overrides: maps each changed key to its value.
         grid: maps each task to the settings from which the best are chosen.
         model: the study's description of the model, if it is of any class.
-        folds: the number of folds of training and validation rows on which the model is fitted; 0 for training rows
-            alone.
-        small: the number of validation rows below which settings are chosen by out-of-fold predictions.
+        folds: the number of folds of training and validation rows on which the model is fitted; 0
+            for training rows alone.
+        small: the number of validation rows below which settings are chosen by out-of-fold
+            predictions.
     """
 
     config: str
@@ -175,8 +193,8 @@ class Combine:
 
     Attributes:
         parts: maps each part to folders of runs; a client uses the first that has it.
-        mixing: how the parts of a mixture, whose folder contains their predictions, are mixed: weights, shrink, admit.
-            None for the mean of the runs' predictions.
+        mixing: how the parts of a mixture, whose folder contains their predictions, are mixed:
+            weights, shrink, admit. None for the mean of the runs' predictions.
     """
 
     parts: dict[str, list[str]]
@@ -195,10 +213,11 @@ class Job:
         method: the name of the method or baseline.
         seed: the run's seed.
         folder: the folder of the results.
-        digest: a hash of everything that the run is computed from; a folder whose ``DONE`` has another one holds no
-            result of the job.
+        digest: a hash of everything that the run is computed from; a folder whose ``DONE`` has
+            another one holds no result of the job.
         work: the work to do.
-        choose: the metric to choose by on validation rows, or a mapping of each client to its metric.
+        choose: the metric to choose by on validation rows, or a mapping of each client to its
+            metric.
         bootstrap: the number of resamples of the test rows.
         settings: the combination of settings of a tuned method; None for any other method.
         left_out: the client without which the federation is trained; None if all take part.
@@ -247,9 +266,11 @@ class Job:
         return f"{self.title}, seed {self.seed}"
 
 
-def variant_name(method: str, settings: Mapping[str, Any] | None, left_out: str | None = None) -> str:
-    """Return the folder name of a method's runs with a combination of settings, with all clients or without one. All
-    names differ, because no method's name contains ``@`` or ``~``.
+def variant_name(
+    method: str, settings: Mapping[str, Any] | None, left_out: str | None = None
+) -> str:
+    """Return the folder name of a method's runs with a combination of settings, with all clients or
+    without one. All names differ, because no method's name contains ``@`` or ``~``.
     """
     own = f"{method}@{digest_of(settings)}" if settings else method
     return own if left_out is None else f"{own}~{left_out}"
@@ -267,10 +288,12 @@ def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
 
 
 def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
-    """Return all methods with each of their combinations of settings. A method that is not tuned has one empty
-    combination.
+    """Return all methods with each of their combinations of settings. A method that is not tuned
+    has one empty combination.
     """
-    return [(name, tuned) for name, method in study.methods.items() for tuned in method.combinations]
+    return [
+        (name, tuned) for name, method in study.methods.items() for tuned in method.combinations
+    ]
 
 
 def is_free(key: str) -> bool:
@@ -280,17 +303,24 @@ def is_free(key: str) -> bool:
 
 def digest_of(value: Any) -> str:
     """Return a hash that changes with any part of the value."""
-    return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        json.dumps(value, sort_keys=True, default=str).encode(), digest_size=8
+    ).hexdigest()
 
 
 def finished(job: Job) -> dict[str, Any] | None:
-    """Return the content of a job's ``DONE`` file, or None if the job has not been finished in this form."""
+    """Return the content of a job's ``DONE`` file, or None if the job has not been finished in this
+    form.
+    """
     folder = Path(job.folder)
     try:
         record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
-        complete = all((folder / name).stat().st_size == size for name, size in record["files"].items())
+        complete = all(
+            (folder / name).stat().st_size == size for name, size in record["files"].items()
+        )
         return record if complete and record["digest"] == job.digest else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # missing, cut short, or of another kind
+    # missing, cut short, or of another kind
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

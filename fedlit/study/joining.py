@@ -1,4 +1,6 @@
-"""``fedlit add-client``: lets a client join a trained run, and measures what it gains over training alone."""
+"""``fedlit add-client``: lets a client join a trained run, and measures what it gains over training
+alone.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from fedlit.study.study import Study, parse_seeds
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.whole import CHECKPOINTS, LAST
 
-JOINED, LOCAL = "joined", "local"
+JOINED = "joined"
+LOCAL = "local"
 BESIDE = "alone"  # the folder of what it is compared with, in the run's
 
 
@@ -50,7 +53,9 @@ class Joined(Shown):
 
     @property
     def answer(self) -> Answer:
-        """The comparison of joining with the best model alone, which is chosen on validation rows."""
+        """The comparison of joining with the best model alone, which is chosen on validation
+        rows.
+        """
         return self.found.answers[0]
 
     def parts(self) -> Iterable[str | Grid]:
@@ -59,7 +64,9 @@ class Joined(Shown):
         yield from (f"FAILED {name}: {error}" for name, error in self.found.failures.items())
         yield Verbatim(f"Report: {self.found.folder / 'report.html'}")
         yield Verbatim(f"Run folder: {self.folder}")
-        yield Verbatim(f"Next: fedlit predict --run {shown(self.folder)} --client {self.client} --data FILE")
+        yield Verbatim(
+            f"Next: fedlit predict --run {shown(self.folder)} --client {self.client} --data FILE"
+        )
 
 
 def add_client(
@@ -76,18 +83,22 @@ def add_client(
 ) -> Joined:
     """Let a client join a run that has been trained, and compare it with going alone.
 
-    The newcomer starts from the federated tensors of the run's checkpoint. These stay as they are while it trains its
-    private parts on its rows; nothing is exchanged. It gets a separate run folder, ``<run>+<client>``. In the folder
-    ``alone`` below it, the same network with random initial values, trained as long, and local baselines are trained on
-    the same rows.
+    The newcomer starts from the federated tensors of the run's checkpoint. These stay as they are
+    while it trains its private parts on its rows; nothing is exchanged. It gets a separate run
+    folder, ``<run>+<client>``. In the folder ``alone`` below it, the same network with random
+    initial values, trained as long, and local baselines are trained on the same rows.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run.
-        config: a configuration, a file or its content, of which ``data.source`` is taken: the newcomer's table.
-        typed: keys that differ from the run's, as on the command line: ``["--trainer.max_epochs=3"]``.
-        ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of its own is scored.
+        config: a configuration, a file or its content, of which ``data.source`` is taken: the
+            newcomer's table.
+        typed: keys that differ from the run's, as on the command line:
+            ``["--trainer.max_epochs=3"]``.
+        ckpt_path: ``last`` or ``best``: from which of the run's checkpoints it starts, and which of
+            its own is scored.
         seeds: of the newcomer's training; the run's if None.
-        baselines: these local baselines only, none if empty; all that the newcomer's task has if None.
+        baselines: these local baselines only, none if empty; all that the newcomer's task has if
+            None.
         bootstrap: resamples of its test rows, for the interval.
         quiet: print nothing.
         say: where notices go, unless ``quiet``.
@@ -100,12 +111,16 @@ def add_client(
     tell = nothing if quiet else say
     joining = prepare(run, config, typed, checkpoint=ckpt_path)
     tell(f"Using {joining.checkpoint}")
-    client, alone = joining.table.name, joining.alone()
+    client = joining.table.name
+    alone = joining.alone()
     numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
     study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
     more = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
     joined = joining.joined(*(f"--{key}={value}" for key, value in more.items()))
-    tell(f"{client} trains its private parts around the run's core, which stays; nothing is exchanged")
+    tell(
+        f"{client} trains its private parts around the run's core, which stays; nothing is "
+        "exchanged"
+    )
     for note in joining.notes:
         tell(f"Note: {note}")
     trained = joined.fit(quiet=quiet)
@@ -116,7 +131,9 @@ def add_client(
     local = place / "local.yaml"
     local.write_text(alone.config_text or "", encoding="utf-8")
     configs = {JOINED: joined.folder / "config.yaml", LOCAL: local}
-    planned = [Planned(name, Train(str(file), {}, study.checkpoint), {}) for name, file in configs.items()]
+    planned = [
+        Planned(name, Train(str(file), {}, study.checkpoint), {}) for name, file in configs.items()
+    ]
     planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
     jobs = jobs_of(study, numbers, place, planned, data=str(place))
     record(jobs[0], joined, trained)
@@ -127,26 +144,48 @@ def add_client(
         tell(f"Training {study.labels[job.method]}, seed {job.seed}")
         try:
             execute(job)
-        except Exception as error:  # the newcomer is trained; what it is compared with is as in studies
+        # the newcomer is trained; what it is compared with is as in studies
+        except Exception as error:
             failures[job.name] = f"{type(error).__name__}: {error}"
     found = Comparison.of(
-        study, numbers, collect(study, jobs), place, failures=failures, notes=notes, blocks=findings.blocks
+        study,
+        numbers,
+        collect(study, jobs),
+        place,
+        failures=failures,
+        notes=notes,
+        blocks=findings.blocks,
     )
     write(found)
     return Joined(client, joined.folder, numbers, found)
 
 
 def _study(
-    joining: Joining, seeds: list[int], checkpoint: str, baselines: Sequence[str] | None, bootstrap: int
+    joining: Joining,
+    seeds: list[int],
+    checkpoint: str,
+    baselines: Sequence[str] | None,
+    bootstrap: int,
 ) -> Study:
-    """Return the study of the comparison, as ``fedlit compare`` would run it. The newcomer's task determines its
-    metrics and baselines.
+    """Return the study of the comparison, as ``fedlit compare`` would run it. The newcomer's task
+    determines its metrics and baselines.
     """
-    methods = {JOINED: Method(JOINED, label=joining.run.parent.name), LOCAL: Method(LOCAL, label="Local")}
+    methods = {
+        JOINED: Method(JOINED, label=joining.run.parent.name),
+        LOCAL: Method(LOCAL, label="Local"),
+    }
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
     about = f"{joining.table.name} joins {joining.run}, which has {', '.join(joining.clients)}."
-    study = Study(methods, seeds, about, baselines=models, checkpoint=state, bootstrap=bootstrap, name=joining.name)
+    study = Study(
+        methods,
+        seeds,
+        about,
+        baselines=models,
+        checkpoint=state,
+        bootstrap=bootstrap,
+        name=joining.name,
+    )
     return study.for_tasks(tasks_of([joining.table]))
 
 
@@ -157,12 +196,14 @@ def _unchanged(name: str, joined: Run) -> None:
         RunError: the method has changed it.
     """
     assert joined.folder is not None and joined.trainer is not None
-    client, frozen = joined.loop.federation[name], joined.loop.federation.frozen[name]
+    client = joined.loop.federation[name]
+    frozen = joined.loop.federation.frozen[name]
     path = joined.folder / CHECKPOINTS / LAST
     state = client.state_dict()
     saved = read_checkpoint(path, resumable=False)["state_dict"] if path.is_file() else {}
     for key, value in frozen.items():
         ends = [state[key].cpu(), saved.get(f"clients.{name}.{key}", value)]
-        same, told = all(torch.equal(own, value) for own in ends), Told(f"that it changed {key}")
+        same = all(torch.equal(own, value) for own in ends)
+        told = Told(f"that it changed {key}")
         expected = f"{type(client).__name__} to leave the frozen core as it is"
         expect(same, f"client {name!r}", expected, told, "train all clients together", RunError)

@@ -1,4 +1,6 @@
-"""Tables of a study's estimates: what each client gains from federation, and what the others gain from a client."""
+"""Tables of a study's estimates: what each client gains from federation, and what the others gain
+from a client.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from fedlit.study.study import BEST_FEDERATED, Study
 from fedlit.tasks import COMPARED
 
 # No client can have these names.
-MEAN, WORST, OTHERS = "(mean)", "(worst)", "(others)"
+MEAN = "(mean)"
+WORST = "(worst)"
+OTHERS = "(others)"
 LEFT_OUT = "leave_one_out.csv"
 Numbers = NDArray[np.float64]
 Who = str | tuple[str, ...]
@@ -27,9 +31,9 @@ def client_label(name: str) -> str:
 
 
 class Scores:
-    """The test scores of a study by method, client and metric. Instead of a client, one may ask for the mean over all
-    clients (:data:`MEAN`), for the worst client of each seed (:data:`WORST`), and for the mean over several clients,
-    given as a tuple.
+    """The test scores of a study by method, client and metric. Instead of a client, one may ask for
+    the mean over all clients (:data:`MEAN`), for the worst client of each seed (:data:`WORST`), and
+    for the mean over several clients, given as a tuple.
 
     Args:
         collected: the study's results.
@@ -38,7 +42,8 @@ class Scores:
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
-        self.values, self.resamples = cache(self._of), cache(self._resamples)  # many tables ask for the same
+        # many tables ask for the same
+        self.values, self.resamples = cache(self._of), cache(self._resamples)
         self._bootstrap: dict[tuple[str, int, str], dict[Any, Numbers]] = {
             run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
             for run, frame in collected.bootstrap.items()
@@ -46,32 +51,49 @@ class Scores:
         own = collected.scores
         own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
         self._seeds = sorted(own["seed"].unique())
-        wide = own.pivot(index="seed", columns=["without", "metric", "method", "client"], values="value")
+        wide = own.pivot(
+            index="seed", columns=["without", "metric", "method", "client"], values="value"
+        )
         self._values: dict[tuple[str, ...], Numbers] = dict(
             zip(map(tuple, wide.columns), wide.reindex(self._seeds).to_numpy(float).T, strict=True)
         )
         # where there is no score at all, predictions were not finite
-        lost = own["value"].isna().groupby([own[key] for key in ("without", "method", "client", "seed")]).all()
+        lost = (
+            own["value"]
+            .isna()
+            .groupby([own[key] for key in ("without", "method", "client", "seed")])
+            .all()
+        )
         self._lost = set(lost[lost].index)
 
     def _clients(self, who: Who) -> list[str]:
-        return [*who] if isinstance(who, tuple) else self.collected.clients if who in (MEAN, WORST) else [who]
+        return (
+            [*who]
+            if isinstance(who, tuple)
+            else self.collected.clients
+            if who in (MEAN, WORST)
+            else [who]
+        )
 
     def _of(self, method: str, who: Who, metric: str, without: str = "") -> pd.Series:
-        """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions were not finite.
-        These are not left out: a method would look better for the seeds that it lost.
+        """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions
+        were not finite. These are not left out: a method would look better for the seeds that it
+        lost.
         """
         clients = self._clients(who)
         keys = [(without, metric, method, client) for client in clients]
         if not all(key in self._values for key in keys):
             return pd.Series(dtype=float)
-        score, values = COMPARED[metric], np.array([self._values[key] for key in keys])
+        score = COMPARED[metric]
+        values = np.array([self._values[key] for key in keys])
         known = ~np.isnan(values)
         with np.errstate(invalid="ignore"):  # of no client 0 / 0
             mean = np.where(known, values, 0.0).sum(0) / known.sum(0)
         # the gain over nothing: the worst has the least, whichever way the score counts
         found = score.gain(np.fmin.reduce(score.gain(values, 0.0)), 0.0) if who == WORST else mean
-        lost = np.array([any((without, method, c, seed) in self._lost for c in clients) for seed in self._seeds])
+        lost = np.array(
+            [any((without, method, c, seed) in self._lost for c in clients) for seed in self._seeds]
+        )
         kept = pd.Series(np.where(lost, np.nan, found), self._seeds)
         return kept[kept.notna() | lost]
 
@@ -83,7 +105,9 @@ class Scores:
         found = [own for own in drawn if own is not None]
         return np.mean(found, axis=0) if found and len(found) == len(drawn) else None
 
-    def _resampled(self, method: str, seed: int, who: Who, metric: str, without: str) -> Numbers | None:
+    def _resampled(
+        self, method: str, seed: int, who: Who, metric: str, without: str
+    ) -> Numbers | None:
         own = []
         for client in self._clients(who):
             run = self.collected.trained(method, seed, client, without)
@@ -91,13 +115,14 @@ class Scores:
             if drawn is None:
                 return None
             own.append(drawn)
-        score, values = COMPARED[metric], np.array(own)
+        score = COMPARED[metric]
+        values = np.array(own)
         worst: Numbers = score.gain(np.min(score.gain(values, 0.0), axis=0), 0.0)
         return worst if who == WORST else np.mean(values, axis=0)
 
     def ratio(self, who: Who) -> float | None:
-        """Return test rows / training rows if each seed draws new splits, otherwise None. For a mean over clients it is
-        the mean, for the worst client the largest.
+        """Return test rows / training rows if each seed draws new splits, otherwise None. For a
+        mean over clients it is the mean, for the worst client the largest.
         """
         if self.collected.fixed:
             return None
@@ -110,9 +135,11 @@ class Scores:
         resamples = self.resamples(method, who, metric, tuple(own.index))
         return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
-    def lift(self, method: str, reference: str, who: Who, metric: str, without: str = "") -> tuple[Estimate, Numbers]:
-        """Return the estimate of the differences by seed (how much better the method is than the reference), and these
-        differences.
+    def lift(
+        self, method: str, reference: str, who: Who, metric: str, without: str = ""
+    ) -> tuple[Estimate, Numbers]:
+        """Return the estimate of the differences by seed (how much better the method is than the
+        reference), and these differences.
 
         Args:
             method: the method, trained with all clients.
@@ -122,7 +149,8 @@ class Scores:
             without: the client without which the reference was trained; "" for none.
         """
         score = COMPARED[metric]
-        first, second = self.values(method, who, metric), self.values(reference, who, metric, without)
+        first = self.values(method, who, metric)
+        second = self.values(reference, who, metric, without)
         seeds = first.index.intersection(second.index)
         differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
         mine = self.resamples(method, who, metric, tuple(seeds))
@@ -139,19 +167,22 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
             for client in scores.clients:
                 own = scores.estimate(method, client, metric)
                 if own.n:
-                    row, score = flat(own), COMPARED[metric]
+                    row = flat(own)
+                    score = COMPARED[metric]
                     # a score cannot leave its range, a symmetric interval can
                     cut = (name for name in row if name.endswith(("low", "high")))
                     ends = {name: min(max(row[name], score.low), score.high) for name in cut}
-                    rows.append({"metric": metric, "method": method, "client": client, **row, **ends})
+                    rows.append(
+                        {"metric": metric, "method": method, "client": client, **row, **ends}
+                    )
     return pd.DataFrame(rows)
 
 
 def lifts(study: Study, scores: Scores) -> pd.DataFrame:
-    """Return the lifts, with one row for each metric, reference, federated method and client: the lift over the
-    method's reference, over the best local baseline and over the best in hindsight, with its intervals, the p-value of
-    Wilcoxon's test before and after Holm's correction (over the methods and clients of one metric and reference), and
-    the verdict.
+    """Return the lifts, with one row for each metric, reference, federated method and client: the
+    lift over the method's reference, over the best local baseline and over the best in hindsight,
+    with its intervals, the p-value of Wilcoxon's test before and after Holm's correction (over the
+    methods and clients of one metric and reference), and the verdict.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
@@ -163,57 +194,97 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
     for metric in study.all_metrics:
         for reference in references:
             family = [
-                {"metric": metric, "reference": reference, "method": method, "client": client, **found}
+                {
+                    "metric": metric,
+                    "reference": reference,
+                    "method": method,
+                    "client": client,
+                    **found,
+                }
                 for method in methods
                 if reference in (study.reference_of(method), *study.bars)
                 for client in scores.clients
                 if (found := _compared(scores, study.matters, method, reference, client, metric))
             ]
-            # mean and worst of the same clients, and the best of the same methods, are no further questions
-            repeats = [row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family]
-            counted = [float("nan") if repeat else row["p"] for repeat, row in zip(repeats, family, strict=True)]
-            rows += [{**row, "p_holm": adjusted} for row, adjusted in zip(family, holm(counted), strict=True)]
-    columns = ["metric", "reference", "method", "client", *flat(estimate([])), "p", "p_holm", "verdict"]
+            # mean and worst of the same clients, and the best of the same methods, are no further
+            # questions
+            repeats = [
+                row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family
+            ]
+            counted = [
+                float("nan") if repeat else row["p"]
+                for repeat, row in zip(repeats, family, strict=True)
+            ]
+            rows += [
+                {**row, "p_holm": adjusted}
+                for row, adjusted in zip(family, holm(counted), strict=True)
+            ]
+    columns = [
+        "metric",
+        "reference",
+        "method",
+        "client",
+        *flat(estimate([])),
+        "p",
+        "p_holm",
+        "verdict",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _compared(
-    scores: Scores, matters: float, method: str, reference: str, who: Who, metric: str, without: str = ""
+    scores: Scores,
+    matters: float,
+    method: str,
+    reference: str,
+    who: Who,
+    metric: str,
+    without: str = "",
 ) -> dict[str, Any] | None:
-    """Return a lift with its p-value and verdict as columns of a table; None if no seed has both scores."""
+    """Return a lift with its p-value and verdict as columns of a table; None if no seed has both
+    scores.
+    """
     own, differences = scores.lift(method, reference, who, metric, without)
     if not own.n:
         return None
-    least = COMPARED[metric].least_lift(matters, float(scores.values(reference, who, metric, without).mean()))
+    least = COMPARED[metric].least_lift(
+        matters, float(scores.values(reference, who, metric, without).mean())
+    )
     return {**flat(own), "p": wilcoxon(differences), "verdict": judged(own, least)}
 
 
 def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
-    """Return the effects of clients on others, with one row for each metric, federated method, joining client and
-    affected client: how much better the affected client is if the other one takes part, seed by seed, with the same
-    intervals and verdicts as lifts.
+    """Return the effects of clients on others, with one row for each metric, federated method,
+    joining client and affected client: how much better the affected client is if the other one
+    takes part, seed by seed, with the same intervals and verdicts as lifts.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         scores: the scores of its runs.
 
     Returns:
-        The columns ``metric``, ``method``, ``joins`` (the joining client), ``client`` (the affected client: the joining
-        client itself, whose row is its lift over training alone; another one; or ``(others)``, the mean over all others
-        that have the metric), ``n``, ``mean``, ``sd``, ``low``, ``high``, … as in ``lift.csv``, in the score's unit
-        (for a score in percent, 0.01 is a percentage point), and ``verdict``. Empty if ``leave_one_out`` was not asked
-        for.
+        The columns ``metric``, ``method``, ``joins`` (the joining client), ``client`` (the affected
+        client: the joining client itself, whose row is its lift over training alone; another one;
+            or ``(others)``, the mean over all others
+        that have the metric), ``n``, ``mean``, ``sd``, ``low``, ``high``, … as in ``lift.csv``, in
+        the score's unit (for a score in percent, 0.01 is a percentage point), and ``verdict``.
+        Empty if ``leave_one_out`` was not asked for.
     """
     rows: list[dict[str, Any]] = []
     for metric in study.all_metrics if study.leave_one_out else ():
         for client in scores.collected.clients_of(metric):
             others = [name for name in scores.collected.clients_of(metric) if name != client]
-            everyone: list[tuple[str, Who]] = [(OTHERS, tuple(others)), *((name, name) for name in others)]
+            everyone: list[tuple[str, Who]] = [
+                (OTHERS, tuple(others)),
+                *((name, name) for name in others),
+            ]
             for method in (BEST_FEDERATED, *study.candidates):
                 alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
                 felt = {client: _compared(scores, study.matters, method, alone, client, metric)}
                 for name, who in everyone if others else ():
-                    felt[name] = _compared(scores, study.matters, method, method, who, metric, client)
+                    felt[name] = _compared(
+                        scores, study.matters, method, method, who, metric, client
+                    )
                 key = {"metric": metric, "method": method, "joins": client}
                 rows += [{**key, "client": name, **found} for name, found in felt.items() if found]
     columns = ["metric", "method", "joins", "client", *flat(estimate([])), "verdict"]
@@ -221,7 +292,8 @@ def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
 
 
 def judged(lift: Estimate, least: float) -> str:
-    """Return the verdict on a lift over seeds: not enough data below three seeds; no difference if no seed shows any.
+    """Return the verdict on a lift over seeds: not enough data below three seeds; no difference if
+    no seed shows any.
 
     Args:
         lift: the estimate of the lift over seeds.

@@ -20,29 +20,32 @@ class Method:
     """A method that a study compares.
 
     Attributes:
-        config: the name or path of its configuration. A configuration with ``mixture:`` is a run of several parts.
+        config: the name or path of its configuration. A configuration with ``mixture:`` is a run of
+            several parts.
         label: its name in tables.
         set: configuration keys to change, by dotted name.
-        alone: whether each client trains by itself: the method is then one of the local baselines, and no lift is
-            computed for it.
-        pooled: whether it needs all rows in one place: it is shown for comparison, but is no answer to who should join.
-        reference: the method over which its lift is computed, if not the study's reference: the same network trained
-            alone.
-        tune: maps each dotted key to the values to try. All combinations are trained, and for each seed each client's
-            results are those of the combination that is best on its validation rows, the first among equals, in the
-            same way as local baselines choose theirs. Each combination is a federation of its own: a client that
-            chooses other settings than its neighbours has chosen another federation than they did, not other settings
-            within theirs. A seed for which a combination failed is left out; a combination that failed for every seed
-            is left out, too.
-        of: a method whose configuration has ``mixture:``; this method mixes its parts again, from stored predictions,
-            and trains nothing. It replaces ``config``.
+        alone: whether each client trains by itself: the method is then one of the local baselines,
+            and no lift is computed for it.
+        pooled: whether it needs all rows in one place: it is shown for comparison, but is no answer
+            to who should join.
+        reference: the method over which its lift is computed, if not the study's reference: the
+            same network trained alone.
+        tune: maps each dotted key to the values to try. All combinations are trained, and for each
+            seed each client's results are those of the combination that is best on its validation
+            rows, the first among equals, in the same way as local baselines choose theirs. Each
+            combination is a federation of its own: a client that chooses other settings than its
+            neighbours has chosen another federation than they did, not other settings within
+            theirs. A seed for which a combination failed is left out; a combination that failed for
+            every seed is left out, too.
+        of: a method whose configuration has ``mixture:``; this method mixes its parts again, from
+            stored predictions, and trains nothing. It replaces ``config``.
         parts: the parts to mix; all if empty.
-        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, chosen ``together`` by all clients, or a mapping
-            of each part to its weight.
+        weights: ``equal``, ``half_own``, ``fitted`` to held-out rows, chosen ``together`` by all
+            clients, or a mapping of each part to its weight.
         admit: whether federated parts are used only if they do not make held-out rows worse.
         shrink: the number of rows that each part's equal weight counts for if weights are fitted.
-        method: the method that the configuration is changed to: a name that ``fedlit methods`` lists, or the path of a
-            YAML file of the user, which is laid over the configuration.
+        method: the method that the configuration is changed to: a name that ``fedlit methods``
+            lists, or the path of a YAML file of the user, which is laid over the configuration.
     """
 
     config: str = ""
@@ -63,10 +66,14 @@ class Method:
         if bool(self.config or self.method) == bool(self.of):
             found = "both" if self.of else "neither"
             raise ConfigError(
-                f"expected config or method (what is trained) or of (whose parts are mixed anew), found {found}"
+                "expected config or method (what is trained) or of (whose parts are mixed anew), "
+                f"found {found}"
             )
         if self.of and (self.set or self.tune):
-            raise ConfigError("expected set and tune at the method that is trained, found them beside of; drop them")
+            raise ConfigError(
+                "expected set and tune at the method that is trained, found them beside of; drop "
+                "them"
+            )
         Mixing(self.weights, self.shrink, self.admit)  # refuses what cannot be meant
         check_tuned(self.tune, self.set)
 
@@ -76,19 +83,24 @@ class Method:
         return {name: getattr(self, name) for name in ("weights", "shrink", "admit")}
 
     def overrides(self, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Map each changed configuration key to its value, including those of a combination of settings."""
+        """Map each changed configuration key to its value, including those of a combination of
+        settings.
+        """
         return {**({"method": self.method} if self.method else {}), **self.set, **(settings or {})}
 
     @property
     def combinations(self) -> list[dict[str, Any]]:
-        """All combinations of the values of ``tune``, with the values of the last key changing fastest; one empty
-        combination if nothing is tuned.
+        """All combinations of the values of ``tune``, with the values of the last key changing
+        fastest; one empty combination if nothing is tuned.
 
         Example:
             >>> Method("quickstart", tune={"exchange.rate": [0.5, 1.0]}).combinations
             [{'exchange.rate': 0.5}, {'exchange.rate': 1.0}]
         """
-        return [dict(zip(self.tune, values, strict=True)) for values in itertools.product(*self.tune.values())]
+        return [
+            dict(zip(self.tune, values, strict=True))
+            for values in itertools.product(*self.tune.values())
+        ]
 
 
 @dataclass(frozen=True)
@@ -98,9 +110,10 @@ class Paper:
     Attributes:
         source: the source of the figures.
         items: the paper's tables, figures and claims that the study repeats, such as ``Table 2``.
-        values: maps each method → client, ``(mean)`` or ``(worst)`` → metric to its value, in % if the metric is in
-            percent; empty if the paper only draws them.
-        remarks: maps each method, or ``all``, to how the convention of its figures differs from fedlit's.
+        values: maps each method → client, ``(mean)`` or ``(worst)`` → metric to its value, in % if
+            the metric is in percent; empty if the paper only draws them.
+        remarks: maps each method, or ``all``, to how the convention of its figures differs from
+            fedlit's.
     """
 
     source: str
@@ -119,10 +132,10 @@ class Search:
 
     Attributes:
         method: the study's method whose configuration is varied.
-        space: dotted key → ``{choices: [...]}`` or ``{low: a, high: b}``, with ``log: true`` for a logarithmic scale.
-            Whole numbers at both ends give whole numbers.
-        seeds: each trial is trained with these, and judged by the mean over them and over clients of the metric to
-            choose by, on validation.
+        space: dotted key → ``{choices: [...]}`` or ``{low: a, high: b}``, with ``log: true`` for a
+            logarithmic scale. Whole numbers at both ends give whole numbers.
+        seeds: each trial is trained with these, and judged by the mean over them and over clients
+            of the metric to choose by, on validation.
     """
 
     method: str
@@ -136,9 +149,11 @@ class Scenario:
 
     Attributes:
         config: the configuration that replaces those of the methods; a name or a path.
-        set: configuration keys to change, by dotted name; keys that a method sets itself take precedence.
+        set: configuration keys to change, by dotted name; keys that a method sets itself take
+            precedence.
         about: a sentence on what is different.
-        tune: what all methods tune here, in addition to the study's ``tune``; a key of both has the values given here.
+        tune: what all methods tune here, in addition to the study's ``tune``; a key of both has the
+            values given here.
         paper: published figures for these circumstances; the study's if None.
     """
 
@@ -158,7 +173,10 @@ def refuse_row_key(key: str) -> None:
     if not isinstance(key, str) or key.startswith(
         ("seed", "data.source", "data.mutations", "data.pool", "data.leave_out")
     ):
-        raise ConfigError(f"expected a key of the configuration that leaves the rows alone, found {key!r}; drop it")
+        raise ConfigError(
+            f"expected a key of the configuration that leaves the rows alone, found {key!r}; drop "
+            "it"
+        )
 
 
 def coded_choices(found: Any) -> list[str]:
@@ -170,7 +188,9 @@ def coded_choices(found: Any) -> list[str]:
     try:
         coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
     except TypeError as error:
-        raise ConfigError(f"expected numbers, text, lists and such, found {found!r} ({error})") from error
+        raise ConfigError(
+            f"expected numbers, text, lists and such, found {found!r} ({error})"
+        ) from error
     if not coded or len(set(coded)) < len(coded):
         raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
     return coded
@@ -196,6 +216,8 @@ def check_tuned(tuned: Mapping[str, Any], changed: Iterable[str] = ()) -> None:
             refuse_row_key(key)
             coded_choices(values)
             if plain(key) in map(plain, changed):
-                raise ConfigError("expected a key that is not in set, found it there too; drop one of them")
+                raise ConfigError(
+                    "expected a key that is not in set, found it there too; drop one of them"
+                )
         except ConfigError as error:
             raise ConfigError(f"tune.{key}: {error}") from error

@@ -1,5 +1,5 @@
-"""Rows of a study that are mixed from predictions: mixtures of several parts, which are trained once; other mixtures of
-the same parts, and means of models, which need no training.
+"""Rows of a study that are mixed from predictions: mixtures of several parts, which are trained
+once; other mixtures of the same parts, and means of models, which need no training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fedlit.tasks import read_predictions, read_weights
 from fedlit.weights import Stack
 
 PARTS = "parts.parquet"
-"""What each part of a mixture predicts of rows that it has not seen; rows as predictions have them, and its name."""
+"""What each part of a mixture predicts of rows that it has not seen; rows as predictions have them,
+and its name."""
 
 Computed = tuple[Frames, dict[str, Any]]
 
@@ -40,8 +41,9 @@ def train_mixture(job: Job) -> Computed:
     """Train a mixture to the end, and predict with it.
 
     Returns:
-        The predictions for test rows, for all held-out rows (``out_of_fold``; there are none without folds) and for
-        validation rows; and for the record each client's local parts, and the weights.
+        The predictions for test rows, for all held-out rows (``out_of_fold``; there are none
+        without folds) and for validation rows; and for the record each client's local parts, and
+        the weights.
     """
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
@@ -49,29 +51,40 @@ def train_mixture(job: Job) -> Computed:
     mixture = Mixture(mixture_settings(job.work.config, {**job.work.overrides, **own}))
     try:
         fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
-    except ConfigError:  # begun with other settings: what was trained with them stays, in a folder beside
+    # begun with other settings: what was trained with them stays, in a folder beside
+    except ConfigError:
         fitted = mixture.fit(quiet=True)
-    folds, parts = mixture.settings.folds, mixture.built()
+    folds = mixture.settings.folds
+    parts = mixture.built()
     weights = {client: own["weights"] for client, own in fitted.clients.items()}
     how = {client: (own["weights"], own["stack"]) for client, own in fitted.clients.items()}
-    dealt, test, frames, each = _dealt_rows(parts), predicted(parts, "test"), Frames(), list[pd.DataFrame]()
+    dealt = _dealt_rows(parts)
+    test = predicted(parts, "test")
+    frames = Frames()
+    each = list[pd.DataFrame]()
     train_rows = {}
     for client, held in mixture.held.items():
         splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": held}
         if folds and (chosen := np.isin(held.row, dealt[client]["validation"])).any():
-            splits["validation"] = held.some(chosen)  # of out-of-fold rows those that it would have without folds
+            # of out-of-fold rows those that it would have without folds
+            splits["validation"] = held.some(chosen)
         _add(frames, client, splits, *how[client])
         train_rows[client] = len(held.row if folds else dealt[client]["train"])
         for split, rows in splits.items():
-            each += [rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split) for part in rows.parts]
-    pd.concat([own.drop(columns="fold") for own in each], ignore_index=True).to_parquet(folder / PARTS, index=False)
+            each += [
+                rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split)
+                for part in rows.parts
+            ]
+    pd.concat([own.drop(columns="fold") for own in each], ignore_index=True).to_parquet(
+        folder / PARTS, index=False
+    )
     own = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
     return frames, {"train_rows": train_rows, **own, "weights": weights}
 
 
 def combined(job: Job) -> Computed:
-    """Mix stored predictions for the rows that all parts predicted: the parts of a mixture in another way, or models
-    with equal weights.
+    """Mix stored predictions for the rows that all parts predicted: the parts of a mixture in
+    another way, or models with equal weights.
 
     Returns:
         Predictions, and for the record the weights, and which clients lack a part.
@@ -82,81 +95,120 @@ def combined(job: Job) -> Computed:
     work = job.work
     assert isinstance(work, Combine)
     records = {folder: _record(job, Path(folder)) for folder in job.after}
-    found = pd.concat([_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()])
-    clients, without = dict[str, dict[str, Predicted]](), list[str]()
+    found = pd.concat(
+        [_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()]
+    )
+    clients = dict[str, dict[str, Predicted]]()
+    without = list[str]()
     for client, own in found.groupby("client"):
-        splits = {str(split): _together(job, rows, list(work.parts)) for split, rows in own.groupby("split")}
+        splits = {
+            str(split): _together(job, rows, list(work.parts))
+            for split, rows in own.groupby("split")
+        }
         known = {split: rows for split, rows in splits.items() if rows is not None}
         if known:
             clients[str(client)] = known
         else:
             without.append(str(client))
     if not clients:
-        raise RunError(f"{job.name}: expected clients that have all of {', '.join(work.parts)}, found none; name fewer")
+        raise RunError(
+            f"{job.name}: expected clients that have all of {', '.join(work.parts)}, found none; "
+            "name fewer"
+        )
     how: dict[str, tuple[Mapping[str, float], Stack]] = {
         client: (dict.fromkeys(work.parts, 1.0), ()) for client in clients
     }
     if work.mixing is not None:
         (record,) = records.values()
-        held = {client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in clients.items()}
-        mixed = combine(held, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"])
+        held = {
+            client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in clients.items()
+        }
+        mixed = combine(
+            held, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"]
+        )
         how = {client: (own.weights, own.stack) for client, own in mixed.items()}
-    frames, train_rows = Frames(), dict[str, int]()
+    frames = Frames()
+    train_rows = dict[str, int]()
     for client, known in clients.items():
         _add(frames, client, known, *how[client])
     for record in records.values():
         train_rows = {**record["train_rows"], **train_rows}
     weights = {client: own for client, (own, _) in how.items()}
-    return frames, {"train_rows": train_rows, "weights": weights, **({"without": without} if without else {})}
+    return frames, {
+        "train_rows": train_rows,
+        "weights": weights,
+        **({"without": without} if without else {}),
+    }
 
 
 def _add(
-    frames: Frames, client: str, splits: Mapping[str, Predicted], weights: Mapping[str, float], stack: Stack
+    frames: Frames,
+    client: str,
+    splits: Mapping[str, Predicted],
+    weights: Mapping[str, float],
+    stack: Stack,
 ) -> None:
     for split, rows in splits.items():
-        frames.score(client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack), rows.weight)
+        frames.score(
+            client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack), rows.weight
+        )
 
 
 def _record(job: Job, folder: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError(f"{job.name}: expected the run of {folder.parent.name}, found none: it failed") from error
+        raise RunError(
+            f"{job.name}: expected the run of {folder.parent.name}, found none: it failed"
+        ) from error
     return found
 
 
 def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
-    """Return a part's predictions for all clients. Each client's predictions come from the first of these folders that
-    has the client.
+    """Return a part's predictions for all clients. Each client's predictions come from the first of
+    these folders that has the client.
     """
-    frames = [pd.read_parquet(Path(folder) / (PARTS if of_mixture else PREDICTIONS)) for folder in folders]
+    frames = [
+        pd.read_parquet(Path(folder) / (PARTS if of_mixture else PREDICTIONS)) for folder in folders
+    ]
     if of_mixture:
         return frames[0][frames[0]["part"] == name]
-    first = {client: place for place in reversed(range(len(frames))) for client in frames[place]["client"].unique()}
+    first = {
+        client: place
+        for place in reversed(range(len(frames)))
+        for client in frames[place]["client"].unique()
+    }
     own = [frame[frame["client"].map(first) == place] for place, frame in enumerate(frames)]
     return pd.concat(own, ignore_index=True).assign(part=name)
 
 
 def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | None:
-    """Return the parts' predictions for the rows of a client's split that all of them predicted; None if a part has no
-    row.
+    """Return the parts' predictions for the rows of a client's split that all of them predicted;
+    None if a part has no row.
     """
     frames = {name: found[found["part"] == name] for name in names}
     if any(own.empty for own in frames.values()):
         return None
-    first, shared = frames[names[0]], set.intersection(*(set(own["row"]) for own in frames.values()))
+    first = frames[names[0]]
+    shared = set.intersection(*(set(own["row"]) for own in frames.values()))
     if first["split"].iloc[0] == "test" and any(len(own) != len(shared) for own in frames.values()):
         counts = ", ".join(f"{len(own)} of {name}" for name, own in frames.items())
         raise RunError(
-            f"{job.name}, client {first['client'].iloc[0]!r}: expected predictions of the same test rows, found "
-            f"{counts}, of which {len(shared)} are the same; run the parts again"
+            f"{job.name}, client {first['client'].iloc[0]!r}: expected predictions of the same "
+            f"test rows, found {counts}, of which {len(shared)} are the same; run the parts again"
         )
     if not shared:
         return None
     order = first.loc[first["row"].isin(shared), "row"]
-    read = {name: read_predictions(own.set_index("row", drop=False).loc[order]) for name, own in frames.items()}
+    read = {
+        name: read_predictions(own.set_index("row", drop=False).loc[order])
+        for name, own in frames.items()
+    }
     task, _, y = read[names[0]]
-    parts = {name: aligned(made.numpy(), own.classes, task.classes) for name, (own, made, _) in read.items()}
+    parts = {
+        name: aligned(made.numpy(), own.classes, task.classes)
+        for name, (own, made, _) in read.items()
+    }
     weight = read_weights(first.set_index("row", drop=False).loc[order])
     return Predicted(task, order.to_numpy(), y, parts, weight=weight)
 
@@ -165,6 +217,8 @@ def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
     """Map each client and split to the source's row numbers, independent of the folds."""
     data = FederatedData(**{**next(iter(parts.values())).load(0).data.arguments, "folds": 0})
     return {
-        table.name: {split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()}
+        table.name: {
+            split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()
+        }
         for table in data.tables()
     }

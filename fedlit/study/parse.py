@@ -1,4 +1,6 @@
-"""Reads a study from a YAML file. It imports nothing heavy, so that misspellings are reported at once."""
+"""Reads a study from a YAML file. It imports nothing heavy, so that misspellings are reported at
+once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
 from fedlit.study.study import Study, parse_seeds
 
-KEYS: dict[str, Any] = {key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")}
+KEYS: dict[str, Any] = {
+    key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")
+}
 """The keys of a study in a file, with their types."""
 
 
@@ -24,11 +28,12 @@ def load_study(name: str) -> Study:
     """Read a study.
 
     Args:
-        name: a path, or the name of a YAML file in the current folder, in ``configs/studies/``, or among those that
-            come with fedlit.
+        name: a path, or the name of a YAML file in the current folder, in ``configs/studies/``, or
+            among those that come with fedlit.
 
     Raises:
-        ConfigError: there is no such study, or it is not valid; the message names its file and the key.
+        ConfigError: there is no such study, or it is not valid; the message names its file and the
+            key.
 
     Example:
         >>> sorted(load_study("quickstart").methods)
@@ -53,7 +58,9 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
     if isinstance(own.get("search"), Mapping):
         own["search"] = _with_seeds(own["search"])
     for group in ("methods", "scenarios"):
-        for name, value in (own.get(group) or {}).items() if isinstance(own.get(group), Mapping) else ():
+        for name, value in (
+            (own.get(group) or {}).items() if isinstance(own.get(group), Mapping) else ()
+        ):
             such = "keys and values such as {config: quickstart}"
             expect(isinstance(value, Mapping), f"{group}.{name}", such, value)
     if problem := misfit(own, KEYS, path):
@@ -72,15 +79,25 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
 
 def _with_seeds(content: Mapping[str, Any]) -> dict[str, Any]:
     """Replace seeds such as ``8:28`` by numbers."""
-    read = {key: parse_seeds(content[key], key) for key in ("seeds", "tune_seeds") if content.get(key) is not None}
+    read = {
+        key: parse_seeds(content[key], key)
+        for key in ("seeds", "tune_seeds")
+        if content.get(key) is not None
+    }
     return {**content, **read}
 
 
 def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
     """Build a dataclass from keys whose types have been checked."""
-    inner = {name: own for name, own in (("search", Search), ("paper", Paper)) if content.get(name) is not None}
+    inner = {
+        name: own
+        for name, own in (("search", Search), ("paper", Paper))
+        if content.get(name) is not None
+    }
     try:
-        return kind(**{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}})
+        return kind(
+            **{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}}
+        )
     except ConfigError as error:
         told = str(error)
         between = "" if not key else ": " if told.startswith("expected") else "."
@@ -88,9 +105,15 @@ def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
 
 
 def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
-    """Replace a method that is a file of the user by its path, because it may be in the study's folder."""
+    """Replace a method that is a file of the user by its path, because it may be in the study's
+    folder.
+    """
     name = method.get("method") or ""
-    return {} if name in ("", *cards()) else {"method": str(find_config(name, METHODS, also=study.parent))}
+    return (
+        {}
+        if name in ("", *cards())
+        else {"method": str(find_config(name, METHODS, also=study.parent))}
+    )
 
 
 def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
@@ -99,12 +122,16 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
         found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
         check_keys(read_yaml(found), f"{shown(found)}: ")
     for name in own.get("tune") or {}:
-        inside, do = name not in ("config", "method"), "write one line of methods for each"
+        inside = name not in ("config", "method")
+        do = "write one line of methods for each"
         expect(inside, f"{key}.tune.{name}", "a key of a configuration", Told(name), do)
     if own.get("config"):
         found = find_config(own["config"], also=path.parent, what=f"{key}.config:")
         if is_mixture(found):
-            settings_of(found, {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()})
+            settings_of(
+                found,
+                {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()},
+            )
             return
         check_keys(read_yaml(found), f"{shown(found)}: ")
     for part in ("set", "tune"):

@@ -1,4 +1,6 @@
-"""Plans all jobs of a study, with what each is computed from. What cannot be run is refused before the first run."""
+"""Plans all jobs of a study, with what each is computed from. What cannot be run is refused before
+the first run.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,15 @@ from fedlit.study.study import Study
 from fedlit.tasks import TASKS, Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-_TRAINER = ("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "callbacks")
+_TRAINER = (
+    "max_epochs",
+    "min_epochs",
+    "max_steps",
+    "min_steps",
+    "max_time",
+    "limit_train_batches",
+    "callbacks",
+)
 _STOP = ("monitor", "patience", "min_delta", "min_epochs")
 _TRAINING = (*(f"trainer.{key}" for key in _TRAINER), *(f"model.stop.{key}" for key in _STOP))
 """Keys that say how long is trained."""
@@ -72,39 +82,50 @@ class Said:
 
 
 class Basis:
-    """The data on which the plans of a study are based, which are read once: configurations, the clients' tables, and
-    their tasks.
+    """The data on which the plans of a study are based, which are read once: configurations, the
+    clients' tables, and their tasks.
 
     Args:
         study: the study; its variants with the same reference can be planned, too.
-        folder: the folder in which the content of configurations is cached for the next time; None to always read them.
+        folder: the folder in which the content of configurations is cached for the next time; None
+            to always read them.
 
     Raises:
         ConfigError: the reference's configuration is not valid.
     """
 
     def __init__(self, study: Study, folder: Path | None = None) -> None:
-        self._where = self.where(study, study.reference, study.methods[study.reference].combinations[0])
-        self._folder, self._said, self._kept = folder, dict[str, Said](), dict[str, Any]()
+        self._where = self.where(
+            study, study.reference, study.methods[study.reference].combinations[0]
+        )
+        self._folder = folder
+        self._said = dict[str, Said]()
+        self._kept = dict[str, Any]()
         self._before: dict[str, Any] = {}
         with suppress(OSError, ValueError):  # missing, or damaged: then all is read anew
-            self._before = {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
+            self._before = (
+                {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
+            )
 
-    def where(self, study: Study, name: str, tuned: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the configuration that determines a method's rows, and the changed keys. For a mixture it is that of
-        the first part, because all parts read the same rows.
+    def where(
+        self, study: Study, name: str, tuned: Mapping[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the configuration that determines a method's rows, and the changed keys. For a
+        mixture it is that of the first part, because all parts read the same rows.
         """
         name = study.trained(name)
-        config, overrides = study.config(name), study.methods[name].overrides(tuned)
+        config = study.config(name)
+        overrides = study.methods[name].overrides(tuned)
         if is_mixture(config):
             first = next(iter(mixture_settings(config, overrides).parts.values()))
             return str(first.config), first.set
         return str(config), overrides
 
     def said(self, config: str | Path, overrides: Mapping[str, Any]) -> Said:
-        """Return the content of a configuration. Building it takes a tenth of a second and is often repeated, so the
-        content is cached by the text of all layers. A configuration with classes outside fedlit, torch and lightning,
-        or that names another file, is always built again, because their defaults may have changed.
+        """Return the content of a configuration. Building it takes a tenth of a second and is often
+        repeated, so the content is cached by the text of all layers. A configuration with classes
+        outside fedlit, torch and lightning, or that names another file, is always built again,
+        because their defaults may have changed.
         """
         content = repr(read("fit", ["--config", str(config)], overrides=overrides).content)
         key = digest_of([content, installed()])
@@ -114,8 +135,14 @@ class Basis:
             self._said[key] = Said(**self._before[key])
         else:
             run = load(str(config), overrides=overrides)
-            keys = {key: value for key, value in (run.settings or {}).items() if key != "seed" and not is_free(key)}
-            self._said[key] = Said(json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool))
+            keys = {
+                key: value
+                for key, value in (run.settings or {}).items()
+                if key != "seed" and not is_free(key)
+            }
+            self._said[key] = Said(
+                json.loads(json.dumps(keys, default=str)), run.exchange.on, bool(run.data.pool)
+            )
         if key in self._before or not _foreign(content + repr([*self._said[key].keys.values()])):
             self._kept[key] = vars(self._said[key])
         return self._said[key]
@@ -133,7 +160,9 @@ class Basis:
 
     @cached_property
     def findings(self) -> Findings:
-        """The findings about the tables above which there is no verdict, and those that are known."""
+        """The findings about the tables above which there is no verdict, and those that are
+        known.
+        """
         data = self._data
         tables = choose_columns(self.tables, data.columns) if data.columns else self.tables
         return blocking_findings(tables, data.source, data.known)
@@ -149,12 +178,14 @@ class Basis:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash that changes with any value, label or split, because a result must not outlive the data that it was
-        computed from.
+        """A hash that changes with any value, label or split, because a result must not outlive the
+        data that it was computed from.
         """
         digest = hashlib.blake2b(digest_size=8)
         for table in self.tables:
-            digest.update(repr((table.name, list(table.features), table.categorical, table.positive)).encode())
+            digest.update(
+                repr((table.name, list(table.features), table.categorical, table.positive)).encode()
+            )
             for values in (table.features, table.target):
                 digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
             for split, rows in sorted(table.splits.items()):
@@ -163,13 +194,15 @@ class Basis:
 
 
 def _foreign(content: str) -> bool:
-    """Return whether a configuration may name a class or function outside fedlit, torch and lightning,
-    or another file.
+    """Return whether a configuration may name a class or function outside fedlit, torch and
+    lightning, or another file.
     """
     if re.search(r"""\.(ya?ml|json)['"]""", content):  # a file that is no layer may have changed
         return True
     roots = set(re.findall(r"""['"]([A-Za-z_]\w*)\.[A-Za-z_][\w.]*['"]""", content))
-    return any(root not in _OURS and (root in sys.modules or find_spec(root) is not None) for root in roots)
+    return any(
+        root not in _OURS and (root in sys.modules or find_spec(root) is not None) for root in roots
+    )
 
 
 @cache
@@ -218,7 +251,8 @@ class Planned:
 
 
 def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
-    """Return all jobs of a study, seed by seed, so that a study that is cut short has all methods for its first seeds.
+    """Return all jobs of a study, seed by seed, so that a study that is cut short has all methods
+    for its first seeds.
 
     Args:
         study: the study; what it leaves out is completed by the clients' tasks.
@@ -265,10 +299,18 @@ def jobs_of(
     """
 
     def job(own: Planned, seed: int) -> Job:
-        choose = study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
-        kept = {key: value for key, value in vars(own.work).items() if key not in ("config", "overrides", "test")}
+        choose = (
+            study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
+        )
+        kept = {
+            key: value
+            for key, value in vars(own.work).items()
+            if key not in ("config", "overrides", "test")
+        }
         made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose]
-        folder = out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
+        folder = (
+            out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
+        )
         return Job(
             own.method, seed, str(folder), digest_of(made_of), own.work, study.choose or "", study.bootstrap,
             own.settings, own.left_out,
@@ -282,7 +324,8 @@ def jobs_of(
 
 
 def planned_methods(study: Study, basis: Basis) -> list[Planned]:
-    """Return all methods to train, with each of their combinations of settings. This reads no table.
+    """Return all methods to train, with each of their combinations of settings. This reads no
+    table.
 
     Args:
         study: the study whose methods they are.
@@ -299,13 +342,16 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
         else:
             parts = _parts(study, name)
             _check_sharing(study, name, name, _shared(basis, parts), parts)
-    _refuse_other_rows(planned, next(own for own in planned if own.method == study.trained(study.reference)))
+    _refuse_other_rows(
+        planned, next(own for own in planned if own.method == study.trained(study.reference))
+    )
     return planned
 
 
 def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
     """Plan a method with a combination of settings."""
-    config, overrides = study.config(name), study.methods[name].overrides(tuned)
+    config = study.config(name)
+    overrides = study.methods[name].overrides(tuned)
     try:
         said = basis.said(*basis.where(study, name, tuned))
     except ConfigError as error:
@@ -315,12 +361,15 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
     title = title_of(name, tuned)
     if not is_mixture(config):
         _check_sharing(study, name, title, [name] if said.shares or said.pools else [], [])
-        return Planned(name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None)
+        return Planned(
+            name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None
+        )
     settings = mixture_settings(config, overrides)
     _check_sharing(study, name, title, _shared(basis, settings.parts), settings.parts)
     made_of = {key: value for key, value in said.keys.items() if key.startswith(_ROWS)}
     parts = {
-        part: [basis.said(own.config, own.set).keys, own.go_alone, own.grid] for part, own in settings.parts.items()
+        part: [basis.said(own.config, own.set).keys, own.go_alone, own.grid]
+        for part, own in settings.parts.items()
     }
     made_of["mixture"] = {"folds": settings.folds, "parts": parts, "mixing": vars(settings.mixing)}
     return Planned(name, Train(str(config), overrides, mixture=True), made_of, tuned or None)
@@ -332,9 +381,15 @@ def _parts(study: Study, name: str) -> dict[str, PartSettings]:
     Raises:
         ConfigError: the other method is not a mixture, or does not have these parts.
     """
-    wanted, source = study.methods[name], study.trained(name)
+    wanted = study.methods[name]
+    source = study.trained(name)
     several = is_mixture(study.config(source))
-    expect(several, f"methods.{name}.of", "a method whose configuration has several parts (mixture:)", source)
+    expect(
+        several,
+        f"methods.{name}.of",
+        "a method whose configuration has several parts (mixture:)",
+        source,
+    )
     known = mixture_settings(study.config(source), study.methods[source].overrides()).parts
     must_be_known(f"methods.{name}.parts", wanted.parts, known)
     entering = wanted.parts or list(known)
@@ -346,16 +401,21 @@ def _parts(study: Study, name: str) -> dict[str, PartSettings]:
 
 def _shared(basis: Basis, parts: Mapping[str, PartSettings]) -> list[str]:
     """Return the parts in which other clients have a share."""
-    said = {name: basis.said(own.config, own.set) for name, own in parts.items() if own.go_alone is None}
+    said = {
+        name: basis.said(own.config, own.set) for name, own in parts.items() if own.go_alone is None
+    }
     return [name for name, own in said.items() if own.shares or own.pools]
 
 
 def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iterable[str]) -> None:
-    """Refuse a method alone that shares something, and a federated method that does not, because federated methods are
-    compared with the methods alone.
+    """Refuse a method alone that shares something, and a federated method that does not, because
+    federated methods are compared with the methods alone.
     """
-    own, key, reference = study.methods[name], f"methods.{title}", name == study.reference
-    alone = own.alone or (reference and len(study.methods) > 1)  # a method that is tuned is a study by itself
+    own = study.methods[name]
+    key = f"methods.{title}"
+    reference = name == study.reference
+    # a method that is tuned is a study by itself
+    alone = own.alone or (reference and len(study.methods) > 1)
     what = "nothing that clients share, because each client trains alone here"
     advice = "set exchange.federated: [], name other parts or another reference, or drop alone"
     expect(not (alone and shared), key, what, shared, advice)
@@ -367,7 +427,10 @@ def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iter
 
 
 def planned_alone(
-    study: Study, tasks: Mapping[str, type[Task]], where: tuple[str, dict[str, Any]], reference: Planned
+    study: Study,
+    tasks: Mapping[str, type[Task]],
+    where: tuple[str, dict[str, Any]],
+    reference: Planned,
 ) -> list[Planned]:
     """Return the local baselines to fit.
 
@@ -375,8 +438,8 @@ def planned_alone(
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         tasks: maps each client to its task.
         where: the configuration that determines the data, and its changed keys.
-        reference: the run with these data; if the reference is tuned, that of its first combination, as all have the
-            same rows.
+        reference: the run with these data; if the reference is tuned, that of its first
+            combination, as all have the same rows.
     """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
@@ -395,15 +458,27 @@ def planned_alone(
 
 
 def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
-    """Return the jobs that are computed from a seed's predictions: mixtures, and means of models."""
-    jobs, found = {own.method: own for own in trained}, list[Job]()
+    """Return the jobs that are computed from a seed's predictions: mixtures, and means of
+    models.
+    """
+    jobs = {own.method: own for own in trained}
+    found = list[Job]()
 
-    def add(name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None) -> None:
+    def add(
+        name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None
+    ) -> None:
         work = Combine({part: [job.folder for job in own] for part, own in parts.items()}, mixing)
         first = next(iter(parts.values()))[0]
-        made_of = [name, {part: [job.digest for job in own] for part, own in parts.items()}, mixing, study.choose]
+        made_of = [
+            name,
+            {part: [job.digest for job in own] for part, own in parts.items()},
+            mixing,
+            study.choose,
+        ]
         folder = str(Path(first.folder).parent.parent / name / f"seed_{first.seed}")
-        jobs[name] = replace(first, method=name, folder=folder, digest=digest_of(made_of), work=work, settings=None)
+        jobs[name] = replace(
+            first, method=name, folder=folder, digest=digest_of(made_of), work=work, settings=None
+        )
         found.append(jobs[name])
 
     for name, method in study.methods.items():
@@ -416,8 +491,9 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
 
 
 def training_notes(study: Study, basis: Basis) -> list[str]:
-    """Return notes on differences in training between methods: different lengths, or different rules for an early
-    stop. Whether the last or the best state is scored is a setting of the study and the same for all methods.
+    """Return notes on differences in training between methods: different lengths, or different
+    rules for an early stop. Whether the last or the best state is scored is a setting of the study
+    and the same for all methods.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
@@ -425,11 +501,14 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
     """
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
-        if study.methods[name].of is not None or is_mixture(study.config(name)):  # parts are trained as each needs it
+        # parts are trained as each needs it
+        if study.methods[name].of is not None or is_mixture(study.config(name)):
             continue
         keys = basis.said(*basis.where(study, name, tuned)).keys
         for key, values in found.items():
-            labels = values.setdefault(json.dumps(keys[key], default=str) if keys.get(key) else "not set", [])
+            labels = values.setdefault(
+                json.dumps(keys[key], default=str) if keys.get(key) else "not set", []
+            )
             labels += [study.labels[name]] if study.labels[name] not in labels else []
     return [
         f"Methods are not trained alike: {key} is "
@@ -441,18 +520,21 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
-    """Return the clients without which federations are also trained: all clients, or none if the study does not ask for
-    it.
+    """Return the clients without which federations are also trained: all clients, or none if the
+    study does not ask for it.
 
     Raises:
-        ConfigError: the study asks for it, but has fewer than three clients, or no federated method.
+        ConfigError: the study asks for it, but has fewer than three clients, or no federated
+            method.
     """
     if not study.leave_one_out:
         return []
     names = [table.name for table in tables]
     do = "of two, what the other gains is its lift over going alone"
     expect(len(names) > 2, "leave_one_out", "three clients or more", names, do)
-    expect(bool(study.candidates), "leave_one_out", "a federated method", [*study.methods], "add one")
+    expect(
+        bool(study.candidates), "leave_one_out", "a federated method", [*study.methods], "add one"
+    )
     return names
 
 
@@ -461,7 +543,8 @@ def _refuse_alike(planned: Sequence[Planned]) -> None:
     for other in others:
         # 1 and 1.0, or a key that changes no result
         alike = other.method == own.method and other.made_of == own.made_of
-        both, expected = [other.title, own.title], "combinations that differ in what is trained"
+        both = [other.title, own.title]
+        expected = "combinations that differ in what is trained"
         expect(not alike, f"methods.{own.method}.tune", expected, both, "these are alike; drop one")
 
 
@@ -469,8 +552,13 @@ def _refuse_other_rows(planned: Sequence[Planned], reference: Planned) -> None:
     expected = reference.made_of
     for own in planned:
         keys = dict.fromkeys((*own.made_of, _LEFT_OUT))
-        different = [key for key in keys if key.startswith(_ROWS) and own.made_of.get(key) != expected.get(key)]
+        different = [
+            key
+            for key in keys
+            if key.startswith(_ROWS) and own.made_of.get(key) != expected.get(key)
+        ]
         expect(
-            not different, f"methods.{own.title}", f"the rows of {reference.method}, with the same data", different,
+            not different, f"methods.{own.title}", f"the rows of {reference.method}, with the same "
+                "data", different,
             "methods are compared on the same rows",
         )  # fmt: skip

@@ -19,11 +19,15 @@ from fedlit.study.findings import Findings
 from fedlit.study.study import BEST_ALONE
 from fedlit.tasks import Score
 
-RESAMPLES, FEWEST = 2000, 3
+RESAMPLES = 2000
+FEWEST = 3
 
 
-def rank_table(values: pd.DataFrame, *, higher_is_better: bool = True, resamples: int = RESAMPLES) -> pd.DataFrame:
-    """Return the mean ranks of methods over clients. Rank 1 is the best, and equal values share a rank.
+def rank_table(
+    values: pd.DataFrame, *, higher_is_better: bool = True, resamples: int = RESAMPLES
+) -> pd.DataFrame:
+    """Return the mean ranks of methods over clients. Rank 1 is the best, and equal values share a
+    rank.
 
     Args:
         values: one row for each client and one column for each method, without missing values.
@@ -31,8 +35,8 @@ def rank_table(values: pd.DataFrame, *, higher_is_better: bool = True, resamples
         resamples: the number of resamples of clients, for the interval.
 
     Returns:
-        A frame with the methods as index, the best first, and the columns rank, low and high: the mean over clients and
-        its 95 % interval by a bootstrap over clients.
+        A frame with the methods as index, the best first, and the columns rank, low and high: the
+        mean over clients and its 95 % interval by a bootstrap over clients.
 
     Example:
         >>> rank_table(pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.6]}))[["rank"]].to_dict()
@@ -42,7 +46,9 @@ def rank_table(values: pd.DataFrame, *, higher_is_better: bool = True, resamples
     generator = np.random.default_rng(derive_seed(0, "ranks"))
     drawn = ranks[generator.integers(0, len(ranks), (resamples, len(ranks)))].mean(1)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    found = pd.DataFrame({"rank": ranks.mean(0), "low": low, "high": high}, index=values.columns.rename("method"))
+    found = pd.DataFrame(
+        {"rank": ranks.mean(0), "low": low, "high": high}, index=values.columns.rename("method")
+    )
     return found.sort_values("rank", kind="stable")
 
 
@@ -70,10 +76,11 @@ class Ranks(Shown):
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """The mean test score over seeds, with one row for each (scenario, client) and one column for each method.
+        """The mean test score over seeds, with one row for each (scenario, client) and one column
+        for each method.
 
-        It is NaN if a method lacks a seed that another one has, because its mean would only be over the seeds that went
-        well.
+        It is NaN if a method lacks a seed that another one has, because its mean would only be over
+        the seeds that went well.
         """
         parts = {}
         for scenario, own in self.found.items():
@@ -90,7 +97,9 @@ class Ranks(Shown):
 
     @property
     def p(self) -> float:
-        """The p-value of Friedman's test that all methods are equal; NaN for fewer than three methods or clients."""
+        """The p-value of Friedman's test that all methods are equal; NaN for fewer than three
+        methods or clients.
+        """
         values = self.values.dropna(axis=1)
         if min(values.shape) < FEWEST:
             return math.nan
@@ -98,14 +107,21 @@ class Ranks(Shown):
 
     def parts(self) -> Iterable[str | Grid]:
         """Yield a description of what is ranked, and the ranks."""
-        alike = "" if math.isnan(self.p) else f" That all are alike has p = {self.p:.2g} (Friedman)."
-        yield (
-            f"Mean rank of {len(self.table)} methods over {len(self.values)} clients by {self.score.label}, with a "
-            "95 % interval from a bootstrap over clients; clients of one scenario are not independent of each "
-            f"other.{alike}"
+        alike = (
+            "" if math.isnan(self.p) else f" That all are alike has p = {self.p:.2g} (Friedman)."
         )
-        if unranked := [label for name, label in self.labels.items() if name not in self.table.index]:
-            yield f"Not ranked, for they lack a client's score, or that of a seed: {', '.join(unranked)}."
+        yield (
+            f"Mean rank of {len(self.table)} methods over {len(self.values)} clients by "
+            f"{self.score.label}, with a 95 % interval from a bootstrap over clients; clients of "
+            f"one scenario are not independent of each other.{alike}"
+        )
+        if unranked := [
+            label for name, label in self.labels.items() if name not in self.table.index
+        ]:
+            yield (
+                "Not ranked, for they lack a client's score, or that of a seed: "
+                f"{', '.join(unranked)}."
+            )
         rows = [[self.labels[str(name)], f"{rank:.1f} [{low:.1f}, {high:.1f}]"]
                 for name, rank, low, high in self.table.itertuples()]  # fmt: skip
         yield Grid(["", "mean rank"], rows)

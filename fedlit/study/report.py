@@ -1,4 +1,6 @@
-"""The report of a study, section by section, the same for terminal, Markdown and HTML page; and its sentences."""
+"""The report of a study, section by section, the same for terminal, Markdown and HTML page; and its
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,20 @@ def sections(found: Findings) -> list[Section]:
 
 
 def _opening(found: Findings) -> Iterator[Section]:
-    unit, count = in_percent(found.scores), len(found.seeds)
-    told = f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are {unit and f'{unit}, '}on test rows"
-    clients = f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
-    yield Section("The study", [line for line in (found.study.about, clients) if line], table=clients_table(found))
+    unit = in_percent(found.scores)
+    count = len(found.seeds)
+    told = (
+        f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are "
+        f"{unit and f'{unit}, '}on test rows"
+    )
+    clients = (
+        f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
+    )
+    yield Section(
+        "The study",
+        [line for line in (found.study.about, clients) if line],
+        table=clients_table(found),
+    )
     if found.failures:
         failed = [f"{name}: {error}" for name, error in found.failures.items()]
         yield Section(f"Failed, and missing here: {len(failed)} of the runs", items=failed)
@@ -64,18 +76,22 @@ def _opening(found: Findings) -> Iterator[Section]:
 def _answers(found: Findings) -> Iterator[Section]:
     study = found.study
     if found.answers:
-        alone = "the best that it can do alone" if BEST_ALONE in study.labels else study.labels[study.reference]
+        alone = (
+            "the best that it can do alone"
+            if BEST_ALONE in study.labels
+            else study.labels[study.reference]
+        )
         about = (
-            f"The best federated method of each client compared with {alone}, chosen for each seed on validation rows "
-            f"by {choice_words(found.choices)}. Scores are those on test rows:"
+            f"The best federated method of each client compared with {alone}, chosen for each seed "
+            f"on validation rows by {choice_words(found.choices)}. Scores are those on test rows:"
         )
         told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
         yield Section("Should this client join?", [told, about], answers=found.shown_answers)
 
 
 def _pictures(found: Findings, score: Score) -> dict[str, str]:
-    """Return the methods' values of a score with 95 % intervals for each client, and the lifts of the clients that
-    choose by this score.
+    """Return the methods' values of a score with 95 % intervals for each client, and the lifts of
+    the clients that choose by this score.
     """
     made = {}
     for client in (name for name in found.clients_of(score) if name != WORST):
@@ -90,7 +106,9 @@ def _pictures(found: Findings, score: Score) -> dict[str, str]:
 
 
 def _violins(found: Findings, score: Score) -> dict[str, str]:
-    """Return how a score is distributed over clients, by method; nothing for up to :data:`FEW_CLIENTS` clients."""
+    """Return how a score is distributed over clients, by method; nothing for up to
+    :data:`FEW_CLIENTS` clients.
+    """
     clients = found.collected.clients_of(score.name)
     if len(clients) <= FEW_CLIENTS:
         return {}
@@ -98,10 +116,12 @@ def _violins(found: Findings, score: Score) -> dict[str, str]:
     distributions = {}
     for method, label in found.study.labels.items():
         own = values.reindex(columns=[(method, client) for client in clients])
-        known = own.dropna(how="all", axis="columns").dropna()  # a client may lack the score, a seed its predictions
+        # a client may lack the score, a seed its predictions
+        known = own.dropna(how="all", axis="columns").dropna()
         if known.size:
             distributions[label] = drawn(score, known.to_numpy(float))
-    names, arrays = [*distributions], [*distributions.values()]
+    names = [*distributions]
+    arrays = [*distributions.values()]
     plot = partial(plot_violins, names, arrays, in_unit(score))
     return {f"{score.label} of {len(clients)} clients": _svg(len(names), plot)} if names else {}
 
@@ -110,7 +130,10 @@ def _svg(rows: int, plot: Callable[..., Axes]) -> str:
     """Return a picture of intervals that is narrow enough for a phone."""
     with canvas(4.1, 0.42 * rows + 0.8) as figure:
         axes = plot(axes=figure.subplots())
-        axes.set_yticks(axes.get_yticks(), [textwrap.fill(name.get_text(), 20) for name in axes.get_yticklabels()])
+        axes.set_yticks(
+            axes.get_yticks(),
+            [textwrap.fill(name.get_text(), 20) for name in axes.get_yticklabels()],
+        )
         axes.locator_params(axis="x", nbins=4)
     return svg_text(figure, axes.get_xlabel())
 
@@ -118,7 +141,8 @@ def _svg(rows: int, plot: Callable[..., Axes]) -> str:
 def _scores(found: Findings) -> Iterator[Section]:
     study = found.study
     for score in found.scores:
-        main, clients = score is found.scores[0], found.clients_of(score)
+        main = score is found.scores[0]
+        clients = found.clients_of(score)
         spread = ["(± standard deviation over seeds)"] if len(found.seeds) > 1 else []
         yield Section(
             in_unit(score),
@@ -140,14 +164,19 @@ def _together(found: Findings) -> Iterator[Section]:
     table = cluster_table(found.study, found.collected)
     if table is not None:
         about = "Clusters at the end of a run, against the planted concepts where known."
-        yield Section("Who belongs together", [about], table=table, brief=table if len(table) <= MANY else None)
+        yield Section(
+            "Who belongs together",
+            [about],
+            table=table,
+            brief=table if len(table) <= MANY else None,
+        )
 
 
 def _closing(found: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
     about = (
-        "Means over runs. The time of a run is that of training, choosing and scoring, where it was not interrupted. "
-        "An exchange costs what all clients together send and receive."
+        "Means over runs. The time of a run is that of training, choosing and scoring, where it "
+        "was not interrupted. An exchange costs what all clients together send and receive."
     )
     yield Section("How this was made", [about], provenance(found), times(found))
 
@@ -161,24 +190,30 @@ FEW_CLIENTS = 10
 
 
 def clients_table(found: Findings) -> pd.DataFrame:
-    """Return what is predicted, and each client's numbers of rows (with the first seed), which a reader must know
-    before any score.
+    """Return what is predicted, and each client's numbers of rows (with the first seed), which a
+    reader must know before any score.
     """
     records = found.collected.records.to_dict("records")
     own = next((record for record in records if record["method"] == found.study.reference), {})
-    splits, trained = own.get("rows"), own.get("train_rows")
+    splits = own.get("rows")
+    trained = own.get("train_rows")
     rows = []
     for client in found.extremes:
         counts = ["–"] * 3
         if isinstance(splits, dict) and isinstance(trained, dict) and client in splits:
-            tested = [splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")]
+            tested = [
+                splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")
+            ]
             counts = [f"{count:,}" for count in (trained[client], *tested)]
         rows.append([found.predicted.get(client, "–"), *counts])
-    return pd.DataFrame(rows, found.extremes, ["predicted", "training rows", "validation rows", "test rows"])
+    return pd.DataFrame(
+        rows, found.extremes, ["predicted", "training rows", "validation rows", "test rows"]
+    )
 
 
 def glossary() -> list[str]:
-    """Return the terms of tables with their meanings, from the page ``docs/glossary.md``: a term in bold, and a text.
+    """Return the terms of tables with their meanings, from the page ``docs/glossary.md``: a term in
+    bold, and a text.
 
     Example:
         >>> next(line for line in glossary() if line.startswith("**lift**"))[:31]
@@ -192,8 +227,11 @@ def glossary() -> list[str]:
 
 
 def _judged(found: Findings) -> list[str]:
-    """Describe the rows by which models alone were chosen, if these were not only validation rows."""
-    study, results = found.study, found.collected.results
+    """Describe the rows by which models alone were chosen, if these were not only validation
+    rows.
+    """
+    study = found.study
+    results = found.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
         return []
     few = f"on training rows where a client has fewer than {study.small} validation rows"
@@ -203,27 +241,38 @@ def _judged(found: Findings) -> list[str]:
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
-    """Return notes on the clients that were left out of exchanges, or watched, by method, over all seeds."""
+    """Return notes on the clients that were left out of exchanges, or watched, by method, over all
+    seeds.
+    """
     notes = []
     for method, records in collected.records.groupby("method", sort=False):
         found: dict[str, Counter[str]] = {}
         for own in records.to_dict("records"):
-            for client, counts in (own["guarded"] if isinstance(own.get("guarded"), dict) else {}).items():
+            for client, counts in (
+                own["guarded"] if isinstance(own.get("guarded"), dict) else {}
+            ).items():
                 found.setdefault(client, Counter()).update(counts)
         notes += [f"{study.labels[str(method)]}: {line}" for line in named.words(found)]
     return notes
 
 
 def one_class_notes(study: Study, collected: Collected) -> list[str]:
-    """Return notes on models that predict one class for all test rows of a client, because their scores mean little."""
-    runs, found = collected.records["method"].value_counts(), dict[str, Counter[str]]()
+    """Return notes on models that predict one class for all test rows of a client, because their
+    scores mean little.
+    """
+    runs = collected.records["method"].value_counts()
+    found = dict[str, Counter[str]]()
     for own in collected.records.to_dict("records"):
         for client in own["one_class"]:
             found.setdefault(client, Counter())[own["method"]] += 1
     return [
         f"{client}: all test rows are predicted as one class by "
         + shorten(
-            [f"{study.labels[own]} ({count} of {runs[own]} runs)" for own, count in times.most_common()], _MOST_NAMED
+            [
+                f"{study.labels[own]} ({count} of {runs[own]} runs)"
+                for own, count in times.most_common()
+            ],
+            _MOST_NAMED,
         )
         + ": at the threshold, these models do not distinguish rows"
         for client, times in sorted(found.items())
@@ -231,8 +280,8 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
 
 
 def paper_notes(study: Study) -> list[str]:
-    """Return the source of the paper's figures, and how their convention differs from ours: first for all methods, then
-    for those marked †.
+    """Return the source of the paper's figures, and how their convention differs from ours: first
+    for all methods, then for those marked †.
     """
     if study.paper is None:
         return []
@@ -240,19 +289,34 @@ def paper_notes(study: Study) -> list[str]:
     source = ": ".join(filter(None, [study.paper.source, ", ".join(study.paper.items)]))
     difference = " In brackets: ours minus the paper's." if study.paper.values else ""
     source = f"Paper: {source}.{difference}"
-    own = [f"† {label}: {remarks[method]}" for method, label in study.labels.items() if method in remarks]
+    own = [
+        f"† {label}: {remarks[method]}"
+        for method, label in study.labels.items()
+        if method in remarks
+    ]
     return [source, *([remarks["all"]] if "all" in remarks else []), *own]
 
 
 def provenance(found: Findings) -> list[str]:
     """Return when and with what versions on which machines the study was run, one line each."""
-    records, lacking = found.collected.records, found.collected.lacking
-    versions = [", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]]
-    machines = [", ".join([own["processor"], f"{own['cores']} cores", *own["gpus"]]) for own in records["machine"]]
-    first, last = min(records["finished"])[:10], max(records["finished"])[:10]
+    records = found.collected.records
+    lacking = found.collected.lacking
+    versions = [
+        ", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]
+    ]
+    machines = [
+        ", ".join([own["processor"], f"{own['cores']} cores", *own["gpus"]])
+        for own in records["machine"]
+    ]
+    first = min(records["finished"])[:10]
+    last = max(records["finished"])[:10]
     done = len(records) + lacking
     lines = [f"{done} of {done + len(found.failures)} runs, finished {first} to {last}"]
-    lines += [f"{lacking} of these were federations without one of their clients (leave_one_out)"] if lacking else []
+    lines += (
+        [f"{lacking} of these were federations without one of their clients (leave_one_out)"]
+        if lacking
+        else []
+    )
     lines += _judged(found)
     lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
     lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
@@ -277,6 +341,12 @@ def times(found: Findings) -> pd.DataFrame:
         "s an exchange": costs["seconds"] / costs["rounds"],
         "MB an exchange": costs["bytes"] / costs["rounds"] / 1e6,
     })  # fmt: skip
-    means = each.groupby("method").mean().map(lambda value: f"{value:.3g}" if math.isfinite(value) else "–")
+    means = (
+        each.groupby("method")
+        .mean()
+        .map(lambda value: f"{value:.3g}" if math.isfinite(value) else "–")
+    )
     means.insert(0, "runs", each["method"].value_counts().map(str))
-    return means.reindex([method for method in found.study.labels if method in means.index]).rename(found.study.labels)
+    return means.reindex([method for method in found.study.labels if method in means.index]).rename(
+        found.study.labels
+    )

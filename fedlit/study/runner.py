@@ -1,5 +1,5 @@
-"""Runs the jobs of a study that are not done yet, several at once in separate processes, and reports what is running,
-each run's scores, and the remaining time.
+"""Runs the jobs of a study that are not done yet, several at once in separate processes, and
+reports what is running, each run's scores, and the remaining time.
 """
 
 from __future__ import annotations
@@ -26,20 +26,26 @@ def default_jobs() -> int:
 
 
 def locked(folder: Path) -> AbstractContextManager[None]:
-    """Keep other processes out of a study's folder, which is created if it does not exist. The system releases the lock
-    when this process ends in any way.
+    """Keep other processes out of a study's folder, which is created if it does not exist. The
+    system releases the lock when this process ends in any way.
 
     Raises:
         ConfigError: another process uses the folder, or it cannot be written to.
     """
-    return exclusive(folder / ".lock", f"{folder}: expected no other study at work there", "wait for it, or give --out")
+    return exclusive(
+        folder / ".lock",
+        f"{folder}: expected no other study at work there",
+        "wait for it, or give --out",
+    )
 
 
 def nothing(text: str) -> None:
     """Ignore a message."""
 
 
-def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] = nothing) -> dict[str, str]:
+def run_jobs(
+    jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] = nothing
+) -> dict[str, str]:
     """Run the jobs that are not done yet.
 
     Args:
@@ -56,10 +62,14 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] =
     if len(left) < len(jobs):
         say(f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
     if other:
-        say(f"{other} runs were made with another configuration or data, or are damaged: they are run again")
+        say(
+            f"{other} runs were made with another configuration or data, or are damaged: they are "
+            "run again"
+        )
     if not left:
         return {}
-    named, failures = {job.folder: job for job in left}, dict[str, str]()
+    named = {job.folder: job for job in left}
+    failures = dict[str, str]()
     calls = [
         Call(
             job.folder, "fedlit.study.runs:serve", job.request, Path(job.folder).with_suffix(".log"),
@@ -68,8 +78,12 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] =
         for job in left
     ]  # fmt: skip
     own = Pool(min(pool, len(left))) if isinstance(pool, int) else nullcontext(pool)
-    if not quiet:  # of validation rows: to look at them while a study runs tempts nobody to choose by test rows
-        tqdm.write("Scores as runs end: of validation rows, mean over clients (the report: test).", file=sys.stderr)
+    # of validation rows: to look at them while a study runs tempts nobody to choose by test rows
+    if not quiet:
+        tqdm.write(
+            "Scores as runs end: of validation rows, mean over clients (the report: test).",
+            file=sys.stderr,
+        )
     shown = tqdm(
         total=len(jobs), initial=len(jobs) - len(left), disable=quiet, ncols=terminal_width(sys.stderr), unit="run",
         file=sys.stderr if sys.stderr.isatty() else StringIO(),
@@ -90,7 +104,9 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] =
 def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
     """Print a line for a run that has ended, including the progress if no bar is shown."""
     left = ", {remaining} left" if bar.n < bar.total else ""
-    where = bar.format_meter(**{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + left + "] "})
+    where = bar.format_meter(
+        **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + left + "] "}
+    )
     told = "FAILED, more at the end" if failed else _scores(job)
     line = f"{job.name}: {told} ({bar.format_interval(round(seconds))})"
     tqdm.write(line if sys.stderr.isatty() else f"{where}{line}", file=sys.stderr)

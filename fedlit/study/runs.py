@@ -1,5 +1,5 @@
-"""Executes one run of a study: trains a method or fits a local baseline, scores it, and writes the results to the job's
-folder.
+"""Executes one run of a study: trains a method or fits a local baseline, scores it, and writes the
+results to the job's folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def execute(job: Job) -> None:
 
     An interrupted run of a method is resumed from its last checkpoint if it has this configuration.
     """
-    folder, begun = Path(job.folder), time.perf_counter()
+    folder = Path(job.folder)
+    begun = time.perf_counter()
     if isinstance(job.work, Train):
         frames, details = train_mixture(job) if job.work.mixture else _train(job)
     else:
@@ -88,7 +89,11 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
         "one_class": _one_class(predictions),
         **({"left_out": job.left_out} if job.left_out is not None else {}),
         "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
-        "files": {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".csv", ".parquet")},
+        "files": {
+            path.name: path.stat().st_size
+            for path in folder.iterdir()
+            if path.suffix in (".csv", ".parquet")
+        },
         "versions": _versions(),
         "machine": _machine(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -100,14 +105,19 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
 
 
 def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
-    """Map a client to the predicted class if the same class is predicted for all of its test rows although their
-    targets differ.
+    """Map a client to the predicted class if the same class is predicted for all of its test rows
+    although their targets differ.
     """
     found = {}
     for client, own in predictions[predictions["split"] == "test"].groupby("client"):
         classes = own.loc[:, own.columns.str.startswith("probability_")].notna().any().sum()
         several = "target" not in own or own["target"].isna().all()  # labels a row: a column each
-        if not several and classes > 1 and own["target"].nunique() > 1 and own["predicted"].nunique() == 1:
+        if (
+            not several
+            and classes > 1
+            and own["target"].nunique() > 1
+            and own["predicted"].nunique() == 1
+        ):
             found[str(client)] = str(own["predicted"].iloc[0])
     return found
 
@@ -117,7 +127,8 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for split, own in predictions.groupby("split"):
         rows = own.sort_values("row")
-        # beside other clients, a client's rows have columns of theirs, in another order: not these, nor their order
+        # beside other clients, a client's rows have columns of theirs, in another order: not these,
+        # nor their order
         told = sorted(str(c) for c in rows if is_target(c) and rows[c].notna().any())
         labels = "\n".join("\n".join(rows[column].fillna("")) for column in told)
         digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
@@ -127,8 +138,14 @@ def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
 
 def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
     assert isinstance(job.work, Train)
-    folder, best = Path(job.folder), best_checkpoint(job.work.checkpoint, job.choose)
-    own = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent), **best}
+    folder = Path(job.folder)
+    best = best_checkpoint(job.work.checkpoint, job.choose)
+    own = {
+        "seed": job.seed,
+        "name": folder.name,
+        "trainer.default_root_dir": str(folder.parent),
+        **best,
+    }
     # pictures of every run would take as long as a short training
     pictures = {"board.pictures": 0}
     run = load(job.work.config, overrides={**pictures, **job.work.overrides, **own})
@@ -143,7 +160,9 @@ def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
     return _scored(job, run, trained, resumed=begun is not None)
 
 
-def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Frames, dict[str, Any]]:
+def _scored(
+    job: Job, run: Run, trained: Results, *, resumed: bool
+) -> tuple[Frames, dict[str, Any]]:
     """Return the predictions and scores of a run's clients, and details for its record."""
     assert isinstance(job.work, Train)
     checkpoint = job.work.checkpoint
@@ -154,13 +173,19 @@ def _scored(job: Job, run: Run, trained: Results, *, resumed: bool) -> tuple[Fra
         # of pooled rows each client's own; their union is no client
         for client, predictions in scored_predictions(run.loop, run.data, results.split).items():
             own = results.scores[client]
-            known = {metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE}
+            known = {
+                metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE
+            }
             frames.add(client, results.split, predictions, known)
     train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
     exchange = run.exchange
     details = {
         "seconds": None,
-        "exchange": {"rounds": exchange.rounds, "bytes": exchange.bytes, "seconds": exchange.seconds},
+        "exchange": {
+            "rounds": exchange.rounds,
+            "bytes": exchange.bytes,
+            "seconds": exchange.seconds,
+        },
         "leaves": {
             "patterns": list(exchange.federated),
             "numbers": {name: _federated(run, name) for name in run.loop.federation.clients},
@@ -181,8 +206,8 @@ def _federated(run: Run, client: str) -> int:
 
 
 def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys that make a run keep its best checkpoint by the metric to choose by, if this checkpoint is
-    scored.
+    """Return the keys that make a run keep its best checkpoint by the metric to choose by, if this
+    checkpoint is scored.
     """
     if checkpoint != "best":
         return {}
@@ -191,34 +216,55 @@ def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[st
 
 
 def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
-    """Return whether an interrupted run had this configuration, and kept the checkpoints that are required."""
+    """Return whether an interrupted run had this configuration, and kept the checkpoints that are
+    required.
+    """
     saved = folder / "config.yaml"
-    before = dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
+    before = (
+        dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
+    )
 
     def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
         chosen = ("checkpoint.",) if best else ()
-        return {key: value for key, value in settings.items() if not is_free(key) or key.startswith(chosen)}
+        return {
+            key: value
+            for key, value in settings.items()
+            if not is_free(key) or key.startswith(chosen)
+        }
 
     return relevant(before) == relevant(run.settings or {})
 
 
 def _versions() -> dict[str, str]:
     """Return the versions of the packages that compute the results."""
-    names = ("fedlit", "torch", "lightning", "torchmetrics", "scikit-learn", "numpy", "pandas", "scipy")
+    names = (
+        "fedlit",
+        "torch",
+        "lightning",
+        "torchmetrics",
+        "scikit-learn",
+        "numpy",
+        "pandas",
+        "scipy",
+    )
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _machine() -> dict[str, Any]:
     """Describe the machine of the run."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}
 
 
 Numbers = NDArray[np.float64]
 Tested = Mapping[str, tuple[Task, Tensor, Tensor, Tensor | None]]
-"""Client → its task, the predictions of its test rows, their targets, and their weights, if rows have some."""
+"""Client → its task, the predictions of its test rows, their targets, and their weights, if rows
+have some."""
 
 
 def read_tested(predictions: pd.DataFrame) -> Tested:
@@ -229,11 +275,12 @@ def read_tested(predictions: pd.DataFrame) -> Tested:
 
 
 def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
-    """Return the scores of rows drawn with replacement, by the client's task: all scores except those that take too
-    long.
+    """Return the scores of rows drawn with replacement, by the client's task: all scores except
+    those that take too long.
 
-    The draws are a function of the client's name, its number of rows and the resample: two models that are scored on
-    the same rows are scored on the same draws, so that their difference can be taken draw by draw.
+    The draws are a function of the client's name, its number of rows and the resample: two models
+    that are scored on the same rows are scored on the same draws, so that their difference can be
+    taken draw by draw.
 
     Args:
         tested: the rows that :func:`read_tested` returns.
@@ -250,7 +297,9 @@ def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
         for score in task.scores if draws else ():
             if score.name in draws[0] and not score.context:
                 columns[client, score.name] = np.array([float(draw[score.name]) for draw in draws])
-    return pd.DataFrame(columns, columns=pd.MultiIndex.from_tuples(list(columns), names=["client", "metric"]))
+    return pd.DataFrame(
+        columns, columns=pd.MultiIndex.from_tuples(list(columns), names=["client", "metric"])
+    )
 
 
 def _draws(client: str, rows: int, resamples: int) -> Iterator[Tensor]:

@@ -1,7 +1,9 @@
-"""``fedlit search``: what to federate, how often, how much, and with which hyperparameters, chosen on validation rows.
+"""``fedlit search``: what to federate, how often, how much, and with which hyperparameters, chosen
+on validation rows.
 
 <out>/trials.db                         Optuna's record of all trials: a search goes on from it
-     /runs/<method>@<settings>/seed_<s>/    a run each, as :mod:`fedlit.study.runs` says, without test rows
+     /runs/<method>@<settings>/seed_<s>/    a run each, as :mod:`fedlit.study.runs` says, without
+     test rows
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
@@ -104,26 +111,33 @@ class Found(Shown):
 
     def parts(self) -> list[str | Grid]:
         """Return the best trials, what was gained, and the commands for the next steps."""
-        what, score, method = _search_of(self.study), self.score, self.method
+        what = _search_of(self.study)
+        score = self.score
+        method = self.method
         rows = [
             [str(one.number), score.text(one.value or 0.0), *map(_text, one.params.values())]
             for one in self.ranked[:MOST_TRIALS]
         ]
         own = "no value, for they failed" if self.own is None else score.text(self.own)
-        config = method.config if method.config in known_configs() else str(self.study.config(what.method))
+        config = (
+            method.config
+            if method.config in known_configs()
+            else str(self.study.config(what.method))
+        )
         keys = [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
         return [
-            f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; {heading(score)} on "
-            f"validation rows{' in %' * score.percent}, mean over clients:",
+            f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
+            f"{heading(score)} on validation rows{' in %' * score.percent}, mean over clients:",
             Grid(["trial", "value", *what.space], rows),
             f"The configuration's own settings: {own}.",
             "",
             Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *keys])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
             Verbatim(f"Trials: {self.folder / 'trials.db'} (optuna-dashboard shows them)"),
-            "Note: the best of many trials flatters itself on the rows that it was chosen by. Put it into a study as a "
-            "method, and let fedlit compare say what it is worth on test rows, with other seeds than these.",
+            "Note: the best of many trials flatters itself on the rows that it was chosen by. Put "
+            "it into a study as a method, and let fedlit compare say what it is worth on test "
+            "rows, with other seeds than these.",
             *(f"FAILED {name}: {error}" for name, error in self.failures.items()),
         ]
 
@@ -139,14 +153,16 @@ def search(
 ) -> Found:
     """Search the space of a study's ``search`` for the settings that are best on validation rows.
 
-    The configuration's own settings are also tried. A search that is started again continues until it has this many
-    trials in total; interrupted trials are resumed. If the definition of the search has changed, it starts over.
+    The configuration's own settings are also tried. A search that is started again continues until
+    it has this many trials in total; interrupted trials are resumed. If the definition of the
+    search has changed, it starts over.
 
     Args:
         study: its name, its path, or a :class:`~fedlit.study.study.Study`.
         trials: the total number of trials, including failed ones.
         seeds: the seeds, instead of those of the study's ``search``.
-        jobs: the number of simultaneous runs, each with its share of the cores; by default one per core, at most 4.
+        jobs: the number of simultaneous runs, each with its share of the cores; by default one per
+            core, at most 4.
         out: the search's folder; by default ``lightning_logs/studies/<name>_search``.
         quiet: no progress bar.
 
@@ -159,17 +175,33 @@ def search(
         expect(number is None or number > 0, option, "at least 1", number)
     what = _search_of(study)
     numbers = what.seeds if seeds is None else parse_seeds(seeds)
-    folder = Path(out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")).absolute()
-    space, slots = distributions(what.space), jobs or default_jobs()
+    folder = Path(
+        out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")
+    ).absolute()
+    space = distributions(what.space)
+    slots = jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
         basis = Basis(study)
         study = study.for_tasks(basis.tasks)
         single = len(study.choices) == 1
-        expect(single, "choose", "one metric by which trials are judged", study.choices, "name one that all tasks have")
-        drawn, score = _opened(study, numbers, folder, basis), COMPARED[study.choices[0]]
+        expect(
+            single,
+            "choose",
+            "one metric by which trials are judged",
+            study.choices,
+            "name one that all tasks have",
+        )
+        drawn = _opened(study, numbers, folder, basis)
+        score = COMPARED[study.choices[0]]
         ((gain, error),) = judged(study, [(what.method, {})], numbers, folder, basis, pool)
         own = None if error else score.gain(gain, 0.0)
-        with tqdm(total=trials, initial=len(_ended(drawn)), disable=quiet, unit="trial", dynamic_ncols=True) as bar:
+        with tqdm(
+            total=trials,
+            initial=len(_ended(drawn)),
+            disable=quiet,
+            unit="trial",
+            dynamic_ncols=True,
+        ) as bar:
             while (left := trials - len(_ended(drawn))) > 0:
                 asked = [_ask(drawn, space) for _ in range(min(slots, left))]
                 settings = [(what.method, _decoded(space, one.params)) for one in asked]
@@ -189,15 +221,24 @@ def search(
 def _search_of(study: Study) -> Search:
     """Return the search of a study."""
     if study.search is None:
-        raise ConfigError(f"{study.name}: expected a study with search: (method, space), found none; add it")
+        raise ConfigError(
+            f"{study.name}: expected a study with search: (method, space), found none; add it"
+        )
     method = study.search.method
     single = not is_mixture(study.config(method))
-    expect(single, "search.method", "a method of one configuration", method, "search the settings of one of its parts")
+    expect(
+        single,
+        "search.method",
+        "a method of one configuration",
+        method,
+        "search the settings of one of its parts",
+    )
     return study.search
 
 
 def distributions(space: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistribution]:
-    """Return the distribution of each key's values. Choices are encoded as JSON, because Optuna accepts no lists.
+    """Return the distribution of each key's values. Choices are encoded as JSON, because Optuna
+    accepts no lists.
 
     Raises:
         ConfigError: the space is empty or not valid; the message lists all problems.
@@ -225,8 +266,8 @@ def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
     kinds = {type(entry.get("low")), type(entry.get("high"))}
     if not kinds <= {int, float} or not set(entry) <= {"low", "high", "log"}:
         raise ConfigError(
-            "expected {choices: [...]}, or {low: a, high: b} with log: true for a logarithmic scale, "
-            f"found {dict(entry)}"
+            f"expected {{choices: [...]}}, or {{low: a, high: b}} with log: true for a logarithmic "
+            f"scale, found {dict(entry)}"
         )
     return (IntDistribution if kinds == {int} else FloatDistribution)(**entry)
 
@@ -244,24 +285,32 @@ def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> o
         storage=f"sqlite:///{folder / 'trials.db'}", study_name=digest_of(made_of), direction="maximize",
         load_if_exists=True,
     )  # fmt: skip
-    for one in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):  # cut short: their runs go on
+    # cut short: their runs go on
+    for one in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
         drawn.enqueue_trial(one.params)
         drawn.tell(one.number, state=TrialState.FAIL)
     return drawn
 
 
 def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution]) -> optuna.Trial:
-    # anew for each trial: with one fixed seed, a search that goes on would draw the points that it began with
+    # anew for each trial: with one fixed seed, a search that goes on would draw the points that it
+    # began with
     seed = derive_seed(0, "search", len(drawn.get_trials(deepcopy=False))) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        drawn.sampler = optuna.samplers.TPESampler(n_startup_trials=STARTUP, constant_liar=True, seed=seed)
+        drawn.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=STARTUP, constant_liar=True, seed=seed
+        )
     return drawn.ask(dict(space))
 
 
 def _ended(drawn: optuna.Study) -> list[FrozenTrial]:
     """Return the trials by number, without those that were cut short."""
-    return [one for one in drawn.get_trials(deepcopy=False) if one.state.is_finished() and "error" in one.user_attrs]
+    return [
+        one
+        for one in drawn.get_trials(deepcopy=False)
+        if one.state.is_finished() and "error" in one.user_attrs
+    ]
 
 
 def _trial(one: FrozenTrial, space: Mapping[str, BaseDistribution], score: Score) -> Trial:

@@ -45,7 +45,9 @@ class Section:
 
 def grid(table: pd.DataFrame) -> Grid:
     """Return a table of texts with its row labels."""
-    return Grid(["", *table.columns], [[str(label), *cells] for label, *cells in table.itertuples()])
+    return Grid(
+        ["", *table.columns], [[str(label), *cells] for label, *cells in table.itertuples()]
+    )
 
 
 def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
@@ -66,20 +68,35 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
     for own in sections:
         told = [
             _rows(own.table) if own.table is not None else "",
-            "\n".join(_plain(f"- **{answer.client}**: {answer.headline}. {answer.text}.") for answer in own.answers),
+            "\n".join(
+                _plain(f"- **{answer.client}**: {answer.headline}. {answer.text}.")
+                for answer in own.answers
+            ),
             "\n".join(_plain(f"- {item}") for item in own.items),
         ]
-        parts += [f"{'###' if own.below else '##'} {_plain(own.title)}", *map(_plain, own.lines), *told]
+        parts += [
+            f"{'###' if own.below else '##'} {_plain(own.title)}",
+            *map(_plain, own.lines),
+            *told,
+        ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
     """Return the report as an HTML page, with pictures."""
     environment = Environment(
-        loader=PackageLoader("fedlit.study", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("fedlit.study", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     environment.filters |= {"cell": _cell, "breakable": _breakable, "marked": _marked}
-    return environment.get_template("report.html.j2").render(title=title, sections=sections, theme=THEME) + "\n"
+    return (
+        environment.get_template("report.html.j2").render(
+            title=title, sections=sections, theme=THEME
+        )
+        + "\n"
+    )
 
 
 def _rows(table: pd.DataFrame) -> str:
@@ -95,12 +112,16 @@ def _plain(text: str) -> str:
 
 
 def _cell(text: str) -> Markup:
-    """Format a value with its spread below it in small letters. Lines break only before brackets and after commas."""
+    """Format a value with its spread below it in small letters. Lines break only before brackets
+    and after commas.
+    """
     found = re.fullmatch(r"((?:[▲▼] )?\S+) ([±(].*|n = .*)", text)
     if found is None:
         return escape(text)
     value, small = found.groups()
-    return escape(value) + Markup("<small>{}</small>").format(re.sub(r"(?<!,) (?!\(|n =|paper)", "\xa0", small))
+    return escape(value) + Markup("<small>{}</small>").format(
+        re.sub(r"(?<!,) (?!\(|n =|paper)", "\xa0", small)
+    )
 
 
 def _breakable(name: str) -> Markup:

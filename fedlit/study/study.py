@@ -18,9 +18,15 @@ if TYPE_CHECKING:
     from fedlit.tasks import Task
 
 
-BEST_ALONE, HINDSIGHT, BEST_FEDERATED = "best_alone", "best_alone_in_hindsight", "best_federated"
-# What tables show of a task where a study does not say it; of any other task its first three scores.
-_SHOWN = {"classification": ["auroc", "balanced_accuracy", "auprc"], "regression": ["rmse", "mae", "r2"]}
+BEST_ALONE = "best_alone"
+HINDSIGHT = "best_alone_in_hindsight"
+BEST_FEDERATED = "best_federated"
+# What tables show of a task where a study does not say it; of any other task its first three
+# scores.
+_SHOWN = {
+    "classification": ["auroc", "balanced_accuracy", "auprc"],
+    "regression": ["rmse", "mae", "r2"],
+}
 
 
 def choice_of(choose: str | Mapping[str, str], client: str) -> str:
@@ -34,45 +40,52 @@ class Study:
 
     Attributes:
         methods: maps each name to a method.
-        seeds: the seeds with which each method is trained; in a file also ``a:b`` (both ends included) and ``1,2,5``.
+        seeds: the seeds with which each method is trained; in a file also ``a:b`` (both ends
+            included) and ``1,2,5``.
         about: a sentence on what is studied.
-        reference: the method in which each client trains alone: lifts are computed over it, and the baselines use its
-            data.
-        baselines: the local baselines, by name, each with its grid of settings, or null for the default grid. If it is
-            left out: those of the clients' tasks, and ``trees_and_linear``, the mean of the predictions of the chosen
-            extra trees and the chosen linear model. Any class of scikit-learn, or one with the same interface, can be
-            given under a new name: ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
-        folds: if it is not 0, local baselines are trained on so many folds of training and validation rows: settings
-            are chosen by predictions for rows that a fold's model has not seen, and test rows get the mean of the
-            folds' models. The training of networks does not change.
-        small: the number of validation rows below which a client's local baselines, and the best of them, are chosen by
-            out-of-fold predictions on its training rows (5 folds); they are then fitted on all of these. 0 to never do
-            so.
-        choose: the metric, on validation rows, by which settings of baselines and tuned methods, the best model alone,
-            best checkpoints and trials of a search are chosen; or a mapping of each client to its metric. If it is left
+        reference: the method in which each client trains alone: lifts are computed over it, and the
+            baselines use its data.
+        baselines: the local baselines, by name, each with its grid of settings, or null for the
+            default grid. If it is left out: those of the clients' tasks, and ``trees_and_linear``,
+            the mean of the predictions of the chosen extra trees and the chosen linear model. Any
+            class of scikit-learn, or one with the same interface, can be given under a new name:
+            ``{class_path: …, init_args: …, grid: …, scale: true, label: …}``.
+        folds: if it is not 0, local baselines are trained on so many folds of training and
+            validation rows: settings are chosen by predictions for rows that a fold's model has not
+            seen, and test rows get the mean of the folds' models. The training of networks does not
+            change.
+        small: the number of validation rows below which a client's local baselines, and the best of
+            them, are chosen by out-of-fold predictions on its training rows (5 folds); they are
+            then fitted on all of these. 0 to never do so.
+        choose: the metric, on validation rows, by which settings of baselines and tuned methods,
+            the best model alone, best checkpoints and trials of a search are chosen; or a mapping
+            of each client to its metric. If it is left
             out: the main score of the client's task.
-        checkpoint: the state of a run that is scored on the test split: of the ``last`` epoch, or the ``best`` by
-            ``choose``.
-        metrics: the metrics that tables show, the main one first. If it is left out: the usual ones for the clients'
-            tasks.
-        bootstrap: the number of resamples of the test rows, for intervals if all seeds have the same test rows; 0 for
-            none (they are not used if seeds draw new splits).
-        matters: the smallest lift that matters: in percentage points or, for a score that is not in percent, in percent
-            of the score to improve on. A smaller lift gives no verdict to join or stay alone.
-        leave_one_out: whether every federation is also trained without each of its clients in turn, with the same seeds
-            and settings, which shows what the others gain or lose by that client. Training takes longer in proportion
-            to the number of clients.
+        checkpoint: the state of a run that is scored on the test split: of the ``last`` epoch, or
+            the ``best`` by ``choose``.
+        metrics: the metrics that tables show, the main one first. If it is left out: the usual ones
+            for the clients' tasks.
+        bootstrap: the number of resamples of the test rows, for intervals if all seeds have the
+            same test rows; 0 for none (they are not used if seeds draw new splits).
+        matters: the smallest lift that matters: in percentage points or, for a score that is not in
+            percent, in percent of the score to improve on. A smaller lift gives no verdict to join
+            or stay alone.
+        leave_one_out: whether every federation is also trained without each of its clients in turn,
+            with the same seeds and settings, which shows what the others gain or lose by that
+            client. Training takes longer in proportion to the number of clients.
         paper: published figures.
         search: the search space of ``fedlit search``.
-        tune: the settings that every trained method tunes; what a method itself has in ``set`` or ``tune`` takes
-            precedence.
-        tune_seeds: the seeds on whose validation rows tuned settings are chosen, once for all clients, by their mean.
-            With ``seeds``, which must be different ones, only the chosen settings are trained. None: each client
-            chooses for each seed (see :class:`~fedlit.study.method.Method`).
-        scenarios: maps each name to the circumstances under which the methods are compared, one scenario after another,
-            each in a folder of its own.
+        tune: the settings that every trained method tunes; what a method itself has in ``set`` or
+            ``tune`` takes precedence.
+        tune_seeds: the seeds on whose validation rows tuned settings are chosen, once for all
+            clients, by their mean. With ``seeds``, which must be different ones, only the chosen
+            settings are trained. None: each client chooses for each seed (see
+            :class:`~fedlit.study.method.Method`).
+        scenarios: maps each name to the circumstances under which the methods are compared, one
+            scenario after another, each in a folder of its own.
         name: the name of its folder; for a study in a file, the file's name.
-        folder: a further folder in which configurations are searched; for a study in a file, the file's folder.
+        folder: a further folder in which configurations are searched; for a study in a file, the
+            file's folder.
     """
 
     methods: dict[str, Method]
@@ -102,7 +115,11 @@ class Study:
             object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
             both = sorted({*self.seeds} & {*self.tune_seeds})
             expect(
-                not both, "tune_seeds", "seeds that are not among seeds", both, "what is chosen on them is flattered"
+                not both,
+                "tune_seeds",
+                "seeds that are not among seeds",
+                both,
+                "what is chosen on them is flattered",
             )
         for key, names in (("methods", self.methods), ("scenarios", self.scenarios)):
             for name in names:
@@ -117,32 +134,50 @@ class Study:
                 must_be_known(f"methods.{name}.of", [method.of], whole)
                 tuned = bool(self.methods[method.of].tune)
                 do = "write the best settings into its set"
-                expect(not tuned, f"methods.{name}.of", "a method whose settings are not tuned", method.of, do)
+                expect(
+                    not tuned,
+                    f"methods.{name}.of",
+                    "a method whose settings are not tuned",
+                    method.of,
+                    do,
+                )
         check_tuned(self.tune)
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
-        for key, low, high in (("bootstrap", 0, 10**6), ("small", 0, 10**9), ("folds", 0, 1000), ("matters", 0, 100)):
+        for key, low, high in (
+            ("bootstrap", 0, 10**6),
+            ("small", 0, 10**9),
+            ("folds", 0, 1000),
+            ("matters", 0, 100),
+        ):
             value = getattr(self, key)
             expect(low <= float(value) < high, key, f"a number from {low} to below {high}", value)
-        expect(self.folds != 1, "folds", "2 folds or more, 0 for none", self.folds, "4 or 8 are usual")
+        expect(
+            self.folds != 1, "folds", "2 folds or more, 0 for none", self.folds, "4 or 8 are usual"
+        )
         expect(self.metrics != [], "metrics", "at least one", self.metrics)
 
     def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
-        """Return the study with defaults for what it leaves out: metrics, the metric to choose by, local baselines, and
-        what each method tunes.
+        """Return the study with defaults for what it leaves out: metrics, the metric to choose by,
+        local baselines, and what each method tunes.
 
         Args:
             tasks: maps each client to its task.
 
         Raises:
-            ConfigError: no client's task has a metric or local baseline, or best checkpoints are scored although
-                clients choose by different metrics.
+            ConfigError: no client's task has a metric or local baseline, or best checkpoints are
+                scored although clients choose by different metrics.
         """
         from fedlit.study.alone import check_alone, default_models
         from fedlit.tasks import COMPARED
 
         kinds = {task.name: task for task in tasks.values()}
-        scores = {score.name: score for task in kinds.values() for score in task.scores if score.name in COMPARED}
+        scores = {
+            score.name: score
+            for task in kinds.values()
+            for score in task.scores
+            if score.name in COMPARED
+        }
         shown = [
             name
             for task in kinds.values()
@@ -153,29 +188,52 @@ class Study:
             self,
             choose=self.choose or (main if len(kinds) > 1 else next(iter(main.values()))),
             metrics=self.metrics or list(dict.fromkeys(shown)),
-            baselines=dict(default_models(kinds.values())) if self.baselines is None else self.baselines,
-            methods={name: method if method.of else self._tuned(method) for name, method in self.methods.items()},
+            baselines=dict(default_models(kinds.values()))
+            if self.baselines is None
+            else self.baselines,
+            methods={
+                name: method if method.of else self._tuned(method)
+                for name, method in self.methods.items()
+            },
             tune={},
         )
-        must_be_known("choose", own.choices, [name for name, score in scores.items() if not score.test_only])
+        must_be_known(
+            "choose", own.choices, [name for name, score in scores.items() if not score.test_only]
+        )
         must_be_known("metrics", own.metrics or (), scores)
         check_alone(own.baselines or {}, own.methods, tasks)
         if isinstance(own.choose, dict):
             must_be_known("choose (a metric for each client)", tasks, own.choose)
             expected = f"last, for clients choose by different metrics ({', '.join(own.choices)})"
-            expect(own.checkpoint == "last", "checkpoint", expected, "best", "name one metric that all have as choose")
+            expect(
+                own.checkpoint == "last",
+                "checkpoint",
+                expected,
+                "best",
+                "name one metric that all have as choose",
+            )
         return own
 
     def _tuned(self, method: Method) -> Method:
-        """Return a method with the study's ``tune``, except for the keys that the method sets itself."""
+        """Return a method with the study's ``tune``, except for the keys that the method sets
+        itself.
+        """
         said = {plain(key) for key in method.set}
         return replace(method, tune={**{key: own for key, own in self.tune.items() if plain(key) not in said},
                                      **method.tune})  # fmt: skip
 
     @property
     def choices(self) -> list[str]:
-        """The metrics to choose by: one, or those of different clients; none if the study leaves them open."""
-        named = self.choose.values() if isinstance(self.choose, dict) else [self.choose] if self.choose else []
+        """The metrics to choose by: one, or those of different clients; none if the study leaves
+        them open.
+        """
+        named = (
+            self.choose.values()
+            if isinstance(self.choose, dict)
+            else [self.choose]
+            if self.choose
+            else []
+        )
         return list(dict.fromkeys(named))
 
     @property
@@ -185,7 +243,9 @@ class Study:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Maps the name of each method, baseline and best choice to its label, in the order of tables."""
+        """Maps the name of each method, baseline and best choice to its label, in the order of
+        tables.
+        """
         from fedlit.study.alone import LABELS
         from fedlit.tasks.go_alone import is_any_model
 
@@ -198,7 +258,11 @@ class Study:
             name: (own or {}).get("label") or name if is_any_model(own) else LABELS[name]
             for name, own in (self.baselines or {}).items()
         }
-        best = {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"} if len(self.alone) > 1 else {}
+        best = (
+            {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"}
+            if len(self.alone) > 1
+            else {}
+        )
         best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
         return {**methods, **baselines, **best}
 
@@ -207,7 +271,9 @@ class Study:
         """The names of what a client can do without others: the reference, other methods without
         exchange, baselines.
         """
-        others = [name for name, method in self.methods.items() if method.alone and name != self.reference]
+        others = [
+            name for name, method in self.methods.items() if method.alone and name != self.reference
+        ]
         return [self.reference, *others, *(self.baselines or ())]
 
     @property
@@ -217,17 +283,23 @@ class Study:
 
     @property
     def candidates(self) -> list[str]:
-        """The methods that a client could join: the federated methods that leave rows at their sites."""
+        """The methods that a client could join: the federated methods that leave rows at their
+        sites.
+        """
         return [name for name in self.federated if not self.methods[name].pooled]
 
     @property
     def best_alone(self) -> str:
-        """What a client would do alone: its best model alone, or the reference if there is no other."""
+        """What a client would do alone: its best model alone, or the reference if there is no
+        other.
+        """
         return BEST_ALONE if len(self.alone) > 1 else self.reference
 
     @property
     def bars(self) -> list[str]:
-        """What all federated methods are compared with: the best model alone, and the best in hindsight."""
+        """What all federated methods are compared with: the best model alone, and the best in
+        hindsight.
+        """
         return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else [])]
 
     def reference_of(self, method: str) -> str:
@@ -236,13 +308,21 @@ class Study:
         return own.reference if own is not None and own.reference is not None else self.reference
 
     def trained(self, method: str) -> str:
-        """Return the method that is trained for a method: the method itself, or the one whose parts it mixes again."""
+        """Return the method that is trained for a method: the method itself, or the one whose parts
+        it mixes again.
+        """
         return self.methods[method].of or method
 
     def config(self, method: str) -> Path:
         """Return the file of a method's configuration."""
         found = self.methods[self.trained(method)].config
-        expect(bool(found), f"methods.{method}", "config, over which its method is laid", found, "or at each scenario")
+        expect(
+            bool(found),
+            f"methods.{method}",
+            "config, over which its method is laid",
+            found,
+            "or at each scenario",
+        )
         return find_config(found, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
@@ -259,7 +339,9 @@ class Study:
             methods={
                 name: method  # what is mixed anew is the changed method's
                 if method.of is not None
-                else replace(method, config=own.config or method.config, set={**own.set, **method.set})
+                else replace(
+                    method, config=own.config or method.config, set={**own.set, **method.set}
+                )
                 for name, method in self.methods.items()
             },
             about=" ".join(part for part in (self.about, own.about) if part),
@@ -270,8 +352,8 @@ class Study:
         )
 
     def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
-        """Return the study with only these methods (and always the reference) and these baselines; None stands for all.
-        Its description then states that it is a part of the study.
+        """Return the study with only these methods (and always the reference) and these baselines;
+        None stands for all. Its description then states that it is a part of the study.
 
         Raises:
             ConfigError: a name that the study does not have.
@@ -320,13 +402,22 @@ def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int
         for part in text.split(","):
             match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
             if not match:
-                raise ConfigError(f"{key}: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}")
-            first, last = int(match[1]), int(match[2] or match[1])
+                raise ConfigError(
+                    f"{key}: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}"
+                )
+            first = int(match[1])
+            last = int(match[2] or match[1])
             seeds += range(first, last + 1)
     else:
         seeds = list(text)
-    if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int and 0 <= s < 2**32 for s in seeds):
-        raise ConfigError(f"{key}: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}")
+    if (
+        not seeds
+        or len(set(seeds)) < len(seeds)
+        or not all(type(s) is int and 0 <= s < 2**32 for s in seeds)
+    ):
+        raise ConfigError(
+            f"{key}: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}"
+        )
     return seeds
 
 

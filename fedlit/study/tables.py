@@ -1,4 +1,6 @@
-"""A study's tables as frames of texts, the same for terminal, Markdown and report, and the units of scores."""
+"""A study's tables as frames of texts, the same for terminal, Markdown and report, and the units of
+scores.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,12 @@ MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 """Before a lift: its verdict, where that is to join or to stay alone."""
 
 
-def _by_method(study: Study, own: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]) -> pd.DataFrame:
-    """Return a table of methods (by name) by clients, given the rows of estimates and a text for each."""
+def _by_method(
+    study: Study, own: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]
+) -> pd.DataFrame:
+    """Return a table of methods (by name) by clients, given the rows of estimates and a text for
+    each.
+    """
     shown = own.assign(text=texts)[own["client"].isin(list(clients))]
     wide = shown.pivot(index="method", columns="client", values="text")
     known = [method for method in study.labels if method in wide.index]
@@ -30,16 +36,24 @@ def _by_method(study: Study, own: pd.DataFrame, texts: Sequence[str], clients: S
 
 
 def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
-    low, high = own["low"], own["high"]
+    low = own["low"]
+    high = own["high"]
     known = math.isfinite(low + high)
-    return f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})" if known else ""
+    return (
+        f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})" if known else ""
+    )
 
 
 def score_table(
-    study: Study, estimates: pd.DataFrame, score: Score, clients: Sequence[str], *, short: bool = False
+    study: Study,
+    estimates: pd.DataFrame,
+    score: Score,
+    clients: Sequence[str],
+    *,
+    short: bool = False,
 ) -> pd.DataFrame:
-    """Return a table of methods by clients: mean ± sd over seeds (95 % interval), and the paper's value with the
-    difference, ours minus the paper's.
+    """Return a table of methods by clients: mean ± sd over seeds (95 % interval), and the paper's
+    value with the difference, ours minus the paper's.
 
     Args:
         study: the study, for its labels and its paper.
@@ -48,7 +62,8 @@ def score_table(
         clients: the clients of the columns.
         short: whether to show mean ± sd only.
     """
-    most, own = estimates["n"].max(), estimates[estimates["metric"] == score.name]
+    most = estimates["n"].max()
+    own = estimates[estimates["metric"] == score.name]
 
     def cell(row: Mapping[Any, Any]) -> str:
         parts = [score.text(row["mean"])]
@@ -58,10 +73,16 @@ def score_table(
             parts.append(f"± {score.text(row['sd'])}")
         parts += [] if short else [_interval(score, row, signed=False)]
         parts.append(f"n = {row['n']}" if row["n"] < most else "")
-        parts += [] if short else [_beside_paper(study, row["method"], row["client"], score, row["mean"])]
+        parts += (
+            []
+            if short
+            else [_beside_paper(study, row["method"], row["client"], score, row["mean"])]
+        )
         return " ".join(filter(None, parts))
 
-    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients).rename(index=study.labels)
+    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients).rename(
+        index=study.labels
+    )
 
 
 def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
@@ -69,19 +90,29 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
         return ""
     published = value / 100 if score.percent else value
     difference = f" ({score.text(mean - published, signed=True)})" if math.isfinite(mean) else ""
-    return f"paper {score.text(published)}{difference}" + ("†" if method in study.paper.remarks else "")
+    return f"paper {score.text(published)}{difference}" + (
+        "†" if method in study.paper.remarks else ""
+    )
 
 
-def lift_table(study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]) -> pd.DataFrame:
-    """Return a table of federated methods by clients: the lift over the reference (95 % interval), the p-value, and the
-    number of clients with each verdict.
+def lift_table(
+    study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]
+) -> pd.DataFrame:
+    """Return a table of federated methods by clients: the lift over the reference (95 % interval),
+    the p-value, and the number of clients with each verdict.
     """
     own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
     texts = [_lift_cell(score, row, own["n"].max()) for row in own.to_dict("records")]
-    verdicts = own[~own["client"].isin([MEAN, WORST])].groupby("method")["verdict"].value_counts().to_dict()
+    verdicts = (
+        own[~own["client"].isin([MEAN, WORST])]
+        .groupby("method")["verdict"]
+        .value_counts()
+        .to_dict()
+    )
     table = _by_method(study, own, texts, clients)
     table[" / ".join(TITLES)] = [
-        " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES) for method in table.index
+        " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES)
+        for method in table.index
     ]
     return table.rename(index=study.labels)
 
@@ -91,15 +122,23 @@ def _lift_cell(score: Score, own: Mapping[Any, Any], most: int) -> str:
     told = "" if not math.isfinite(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
     fewer = f"n = {own['n']}" if own["n"] < most else ""
     beside = ", ".join(filter(None, [_interval(score, own, signed=True), told, fewer]))
-    return f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
+    return (
+        f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
+    )
 
 
 def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
-    """Return the clusters that methods found at the end of their runs; None if no method finds clusters."""
+    """Return the clusters that methods found at the end of their runs; None if no method finds
+    clusters.
+    """
     if collected.clusters.empty:
         return None
-    labels = {title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in each_variant(study)}
-    titles, rows = list[str](), []
+    labels = {
+        title_of(name, tuned): title_of(study.labels[name], tuned)
+        for name, tuned in each_variant(study)
+    }
+    titles = list[str]()
+    rows = []
     for title, own in collected.clusters.groupby("method", sort=False):
         runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
         index = runs["adjusted_rand"].dropna()
@@ -107,7 +146,9 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
         told = f"{index.mean():.3f}" if len(index) else NOTHING
         titles.append(labels[str(title)])
         rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right])
-    return pd.DataFrame(rows, titles, ["runs", "clusters", "adjusted Rand index", "runs with index 1"])
+    return pd.DataFrame(
+        rows, titles, ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
+    )
 
 
 def drawn(score: Score, value: Any) -> Any:
@@ -160,7 +201,13 @@ def in_percent(scores: Sequence[Score]) -> str:
         'in % (but RMSE)'
     """
     others = [score.label for score in scores if not score.percent]
-    return "" if len(others) == len(scores) else f"in % (but {', '.join(others)})" if others else "in %"
+    return (
+        ""
+        if len(others) == len(scores)
+        else f"in % (but {', '.join(others)})"
+        if others
+        else "in %"
+    )
 
 
 def choice_words(scores: Sequence[Score]) -> str:
@@ -170,4 +217,6 @@ def choice_words(scores: Sequence[Score]) -> str:
         >>> choice_words([Score("auroc", "AUROC")])
         'the largest AUROC'
     """
-    return " or ".join(f"the {'largest' if own.higher_is_better else 'smallest'} {own.label}" for own in scores)
+    return " or ".join(
+        f"the {'largest' if own.higher_is_better else 'smallest'} {own.label}" for own in scores
+    )

@@ -1,4 +1,6 @@
-"""Tunes settings: trains each combination with a few seeds, and evaluates it on validation rows only."""
+"""Tunes settings: trains each combination with a few seeds, and evaluates it on validation rows
+only.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ TUNING = "tuning"
 
 
 Judged = tuple[float, str]
-"""The value of a combination of settings, of which larger is better, and why there is none: a run failed, or its
-predictions were not finite; then the value is NaN."""
+"""The value of a combination of settings, of which larger is better, and why there is none: a run
+failed, or its predictions were not finite; then the value is NaN."""
 
 
 def judged(
@@ -39,8 +41,8 @@ def judged(
     pool: Pool | int,
     say: Callable[[str], None] = nothing,
 ) -> list[Judged]:
-    """Train combinations of settings, and judge each by the mean over seeds and clients of the metric by which a
-    client chooses.
+    """Train combinations of settings, and judge each by the mean over seeds and clients of the
+    metric by which a client chooses.
 
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
@@ -69,7 +71,12 @@ def judged(
 
 
 def tuning_jobs(
-    study: Study, name: str, changed: Mapping[str, Any], seeds: Sequence[int], folder: Path, basis: Basis
+    study: Study,
+    name: str,
+    changed: Mapping[str, Any],
+    seeds: Sequence[int],
+    folder: Path,
+    basis: Basis,
 ) -> list[Job]:
     """Return the jobs of a combination of settings, one for each seed. They never see test rows."""
     method = study.methods[name]
@@ -82,7 +89,9 @@ def tuning_jobs(
     for job in plan_jobs(alone, list(seeds), folder, basis):
         runs = folder / "runs" / variant_name(name, changed)
         work = replace(job.work, test=False) if isinstance(job.work, Train) else job.work
-        jobs.append(replace(job, work=work, settings=dict(changed), folder=str(runs / f"seed_{job.seed}")))
+        jobs.append(
+            replace(job, work=work, settings=dict(changed), folder=str(runs / f"seed_{job.seed}"))
+        )
     return jobs
 
 
@@ -91,18 +100,23 @@ def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
     for job in jobs:
         every = validation_scores(job)
         every = every[every["metric"].isin(list(COMPARED))].sort_values("client")
-        # a client without any score predicted what is not finite: then there is no value, as for a run that failed
+        # a client without any score predicted what is not finite: then there is no value, as for a
+        # run that failed
         lost = every.groupby("client")["value"].count().eq(0).any()
-        gains.append(math.nan if lost else float(of_choice(every, study.choose or "")["gain"].mean()))
+        gains.append(
+            math.nan if lost else float(of_choice(every, study.choose or "")["gain"].mean())
+        )
     gain = sum(gains) / len(gains)
     what = (
-        f"its {', '.join(study.choices)} on validation is not a number: predictions that are not finite, or one class"
+        f"its {', '.join(study.choices)} on validation is not a number: predictions that are "
+        "not finite, or one class"
     )
     return gain, what if math.isnan(gain) else ""
 
 
 def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Map each key whose best value is the smallest or the largest of three or more numbers to that value.
+    """Map each key whose best value is the smallest or the largest of three or more numbers to that
+    value.
 
     Example:
         >>> _at_ends({"lr": 0.1, "width": 8}, [{"lr": lr, "width": 8} for lr in (0.001, 0.01, 0.1)])
@@ -119,44 +133,62 @@ def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dic
 def tune(
     study: Study, folder: Path, basis: Basis, slots: int, say: Callable[[str], None] = nothing
 ) -> tuple[Study, pd.DataFrame]:
-    """Train every combination of settings with the study's ``tune_seeds``, and keep the best of each method.
+    """Train every combination of settings with the study's ``tune_seeds``, and keep the best of
+    each method.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; without ``tune_seeds`` it stays
-            unchanged, and clients choose.
+        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; without
+            ``tune_seeds`` it stays unchanged, and clients choose.
         folder: the folder of the study.
         basis: the basis of the study.
         slots: the number of simultaneous runs.
         say: the function that prints messages; without one, no progress is shown.
 
     Returns:
-        The study with the chosen settings instead of those to tune, and a table of all combinations: method, settings
-        as JSON, value, and whether it was chosen.
+        The study with the chosen settings instead of those to tune, and a table of all
+        combinations: method, settings as JSON, value, and whether it was chosen.
     """
     columns = ["method", "settings", "value", "chosen"]
     if study.tune_seeds is None:
         return study, pd.DataFrame(columns=columns)
     plan_jobs(study, [], folder, basis)  # refuses what cannot be run, before anything is tuned
-    settings = [(name, own) for name, method in study.methods.items() for own in method.combinations]
-    settings = [own for own in settings if len(study.methods[own[0]].combinations) > 1]  # one combination is no choice
+    settings = [
+        (name, own) for name, method in study.methods.items() for own in method.combinations
+    ]
+    # one combination is no choice
+    settings = [own for own in settings if len(study.methods[own[0]].combinations) > 1]
     if settings:
         say(
-            f"Settings of {len({name for name, _ in settings})} methods are tuned by validation rows of seed "
-            f"{seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} runs"
+            f"Settings of {len({name for name, _ in settings})} methods are tuned by validation "
+            f"rows of seed {seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} "
+            "runs"
         )
     found = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, say)
-    score, methods, rows = COMPARED[study.choices[0]], {}, []
+    score = COMPARED[study.choices[0]]
+    methods = {}
+    rows = []
     for name, method in study.methods.items():
-        tried = [(own, result) for (whose, own), result in zip(settings, found, strict=True) if whose == name]
+        tried = [
+            (own, result)
+            for (whose, own), result in zip(settings, found, strict=True)
+            if whose == name
+        ]
         known = [(own, gain) for own, (gain, error) in tried if not error]
         best = max(known, key=lambda own: own[1])[0] if known else method.combinations[0]
         methods[name] = replace(method, set={**method.set, **best}, tune={})
         for key, value in _at_ends(best, [own for own, _ in known]).items():
-            say(f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond it may be better")
+            say(
+                f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond "
+                "it may be better"
+            )
         if tried and not known:
-            say(f"{name}: no combination of settings came to its end, so it has its first ones: {tried[0][1][1]}")
+            say(
+                f"{name}: no combination of settings came to its end, so it has its first ones: "
+                f"{tried[0][1][1]}"
+            )
         for own, (gain, error) in tried:
-            rows.append((name, json.dumps(own), score.gain(gain, 0.0), own is best))  # as it was measured
+            # as it was measured
+            rows.append((name, json.dumps(own), score.gain(gain, 0.0), own is best))
             if known and error:
                 say(f"{name}: {json.dumps(own)} has no value: {error}")
     return replace(study, methods=methods, tune={}), pd.DataFrame(rows, columns=columns)

@@ -28,24 +28,27 @@ TASKS: dict[str, type[Task]] = {
 SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)
 """Of all tasks, by name."""
 
-COMPARED: dict[str, Score] = {name: own for name, own in SCORES.items() if name != "loss" and not own.context}
+COMPARED: dict[str, Score] = {
+    name: own for name, own in SCORES.items() if name != "loss" and not own.context
+}
 """Those by which models of different kinds can be compared."""
 
 
 def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-    """Return (task, predictions, y) of one client's rows, which :meth:`~fedlit.tasks.base.Task.frame` of some task
-    wrote.
+    """Return (task, predictions, y) of one client's rows, which
+    :meth:`~fedlit.tasks.base.Task.frame` of some task wrote.
 
     Args:
-        frame: the columns ``target``, ``predicted`` and, for classifiers, ``probability_<label>``; with several labels,
-            ``target_<label>``, ``probability_<label>`` and ``predicted_<label>``; and ``task``, the name of the task.
+        frame: the columns ``target``, ``predicted`` and, for classifiers, ``probability_<label>``;
+            with several labels, ``target_<label>``, ``probability_<label>`` and
+            ``predicted_<label>``; and ``task``, the name of the task.
     """
     return TASKS[str(frame["task"].iloc[0])].read(frame)
 
 
 def read_weights(frame: pd.DataFrame) -> Tensor | None:
-    """Return how much each row counts of a frame that :meth:`~fedlit.tasks.base.Task.frame` wrote, (n,) float64; None
-    if all count alike.
+    """Return how much each row counts of a frame that :meth:`~fedlit.tasks.base.Task.frame` wrote,
+    (n,) float64; None if all count alike.
     """
     import torch
 

@@ -1,4 +1,6 @@
-"""The interface of a task: what is predicted for a row, which loss is minimised, and which scores evaluate it."""
+"""The interface of a task: what is predicted for a row, which loss is minimised, and which scores
+evaluate it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from fedlit.tasks.go_alone import GoAlone
 
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
-"""Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts; once if None."""
+"""Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts;
+once if None."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,10 @@ class Score:
         low: the smallest possible value; intervals are cut there.
         high: the largest possible value.
         test_only: whether it takes too long for every epoch, and is computed on test rows only.
-        always: whether it is defined for any finite predictions, so that an undefined value shows that predictions are
-            not finite.
-        context: whether it only states on what other scores were computed, and is never used to choose anything.
+        always: whether it is defined for any finite predictions, so that an undefined value shows
+            that predictions are not finite.
+        context: whether it only states on what other scores were computed, and is never used to
+            choose anything.
 
     Example:
         >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
@@ -56,14 +60,17 @@ class Score:
     context: bool = False
 
     def gain(self, first: Any, second: Any) -> Any:
-        """Return by how much the first value is better than the second; positive if it is better."""
+        """Return by how much the first value is better than the second; positive if it is
+        better.
+        """
         return first - second if self.higher_is_better else second - first
 
     def least_lift(self, matters: float, value: float) -> float:
         """Return the smallest lift that matters, in the unit of the score.
 
         Args:
-            matters: percentage points for a score in percent; for other scores, percent of ``value``.
+            matters: percentage points for a score in percent; for other scores, percent of
+                ``value``.
             value: the score to improve on.
 
         Example:
@@ -74,18 +81,22 @@ class Score:
         return matters / 100 * (1.0 if self.percent else abs(value))
 
     def best(self, values: Mapping[str, float]) -> str | None:
-        """Return the name with the best value, the first among equals; None if no value is a number."""
+        """Return the name with the best value, the first among equals; None if no value is a
+        number.
+        """
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         return max(known, key=lambda name: self.gain(known[name], 0.0), default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
-        """Return the name with the worst value, the first among equals; None if no value is a number."""
+        """Return the name with the worst value, the first among equals; None if no value is a
+        number.
+        """
         known = {name: value for name, value in values.items() if not math.isnan(value)}
         return min(known, key=lambda name: self.gain(known[name], 0.0), default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
-        """Return the number as text for the user: percentages with two decimals, all others with four significant
-        digits.
+        """Return the number as text for the user: percentages with two decimals, all others with
+        four significant digits.
         """
         if not math.isfinite(value):
             return "–"
@@ -100,19 +111,21 @@ LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
 
 
 class Task(ABC):
-    """The prediction task of a client. Clients of one federation may have different tasks around a shared core.
+    """The prediction task of a client. Clients of one federation may have different tasks around a
+    shared core.
 
-    A task is a value object. It contains what was learnt about the target (labels, mean), and nothing about single
-    rows.
+    A task is a value object. It contains what was learnt about the target (labels, mean), and
+    nothing about single rows.
 
     Attributes:
         name: the name in configurations.
         scores: the scores of predictions, the main one first; ``loss`` is among them.
-        choices: maps each key that a configuration may add to the name to its possible values, of which the first is
-            the default.
+        choices: maps each key that a configuration may add to the name to its possible values, of
+            which the first is the default.
         go_alone: the scikit-learn models that a client can fit without other clients, by name.
         weighs_rows: whether loss and scores can weigh rows.
-        classes: the labels that can be predicted, one or several for each row; empty if a number is predicted.
+        classes: the labels that can be predicted, one or several for each row; empty if a number is
+            predicted.
         class_rows: the number of training rows of each class.
     """
 
@@ -128,7 +141,9 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return everything that a client may send about its target, as plain data.
 
         Args:
@@ -147,7 +162,8 @@ class Task(ABC):
 
         Args:
             client: the client's name.
-            facts: maps the client, and every client whose outputs shall mean the same, to its facts.
+            facts: maps the client, and every client whose outputs shall mean the same, to its
+                facts.
 
         Raises:
             DataError: nothing can be learnt from such a target.
@@ -155,23 +171,32 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, target: pd.Series) -> Tensor:
-        """Return the target as a tensor (n,), (n, labels) or (n, positions), of the dtype that ``loss`` takes."""
+        """Return the target as a tensor (n,), (n, labels) or (n, positions), of the dtype that
+        ``loss`` takes.
+        """
 
     def unknown(self, rows: int) -> Tensor:
         """Return an entirely unknown target, in the format of ``encode``."""
         return torch.full((rows,), -1 if self.classes else math.nan)
 
     def fit(self, y: Tensor) -> Self:
-        """Return the task with the number of training rows of each class, counted in the encoded target."""
+        """Return the task with the number of training rows of each class, counted in the encoded
+        target.
+        """
         if not self.classes:
             return self
         have = tuple(torch.bincount(y[y >= 0], minlength=len(self.classes)).tolist())
         return replace(self, class_rows=have)  # type: ignore[type-var]  # tasks are dataclasses
 
     def label_rows(self, y: Tensor) -> dict[str, int]:
-        """Map each label in an encoded target to the number of rows that have it; empty if a number is predicted."""
+        """Map each label in an encoded target to the number of rows that have it; empty if a number
+        is predicted.
+        """
         rows = y.reshape(len(y), -1)
-        counts = {str(label): int((rows == place).any(1).sum()) for place, label in enumerate(self.classes)}
+        counts = {
+            str(label): int((rows == place).any(1).sum())
+            for place, label in enumerate(self.classes)
+        }
         return {label: count for label, count in counts.items() if count}
 
     def known(self, y: Tensor) -> Tensor:
@@ -179,7 +204,9 @@ class Task(ABC):
         return y == y
 
     def counted(self, y: Tensor) -> Tensor:
-        """Return the number of terms of which the loss is the mean: the number of rows with a known target."""
+        """Return the number of terms of which the loss is the mean: the number of rows with a known
+        target.
+        """
         return self.known(y).sum()
 
     # ------------------------------------------------------------------ outputs
@@ -196,8 +223,8 @@ class Task(ABC):
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """What the outputs mean, for the user. It is equal for tasks whose outputs mean the same, so that their heads
-        may be averaged.
+        """What the outputs mean, for the user. It is equal for tasks whose outputs mean the same,
+        so that their heads may be averaged.
         """
         return tuple(map(str, self.classes))
 
@@ -212,13 +239,15 @@ class Task(ABC):
         return self.name
 
     def balance(self) -> Tensor | None:
-        """Return a weight for each class by which all classes count equally, see :func:`balanced`; None if there are no
-        classes.
+        """Return a weight for each class by which all classes count equally, see :func:`balanced`;
+        None if there are no classes.
         """
         return balanced(self.class_rows) if self.classes else None
 
     @abstractmethod
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
         """Return the loss to minimise, which is a mean over rows, as a scalar.
 
         Args:
@@ -230,15 +259,19 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return predictions (n, width) float32 or float64, in the user's units: probabilities, or a number."""
+        """Return predictions (n, width) float32 or float64, in the user's units: probabilities, or
+        a number.
+        """
 
     def bounded(self, outputs: Tensor) -> Tensor:
-        """Return outputs (…, outputs) as numbers in [0, 1] of the same shape, for rules that compare functions."""
+        """Return outputs (…, outputs) as numbers in [0, 1] of the same shape, for rules that
+        compare functions.
+        """
         return one_of(outputs)
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Combine the outputs of an ensemble's members (n, members, outputs) into outputs (n, outputs), from which
-        :meth:`predict` computes the mean of the members' predictions.
+        """Combine the outputs of an ensemble's members (n, members, outputs) into outputs (n,
+        outputs), from which :meth:`predict` computes the mean of the members' predictions.
         """
         return outputs.mean(1)
 
@@ -257,37 +290,48 @@ class Task(ABC):
         return Outcome.of({"name": self.name, **vars(self)})
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
-        """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of :meth:`predict`."""
+        """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of
+        :meth:`predict`.
+        """
         return torch.from_numpy(self.outcome.of_model(model, x))
 
     # ------------------------------------------------------------------ scores
 
     def at(self, classes: Sequence[int]) -> Self:
-        """Return the task for a site whose training rows have only some of the classes, given by their positions."""
+        """Return the task for a site whose training rows have only some of the classes, given by
+        their positions.
+        """
         of_classes = {key: own for key, own in vars(self).items() if isinstance(own, tuple) and own}
         chosen = {key: tuple(own[place] for place in classes) for key, own in of_classes.items()}
         return replace(self, **chosen)  # type: ignore[type-var]  # tasks are dataclasses
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        loss: Tensor,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the predictions, target and mean loss of a batch for the task of such a site, see :meth:`at`."""
+        """Return the predictions, target and mean loss of a batch for the task of such a site, see
+        :meth:`at`.
+        """
         return predictions, y, loss
 
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """Return a function that computes the scores of these predictions for any counts. What does not depend on
-        counts is computed only once.
+        """Return a function that computes the scores of these predictions for any counts. What does
+        not depend on counts is computed only once.
 
-        With counts that are all one, it returns the same bits as with None; with any counts, the same as for rows that
-        are repeated so often.
+        With counts that are all one, it returns the same bits as with None; with any counts, the
+        same as for rows that are repeated so often.
 
         Args:
             predictions: (n, width) float.
             y: the target in the format of ``encode``.
 
         Returns:
-            A function that returns scalars by name, without the loss; NaN if a score is undefined. Counts may be
-            floats, for weights of rows.
+            A function that returns scalars by name, without the loss; NaN if a score is undefined.
+            Counts may be floats, for weights of rows.
         """
         finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
         score = self._scorer(predictions, y) if finite else None
@@ -295,43 +339,57 @@ class Task(ABC):
 
         def scored(counts: Tensor | None) -> dict[str, Tensor]:
             if score is None or (counts is not None and not float(counts.sum())):
-                return {own.name: predictions.new_tensor(0.0 if own.context else math.nan) for own in known}
+                return {
+                    own.name: predictions.new_tensor(0.0 if own.context else math.nan)
+                    for own in known
+                }
             return score(counts)
 
         return scored
 
     @abstractmethod
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """Return the function of :meth:`scorer` for at least one row of finite predictions, and for counts that are not
-        all 0.
+        """Return the function of :meth:`scorer` for at least one row of finite predictions, and for
+        counts that are not all 0.
         """
 
-    def evaluate(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, Tensor]:
+    def evaluate(
+        self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Return exact scores by name, see :meth:`scorer`."""
         return self.scorer(predictions, y)(counts)
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
+    def evaluate_once(
+        self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> dict[str, float]:
         """Return the scores that are computed on test rows only."""
         return {}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor | None:
-        """Return the numbers of rows by true class (the last row is for labels that are no class) and predicted class;
-        None without classes.
+        """Return the numbers of rows by true class (the last row is for labels that are no class)
+        and predicted class; None without classes.
         """
         return None
 
     @abstractmethod
     def written(self, y: Tensor) -> dict[str, Any]:
-        """Return the target as columns for the user: ``target``, or ``target_<label>`` for each of several labels."""
+        """Return the target as columns for the user: ``target``, or ``target_<label>`` for each of
+        several labels.
+        """
 
-    def frame(self, row: np.ndarray, y: Tensor, predictions: Tensor, weight: Tensor | None = None) -> pd.DataFrame:
-        """Return predictions for the user, one row for each row of data: ``row``, the columns of :meth:`written`, and
-        those of :meth:`fedlit.outcomes.Outcome.columns`: probabilities, and what is predicted.
+    def frame(
+        self, row: np.ndarray, y: Tensor, predictions: Tensor, weight: Tensor | None = None
+    ) -> pd.DataFrame:
+        """Return predictions for the user, one row for each row of data: ``row``, the columns of
+        :meth:`written`, and those of :meth:`fedlit.outcomes.Outcome.columns`: probabilities, and
+        what is predicted.
         """
         import pandas as pd
 
         weights = {} if weight is None else {WEIGHT: weight.cpu().numpy().astype("float64")}
-        return pd.DataFrame({"row": row, **weights, **self.written(y), **self.outcome.columns(predictions.numpy())})
+        return pd.DataFrame(
+            {"row": row, **weights, **self.written(y), **self.outcome.columns(predictions.numpy())}
+        )
 
     @classmethod
     @abstractmethod
@@ -350,8 +408,8 @@ def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def balanced(rows: Sequence[int]) -> Tensor:
-    """Return weights by which all classes count equally: the inverse of each class's share, scaled to sum to the number
-    of classes; 0 for a class without rows.
+    """Return weights by which all classes count equally: the inverse of each class's share, scaled
+    to sum to the number of classes; 0 for a class without rows.
 
     Args:
         rows: the number of training rows of each class.
@@ -367,22 +425,23 @@ def balanced(rows: Sequence[int]) -> Tensor:
 
 
 def one_of(logits: Tensor) -> Tensor:
-    """Return the probabilities of several exclusive classes (…, classes); if there is a single logit, that of the
-    positive class.
+    """Return the probabilities of several exclusive classes (…, classes); if there is a single
+    logit, that of the positive class.
     """
     return logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
 
 
 def labels_of(frame: pd.DataFrame, prefix: str) -> list[str]:
-    """Return the labels of the columns that :meth:`Task.frame` names by ``prefix`` and a label, and that have a value:
-    the labels of the client with these rows.
+    """Return the labels of the columns that :meth:`Task.frame` names by ``prefix`` and a label, and
+    that have a value: the labels of the client with these rows.
     """
     columns = frame.columns[frame.columns.str.startswith(prefix)]
     return [column.removeprefix(prefix) for column in columns if frame[column].notna().any()]
 
 
 def of_people(column: Hashable) -> bool:
-    """Return whether a column of :meth:`Task.frame` holds labels or numbers in the user's spelling, not probabilities.
+    """Return whether a column of :meth:`Task.frame` holds labels or numbers in the user's spelling,
+    not probabilities.
 
     Example:
         >>> [of_people(column) for column in ("row", "target", "predicted_died", "probability_died")]

@@ -1,11 +1,13 @@
 """Classification, and its metrics under one convention, which is stated here.
 
-Metrics are computed for each client and split, on probabilities. They are one versus rest, macro-averaged over the
-classes in the *client's training split*; a class without a positive and a negative row in the evaluated split has no
-AUROC or AUPRC and is left out of the mean, and the number of averaged classes is reported. With two classes, AUROC,
-AUPRC and F1 are those of the positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the
-classes present in the split; weighted F1 is their mean weighted by rows, also with two classes. All are exact, not
-binned. A row whose label the client has never seen in training counts as a negative of every class and as wrong.
+Metrics are computed for each client and split, on probabilities. They are one versus rest,
+macro-averaged over the classes in the *client's training split*; a class without a positive and a
+negative row in the evaluated split has no AUROC or AUPRC and is left out of the mean, and the
+number of averaged classes is reported. With two classes, AUROC, AUPRC and F1 are those of the
+positive (second) class. Balanced accuracy is the mean recall, and F1 the mean, over the classes
+present in the split; weighted F1 is their mean weighted by rows, also with two classes. All are
+exact, not binned. A row whose label the client has never seen in training counts as a negative of
+every class and as wrong.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class Classification(Task):
     """Prediction of one of several labels.
 
     Attributes:
-        classes: the labels, as the source spells them, in the order of the class indices. If there are two, the second
-            is the positive class, and the network has one output.
+        classes: the labels, as the source spells them, in the order of the class indices. If there
+            are two, the second is the positive class, and the network has one output.
         class_rows: the number of training rows of each class.
 
     Example:
@@ -46,7 +48,8 @@ class Classification(Task):
         >>> task = Classification(("a", "b", "c", "d"))
         >>> scores = task.evaluate(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 1]))
         >>> {name: value.item() for name, value in scores.items() if name != "auprc"}
-        {'auroc': 1.0, 'balanced_accuracy': 1.0, 'accuracy': 1.0, 'f1': 1.0, 'weighted_f1': 1.0, 'classes': 2.0}
+        {'auroc': 1.0, 'balanced_accuracy': 1.0, 'accuracy': 1.0, 'f1': 1.0, 'weighted_f1': 1.0,
+        'classes': 2.0}
         >>> task.evaluate(torch.eye(4)[[0, 1, 1]], torch.tensor([0, 1, 0]), torch.tensor([1, 1, 2]))["accuracy"].item()
         0.5
     """
@@ -63,7 +66,9 @@ class Classification(Task):
         Score("f1", "F1", low=0.0, high=1.0),
         Score("weighted_f1", "Weighted F1", low=0.0, high=1.0),
         Score("auroc_ovo", "AUROC, one versus one", low=0.0, high=1.0, test_only=True),
-        Score("log_loss", "Log loss", higher_is_better=False, percent=False, low=0.0, test_only=True),
+        Score(
+            "log_loss", "Log loss", higher_is_better=False, percent=False, low=0.0, test_only=True
+        ),
         Score("classes", "Classes averaged", percent=False, low=0.0, context=True),
         LOSS,
     )
@@ -72,21 +77,34 @@ class Classification(Task):
     # ------------------------------------------------------------------ the target
 
     @classmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return the sorted labels; if there are two, the positive one is last."""
-        where, types = f"target {target.name!r}", _types(target)
+        where = f"target {target.name!r}"
+        types = _types(target)
         if len(types) > 1:
             found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
-            raise DataError(f"{where}: expected labels of one type, found a mixture of {found}; convert the column")
-        odd, expected = types.keys() - {"true/false", "numbers", "text"}, "numbers, text or true/false as labels"
+            raise DataError(
+                f"{where}: expected labels of one type, found a mixture of {found}; convert the "
+                "column"
+            )
+        odd = types.keys() - {"true/false", "numbers", "text"}
+        expected = "numbers, text or true/false as labels"
         expect(not odd, where, expected, Told(", ".join(odd)), "convert the column", DataError)
         labels = _sorted_labels(where, map(plain, target.unique().tolist()), positive)
-        return {"task": cls.name, "target": str(target.name), "labels": labels, "positive": plain(positive)}
+        return {
+            "task": cls.name,
+            "target": str(target.name),
+            "labels": labels,
+            "positive": plain(positive),
+        }
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients."""
-        where, first = f"target {facts[client]['target']!r}", dict[str, str]()
+        where = f"target {facts[client]['target']!r}"
+        first = dict[str, str]()
         for name, own in facts.items():
             first.setdefault(type_of(own["labels"][0]), name)
         if len(first) > 1:
@@ -95,8 +113,9 @@ class Classification(Task):
                 for type_, name in first.items()
             )
             raise DataError(
-                f"{where}: expected labels of one type at all clients, found a mixture: {found}; write the same labels "
-                "in both tables, or leave classes apart with data.align: none or features"
+                f"{where}: expected labels of one type at all clients, found a mixture: {found}; "
+                "write the same labels in both tables, or leave classes apart with data.align: "
+                "none or features"
             )
         positives = {own["positive"] for own in facts.values()} - {None}
         union = (label for own in facts.values() for label in own["labels"])
@@ -104,18 +123,21 @@ class Classification(Task):
         if len(classes) < 2:
             raise DataError(
                 f"client {client!r}: expected at least two classes in its training rows, found one "
-                f"({classes[0]!r}); a classifier cannot be trained on it alone. Leave the client out, or give all "
-                "clients the common classes with align: classes"
+                f"({classes[0]!r}); a classifier cannot be trained on it alone. Leave the client "
+                "out, or give all clients the common classes with align: classes"
             )
         return cls(tuple(classes))
 
     def encode(self, target: pd.Series) -> Tensor:
-        """Return the positions of labels among the classes, (n,) int64; −1 for a label that is not one of them."""
-        expected, types = type_of(self.classes[0]), _types(target)
+        """Return the positions of labels among the classes, (n,) int64; −1 for a label that is not
+        one of them.
+        """
+        expected = type_of(self.classes[0])
+        types = _types(target)
         if odd := [label for type_, label in types.items() if type_ != expected]:
             raise DataError(
-                f"target {target.name!r}: expected {expected} as labels, found {odd[0]!r}; write them as those that "
-                f"were trained on ({', '.join(map(repr, self.classes[:3]))})"
+                f"target {target.name!r}: expected {expected} as labels, found {odd[0]!r}; write "
+                f"them as those that were trained on ({', '.join(map(repr, self.classes[:3]))})"
             )
         index = {label: position for position, label in enumerate(self.classes)}
         return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
@@ -141,9 +163,11 @@ class Classification(Task):
         """The labels."""
         return {"classes": list(self.classes)}
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy. Each row has the weight of its class times its own, and weights are scaled to
-        sum to the number of rows.
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean cross-entropy. Each row has the weight of its class times its own, and
+        weights are scaled to sum to the number of rows.
         """
         if rows is not None:
             each = rows if weight is None else rows * weight[y]
@@ -151,14 +175,17 @@ class Classification(Task):
                 return weighted_mean(functional.cross_entropy(outputs, y, reduction="none"), each)
             true = y.to(outputs.dtype)
             return weighted_mean(
-                functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none"), each
+                functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none"),
+                each,
             )
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
         if weight is not None:
             weight = weight[y]
             weight = weight / weight.mean()  # normalised as cross_entropy does it
-        return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype), weight)
+        return functional.binary_cross_entropy_with_logits(
+            outputs[:, 0], y.to(outputs.dtype), weight
+        )
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities (n, classes) float32; each row sums to 1."""
@@ -172,7 +199,9 @@ class Classification(Task):
         """See :class:`~fedlit.tasks.base.Task`."""
         outputs, members = outputs.float(), math.log(outputs.shape[1])
         if outputs.shape[2] == 1:  # log of the mean σ(z), less that of the mean σ(−z)
-            return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(-outputs).logsumexp(1)
+            return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(
+                -outputs
+            ).logsumexp(1)
         return outputs.log_softmax(2).logsumexp(1) - members
 
     @property
@@ -183,15 +212,22 @@ class Classification(Task):
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        loss: Tensor,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Restrict predictions to the site's classes, and renormalise them. If the model has outputs for other classes,
-        the loss is the cross-entropy of the renormalised predictions, because the model's loss also counts classes that
-        the site does not have.
+        """Restrict predictions to the site's classes, and renormalise them. If the model has
+        outputs for other classes, the loss is the cross-entropy of the renormalised predictions,
+        because the model's loss also counts classes that the site does not have.
         """
         position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
         position[list(classes)] = torch.arange(len(classes), device=y.device)
-        mine, y = restrict(predictions, classes), position[y]  # position[-1] is -1
+        # position[-1] is -1
+        mine = restrict(predictions, classes)
+        y = position[y]
         if len(classes) < predictions.shape[1]:
             each = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log()
             loss = weighted_mean(each, None if rows is None else rows[y >= 0])
@@ -200,9 +236,11 @@ class Classification(Task):
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         return _Scorer(predictions, y)
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
-        """Return :func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows with a known label.
-        If p is below 1e-6, as predictions of forests may be, it counts as 1e-6.
+    def evaluate_once(
+        self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> dict[str, float]:
+        """Return :func:`auroc_one_versus_one`, and the mean of −log p of the true class, over rows
+        with a known label. If p is below 1e-6, as predictions of forests may be, it counts as 1e-6.
         """
         return {
             "auroc_ovo": auroc_one_versus_one(predictions, y, counts),
@@ -210,8 +248,8 @@ class Classification(Task):
         }
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
-        """Return counts (classes + 1, classes) int64. The class with the largest probability is predicted, the first
-        among equals.
+        """Return counts (classes + 1, classes) int64. The class with the largest probability is
+        predicted, the first among equals.
 
         Example:
             >>> Classification((0, 1)).confusion(
@@ -231,8 +269,8 @@ class Classification(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y), with labels as text. A class whose probability is missing in every row does
-        not belong to the client.
+        """Return (task, predictions, y), with labels as text. A class whose probability is missing
+        in every row does not belong to the client.
         """
         # where no predictions are finite, of whatever classes
         labels = labels_of(frame, _PROBABILITY) or labels_of(frame.fillna(0), _PROBABILITY)
@@ -242,12 +280,13 @@ class Classification(Task):
 
 
 class _Scorer:
-    """Computes scores from probabilities (n, C) and class positions (n,). It sorts the rows by probability once for
-    each class.
+    """Computes scores from probabilities (n, C) and class positions (n,). It sorts the rows by
+    probability once for each class.
     """
 
     def __init__(self, probabilities: Tensor, y: Tensor) -> None:
-        self.probabilities, self.y = probabilities, y
+        self.probabilities = probabilities
+        self.y = y
         self.cells = _cells(probabilities, y)
         self._curves: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
@@ -257,63 +296,98 @@ class _Scorer:
         if counts is not None and counts.dtype.is_floating_point:
             counts = counts.double()
         weights = None if counts is None else counts.cpu().double()
-        confusion = torch.bincount(self.cells, weights, minlength=(width + 1) * width).double().view(-1, width)
-        hits, support, predicted = confusion.diagonal(), confusion.sum(1)[:width], confusion.sum(0)
-        present, rows = support > 0, confusion.sum()
+        confusion = (
+            torch.bincount(self.cells, weights, minlength=(width + 1) * width)
+            .double()
+            .view(-1, width)
+        )
+        hits = confusion.diagonal()
+        support = confusion.sum(1)[:width]
+        predicted = confusion.sum(0)
+        present = support > 0
+        rows = confusion.sum()
         either = support + predicted
         f1 = 2 * hits / torch.where(either > 0, either, 1)
         ranked = [1] if width == 2 else range(width)
         curves = [self._areas(c, counts) for c in ranked if 0 < support[c] < rows]
-        auroc, auprc = (torch.stack(areas).mean() for areas in zip(*curves, strict=True)) if curves else (nan, nan)
+        auroc, auprc = (
+            (torch.stack(areas).mean() for areas in zip(*curves, strict=True))
+            if curves
+            else (nan, nan)
+        )
         return {
             "auroc": auroc,
             "auprc": auprc,
             "balanced_accuracy": (hits / support)[present].mean().float(),
             "accuracy": (hits.sum() / rows).float(),
-            "f1": (f1[1] if width == 2 and present[1] else nan if width == 2 else f1[present].mean()).float(),
-            "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float() if present.any() else nan,
+            "f1": (
+                f1[1] if width == 2 and present[1] else nan if width == 2 else f1[present].mean()
+            ).float(),
+            "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float()
+            if present.any()
+            else nan,
             "classes": torch.full_like(nan, len(curves)),
         }
 
     def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the areas under the ROC curve and under the precision–recall steps of one class versus the rest. They
-        are computed in whole numbers up to the last division, so that they do not depend on the order of equal scores.
+        """Return the areas under the ROC curve and under the precision–recall steps of one class
+        versus the rest. They are computed in whole numbers up to the last division, so that they do
+        not depend on the order of equal scores.
         """
         if position not in self._curves:
             score, order = self.probabilities[:, position].sort(descending=True)
-            ends = functional.pad(torch.where(score[1:] != score[:-1])[0], [0, 1], value=len(score) - 1)
-            self._curves[position] = order, (self.y[order] == position).long(), ends  # ends: the last of equal scores
+            ends = functional.pad(
+                torch.where(score[1:] != score[:-1])[0], [0, 1], value=len(score) - 1
+            )
+            # ends: the last of equal scores
+            self._curves[position] = order, (self.y[order] == position).long(), ends
         order, positive, ends = self._curves[position]
         counts = torch.ones_like(positive) if counts is None else counts
         own = counts.index_select(0, order)
-        hits, found = ((own * positive).cumsum(0).index_select(0, ends), own.cumsum(0).index_select(0, ends))
-        # A score that no counted row has is none: it gets the place of the one above, whose numbers it repeats.
+        hits = (own * positive).cumsum(0).index_select(0, ends)
+        found = own.cumsum(0).index_select(0, ends)
+        # A score that no counted row has is none: it gets the place of the one above, whose numbers
+        # it repeats.
         place = (found.diff(prepend=found.new_zeros(1)) != 0).cumsum(0)
         hits, found = (x.new_zeros(int(place[-1]) + 1).scatter_(0, place, x) for x in (hits, found))
-        missed, recall = found - hits, hits / hits[-1]
+        missed = found - hits
+        recall = hits / hits[-1]
         auroc = torch.trapz(recall, missed / missed[-1])
-        backwards, precision = recall.flip(0), (hits[1:] / found[1:]).flip(0)
+        backwards = recall.flip(0)
+        precision = (hits[1:] / found[1:]).flip(0)
         return auroc.float(), -torch.sum(backwards.diff() * precision).float()
 
 
 def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
-    """Return the cell of the confusion matrix, counted row by row, for each row of data, (n,) int64 on the CPU."""
+    """Return the cell of the confusion matrix, counted row by row, for each row of data, (n,) int64
+    on the CPU.
+    """
     width = probabilities.shape[1]
     return (torch.where(y < 0, width, y) * width + probabilities.argmax(1)).cpu()
 
 
 def type_of(label: Any) -> str:
-    """Return the type of a label in words: ``true/false``, ``numbers``, ``text``, or the name of the Python type."""
+    """Return the type of a label in words: ``true/false``, ``numbers``, ``text``, or the name of
+    the Python type.
+    """
     if isinstance(label, bool | np.bool_):
         return "true/false"
-    return "numbers" if isinstance(label, Real) else "text" if isinstance(label, str) else type(label).__name__
+    return (
+        "numbers"
+        if isinstance(label, Real)
+        else "text"
+        if isinstance(label, str)
+        else type(label).__name__
+    )
 
 
 def _types(target: pd.Series) -> dict[str, Any]:
-    """Map each type to its first label. Python considers True equal to 1, so types are counted separately even for
-    equal labels.
+    """Map each type to its first label. Python considers True equal to 1, so types are counted
+    separately even for equal labels.
     """
-    labels = target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
+    labels = (
+        target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
+    )
     first = {type(label): label for label in reversed(labels)}
     return {type_of(label): label for label in first.values()}
 
@@ -328,13 +402,16 @@ def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any
     found = sorted(dict.fromkeys(labels))
     if len(found) == 2 and positive is not None:
         if positive not in found:
-            raise DataError(f"{where}: expected the positive label to be one of {found}, found {positive!r}")
+            raise DataError(
+                f"{where}: expected the positive label to be one of {found}, found {positive!r}"
+            )
         found.sort(key=lambda label: bool(label == positive))
     return found
 
 
 def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
-    """Return the renormalised probabilities of some classes only; they are equal if none of these classes has any.
+    """Return the renormalised probabilities of some classes only; they are equal if none of these
+    classes has any.
 
     Shape:
         - probabilities: (n, C), float in [0, 1]
@@ -350,7 +427,8 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
 
 
 def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """Return the mean of −log p of the true class, with p at least 1e-6; NaN if no row has a known label.
+    """Return the mean of −log p of the true class, with p at least 1e-6; NaN if no row has a known
+    label.
 
     Args:
         probabilities: (n, C) float in [0, 1].
@@ -366,14 +444,18 @@ def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None
     return float(weighted_mean(-true.log()[:, 0], weight[known].to(true)))
 
 
-def auroc_one_versus_one(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till 2001), computed by
-    scikit-learn over the classes present in the split. With two classes it is the AUROC; NaN if fewer are present.
+def auroc_one_versus_one(
+    probabilities: Tensor, target: Tensor, weight: Tensor | None = None
+) -> float:
+    """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till
+    2001), computed by scikit-learn over the classes present in the split. With two classes it is
+    the AUROC; NaN if fewer are present.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1.
         target: (n,) int64 in [−1, C); rows with −1 belong to no pair.
-        weight: (n,) how much each row counts; once if None. It is not defined for more than two classes.
+        weight: (n,) how much each row counts; once if None. It is not defined for more than two
+            classes.
 
     Example:
         >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))

@@ -1,4 +1,6 @@
-"""Local baselines: models that a client fits to its rows alone, from scikit-learn or with the same interface."""
+"""Local baselines: models that a client fits to its rows alone, from scikit-learn or with the same
+interface.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
 from fedlit.outcomes import OneEach
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
-TREES_AND_LINEAR = "trees_and_linear"  # the mean of what two other models predict, with equal weights
-TREES, LINEAR = ("extra_trees",), ("logistic_regression", "ridge", "poisson_regression")  # which two; by task
+# the mean of what two other models predict, with equal weights
+TREES_AND_LINEAR = "trees_and_linear"
+# which two; by task
+TREES = ("extra_trees",)
+LINEAR = ("logistic_regression", "ridge", "poisson_regression")
 
 Grid = Mapping[str, list[Any]]
 _TOLD = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
@@ -25,27 +30,31 @@ _OF_TASK = {
 
 
 def is_any_model(found: Any) -> bool:
-    """Return whether the settings of a local baseline describe a class, and not only a grid of settings."""
+    """Return whether the settings of a local baseline describe a class, and not only a grid of
+    settings.
+    """
     return isinstance(found, Mapping) and "class_path" in found
 
 
 @dataclass(frozen=True)
 class GoAlone:
-    """A model that a client can fit without other clients: a scikit-learn class, or one with the same interface.
+    """A model that a client can fit without other clients: a scikit-learn class, or one with the
+    same interface.
 
     Attributes:
         name: the name in studies.
         class_path: the path of the class.
-        init_args: the arguments of the class; a value may itself be a model, given by its class path.
-        grid: the settings to try: for each client and seed, those with the best validation score are used, the first
-            among equals. The key ``categories`` determines whether categories become numbers (``codes``) or one column
-            each (``one_hot``).
+        init_args: the arguments of the class; a value may itself be a model, given by its class
+            path.
+        grid: the settings to try: for each client and seed, those with the best validation score
+            are used, the first among equals. The key ``categories`` determines whether categories
+            become numbers (``codes``) or one column each (``one_hot``).
         scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: the name that is shown to the user.
         native: whether the model gets the positions of categorical columns.
         each: whether each column of the target gets a model of its own, see :class:`FitEach`.
-        seedless: whether the model gets no seed and is fitted only once, because on the same rows it does not vary by
-            anything that matters.
+        seedless: whether the model gets no seed and is fitted only once, because on the same rows
+            it does not vary by anything that matters.
         asked: whether it is used only if a study names it, because it is no match for the others.
 
     Example:
@@ -76,7 +85,12 @@ class GoAlone:
         """
         must_be_known(f"baselines.{name}", found, _TOLD)
         for key, value in found.items():
-            expect(isinstance(value, _TOLD[key]), f"baselines.{name}.{key}", f"a {_TOLD[key].__name__}", value)
+            expect(
+                isinstance(value, _TOLD[key]),
+                f"baselines.{name}.{key}",
+                f"a {_TOLD[key].__name__}",
+                value,
+            )
         for key, values in found.get("grid", {}).items():
             well = isinstance(values, list) and len(values) > 0
             expect(well, f"baselines.{name}.grid.{key}", "a list of values", values)
@@ -87,22 +101,28 @@ class GoAlone:
         """The kind of the model: ``Classifier`` or ``Regressor``.
 
         Raises:
-            ConfigError: the class does not exist, is neither of the two, cannot be built, or returns no probabilities.
+            ConfigError: the class does not exist, is neither of the two, cannot be built, or
+                returns no probabilities.
         """
         from sklearn.base import is_classifier, is_regressor
 
-        model = self._made({key: values[0] for key, values in self.grid.items() if key != "categories"})
+        model = self._made(
+            {key: values[0] for key, values in self.grid.items() if key != "categories"}
+        )
         if is_regressor(model):
             return "Regressor"
         if not is_classifier(model) or not hasattr(model, "predict_proba"):
             raise ConfigError(
-                f"baselines.{self.name}: expected a regressor, or a classifier with predict_proba, as scikit-learn has "
-                f"them, found {self.class_path}; take another class (or probability: true in init_args of an SVC)"
+                f"baselines.{self.name}: expected a regressor, or a classifier with predict_proba, "
+                f"as scikit-learn has them, found {self.class_path}; take another class (or "
+                "probability: true in init_args of an SVC)"
             )
         return "Classifier"
 
     def for_task(self, task: str) -> GoAlone | None:
-        """Return the model for a task, given the task's name; None if the class predicts something else."""
+        """Return the model for a task, given the task's name; None if the class predicts something
+        else.
+        """
         if _OF_TASK.get(task) != self.kind:
             return None
         seedless = "random_state" not in inspect.signature(self._class()).parameters
@@ -120,35 +140,48 @@ class GoAlone:
 
         Args:
             settings: keyword arguments of the class, and ``categories``, see ``grid``.
-            categorical: the positions of the columns that hold category codes, with −1 for a missing or unseen
-                category.
+            categorical: the positions of the columns that hold category codes, with −1 for a
+                missing or unseen category.
             seed: the seed of the model's random numbers.
             threads: the number of threads that the model may use.
-            wide: which of these columns have more categories than scikit-learn's gradient boosting accepts (255);
-                there, their codes are treated as numbers.
+            wide: which of these columns have more categories than scikit-learn's gradient boosting
+                accepts (255); there, their codes are treated as numbers.
         """
-        known, own = inspect.signature(self._class()).parameters, dict(settings)
+        known = inspect.signature(self._class()).parameters
+        own = dict(settings)
         one_hot = categorical if own.pop("categories", "codes") == "one_hot" else []
         given: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
         if self.native:
-            given["categorical_features"] = [place for place in categorical if place not in wide] or None
-        given = {key: value for key, value in given.items() if key in known and key not in self.init_args}
+            given["categorical_features"] = [
+                place for place in categorical if place not in wide
+            ] or None
+        given = {
+            key: value for key, value in given.items() if key in known and key not in self.init_args
+        }
         model = self._made({**given, **own})
         if one_hot or self.scale:
             model = _prepared(model, one_hot, scale=self.scale)
         return FitEach(model) if self.each else model
 
     def _class(self) -> Any:
-        where, module = f"baselines.{self.name}.class_path", self.class_path.rpartition(".")[0]
+        where = f"baselines.{self.name}.class_path"
+        module = self.class_path.rpartition(".")[0]
         try:
             found = locate(self.class_path)
         except Exception as error:  # whatever a module does when it is imported
-            raise ConfigError(f"{where}: expected the path of a class, found {self.class_path!r}: {error}") from error
+            raise ConfigError(
+                f"{where}: expected the path of a class, found {self.class_path!r}: {error}"
+            ) from error
         if not inspect.isclass(found):
             around = locate(module) if module else None
-            classes = [name for name, own in vars(around).items() if inspect.isclass(own)] if around else []
+            classes = (
+                [name for name, own in vars(around).items() if inspect.isclass(own)]
+                if around
+                else []
+            )
             raise ConfigError(
-                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found {self.class_path!r}."
+                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found "
+                f"{self.class_path!r}."
                 + did_you_mean(self.class_path.rpartition(".")[2], classes, f"{module}.")
             )
         return found
@@ -172,8 +205,8 @@ class GoAlone:
 class FitEach(OneEach):
     """One model for each column of a target, fitted to the rows that have a value in that column.
 
-    Scikit-learn models raise an error for a column with only one value, or none. In this case that value is predicted,
-    or 0 and 1 with equal probability if there is none.
+    Scikit-learn models raise an error for a column with only one value, or none. In this case that
+    value is predicted, or 0 and 1 with equal probability if there is none.
 
     Args:
         model: the untrained model; each column gets a copy.
@@ -211,7 +244,11 @@ class FitEach(OneEach):
         varies = known.any() and own.min() < own.max()
         constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
         model = clone(self.model) if varies else constant()
-        return model.fit(rows, own) if weight is None else fit_weighted(model, rows, own, weight[known])
+        return (
+            model.fit(rows, own)
+            if weight is None
+            else fit_weighted(model, rows, own, weight[known])
+        )
 
 
 def fit_weighted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
@@ -232,7 +269,11 @@ def fit_weighted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -
     weighs = [(name, step) for name, step in steps if has_fit_parameter(step, "sample_weight")]
     *_, last = steps
     expect(last in weighs, "data.source.weight", "models that weigh rows", type(last[1]).__name__)
-    return model.fit(x, y, **{f"{name}__sample_weight" if name else "sample_weight": weight for name, _ in weighs})
+    return model.fit(
+        x,
+        y,
+        **{f"{name}__sample_weight" if name else "sample_weight": weight for name, _ in weighs},
+    )
 
 
 def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
@@ -241,14 +282,18 @@ def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    steps = [make_column_transformer((encoder, one_hot), remainder="passthrough")] if one_hot else []
+    steps = (
+        [make_column_transformer((encoder, one_hot), remainder="passthrough")] if one_hot else []
+    )
     return make_pipeline(*steps, *([StandardScaler()] if scale else []), model)
 
 
 _CATEGORIES = {"categories": ["codes", "one_hot"]}
 
 
-def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False) -> dict[str, GoAlone]:
+def _models(
+    kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False
+) -> dict[str, GoAlone]:
     """Return trees, boosting, a linear model and the mean, by name.
 
     Args:
@@ -261,11 +306,13 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
     models = (
         GoAlone(
             "extra_trees", f"sklearn.ensemble.ExtraTrees{kind}", criterion,
-            {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": features}, label="Extra trees",
+            {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": features}, label="Extra "
+                "trees",
         ),
         GoAlone(
             "gradient_boosting", f"sklearn.ensemble.HistGradientBoosting{kind}", {**loss, "early_stopping": False},
-            {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}, label="Gradient boosting",
+            {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}, label="Gradient "
+                "boosting",
             native=True, seedless=True,
         ),
         linear,
@@ -275,13 +322,17 @@ def _models(kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = 
 
 
 def _one_each(models: Mapping[str, GoAlone]) -> dict[str, GoAlone]:
-    """Return the same models with one copy for each column of the target, so that they accept any target."""
+    """Return the same models with one copy for each column of the target, so that they accept any
+    target.
+    """
     return {name: replace(own, each=True) for name, own in models.items()}
 
 
 def _linear(name: str, label: str, kind: str, init_args: dict[str, Any], grid: Grid) -> GoAlone:
     path = f"sklearn.linear_model.{kind}"
-    return GoAlone(name, path, init_args, {**grid, **_CATEGORIES}, scale=True, label=label, seedless=True)
+    return GoAlone(
+        name, path, init_args, {**grid, **_CATEGORIES}, scale=True, label=label, seedless=True
+    )
 
 
 _LOGISTIC = _linear(

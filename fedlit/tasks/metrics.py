@@ -1,4 +1,6 @@
-"""Computes a site's scores from its batches, and the mean and the worst score over sites, for any task."""
+"""Computes a site's scores from its batches, and the mean and the worst score over sites, for any
+task.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ from fedlit.tasks.classification import Classification
 class Site:
     """A set of rows on which a client is scored.
 
-    A client usually has one site, itself. It has more only if the rows of several parties were pooled into one client
-    (the centralized baseline): one for each party, and ``all`` for their union.
+    A client usually has one site, itself. It has more only if the rows of several parties were
+    pooled into one client (the centralized baseline): one for each party, and ``all`` for their
+    union.
 
     Attributes:
         name: the name of the party.
-        classes: the positions, in the client's ``classes``, of the labels that occur in the site's training split.
-            Metrics cover these.
+        classes: the positions, in the client's ``classes``, of the labels that occur in the site's
+            training split. Metrics cover these.
         rows: the number of rows of each split.
-        union: whether the site repeats rows of other sites, and is therefore left out of means over sites.
+        union: whether the site repeats rows of other sites, and is therefore left out of means over
+            sites.
     """
 
     name: str
@@ -42,7 +46,8 @@ class SiteMetrics(Metric):
 
     Args:
         site: the site whose rows are scored; for a classifier, only its classes count.
-        task: the client's task; if None, classification with as many classes as the site's positions require.
+        task: the client's task; if None, classification with as many classes as the site's
+            positions require.
 
     Example:
         >>> metrics = SiteMetrics(Site("a", (0, 2), {}))
@@ -65,23 +70,30 @@ class SiteMetrics(Metric):
         for name in ("predictions", "target", "loss", "weight"):
             self.add_state(name, [], dist_reduce_fx="cat")
 
-    def update(self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None) -> None:
+    def update(
+        self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None
+    ) -> None:
         """Add a batch.
 
         Args:
             predictions: (n, width) float, in the format of the task's ``predict``.
             target: (n,) or wider, in the format of the task's ``encode``.
-            loss: a scalar, the mean over what the task counts (rows with a known target); NaN if there is none.
+            loss: a scalar, the mean over what the task counts (rows with a known target); NaN if
+                there is none.
             weight: (n,) how much each row counts; None if all count alike.
         """
-        predictions, target, loss = self.whole.narrow(self.site.classes, predictions, target, loss, weight)
+        predictions, target, loss = self.whole.narrow(
+            self.site.classes, predictions, target, loss, weight
+        )
         known = self.task.counted(target)
         if weight is not None:
             known = weight[self.task.known(target)].sum()
             self.weight.append(weight)
         self.predictions.append(predictions)
         self.target.append(target)
-        self.loss.append(torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()]))
+        self.loss.append(
+            torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()])
+        )
 
     def _collected(self) -> tuple[Tensor, Tensor]:
         return torch.cat(self.predictions), torch.cat(self.target)
@@ -93,7 +105,10 @@ class SiteMetrics(Metric):
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
         # on the CPU: some accelerators have no float64
         total, known = torch.stack(self.loss).cpu().double().sum(0)
-        return {"loss": (total / known).float(), **self.task.evaluate(*self._collected(), self._weights())}
+        return {
+            "loss": (total / known).float(),
+            **self.task.evaluate(*self._collected(), self._weights()),
+        }
 
     def compute_once(self) -> dict[str, float]:
         """Return the scores that take too long for every epoch, for the test split."""
@@ -104,32 +119,47 @@ class SiteMetrics(Metric):
         return int((~self.task.known(torch.cat(self.target))).sum())
 
     def absent(self) -> tuple[str, ...]:
-        """Return the classes, of more than two, that no row has: AUROC and AUPRC are means over the others."""
+        """Return the classes, of more than two, that no row has: AUROC and AUPRC are means over the
+        others.
+        """
         if not isinstance(self.task, Classification) or len(self.task.classes) < 3:
             return ()
         present = set(torch.cat(self.target).unique().tolist())
-        return tuple(str(label) for place, label in enumerate(self.task.classes) if place not in present)
+        return tuple(
+            str(label) for place, label in enumerate(self.task.classes) if place not in present
+        )
 
     def confusion(self) -> Tensor | None:
-        """Return counts of true classes by predicted classes, over all batches; None if there are no classes."""
+        """Return counts of true classes by predicted classes, over all batches; None if there are
+        no classes.
+        """
         return self.task.confusion(*self._collected())
 
 
-def lost_sites(scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES) -> list[str]:
-    """Return the sites whose predictions are not finite, which is so if a score is undefined that all finite
-    predictions have.
+def lost_sites(
+    scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES
+) -> list[str]:
+    """Return the sites whose predictions are not finite, which is so if a score is undefined that
+    all finite predictions have.
     """
     always = [name for name, score in known.items() if score.always]
-    return [site for site, own in scores.items() if any(math.isnan(own.get(name, 0.0)) for name in always)]
+    return [
+        site
+        for site, own in scores.items()
+        if any(math.isnan(own.get(name, 0.0)) for name in always)
+    ]
 
 
 def summarise(
-    scores: Mapping[str, Mapping[str, float]], sites: Iterable[Site], known: Mapping[str, Score] = SCORES
+    scores: Mapping[str, Mapping[str, float]],
+    sites: Iterable[Site],
+    known: Mapping[str, Score] = SCORES,
 ) -> dict[str, dict[str, Any]]:
-    """Return the mean over sites and the worst site for each metric. Sites without a value are left out of both.
+    """Return the mean over sites and the worst site for each metric. Sites without a value are left
+    out of both.
 
-    If a site's predictions are not finite, there is no mean, and that site is the worst. A metric whose direction is
-    unknown has a mean and no worst.
+    If a site's predictions are not finite, there is no mean, and that site is the worst. A metric
+    whose direction is unknown has a mean and no worst.
 
     Args:
         scores: maps each site to its metrics and their values.
@@ -137,24 +167,39 @@ def summarise(
         known: the scores whose direction is known, by name.
 
     Returns:
-        ``{"mean": {metric: value}, "worst": {metric: value}, "worst_client": {metric: name}, "counted": {metric:
-        number of sites}}``.
+        ``{"mean": {metric: value}, "worst": {metric: value}, "worst_client": {metric: name},
+        "counted": {metric: number of sites}}``.
 
     Example:
         >>> sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {}), Site("c", (0, 1), {})]
         >>> summarise({"a": {"auroc": 0.75}, "b": {"auroc": 0.25}, "c": {"auroc": float("nan")}}, sites)
-        {'mean': {'auroc': 0.5}, 'worst': {'auroc': 0.25}, 'worst_client': {'auroc': 'b'}, 'counted': {'auroc': 2}}
+        {'mean': {'auroc': 0.5}, 'worst': {'auroc': 0.25}, 'worst_client': {'auroc': 'b'},
+        'counted': {'auroc': 2}}
     """
-    counted = {site.name: scores[site.name] for site in sites if not site.union and site.name in scores}
-    # Leaving such a site out of the mean would make a federation look better for the client that it lost.
+    counted = {
+        site.name: scores[site.name] for site in sites if not site.union and site.name in scores
+    }
+    # Leaving such a site out of the mean would make a federation look better for the client that it
+    # lost.
     lost = lost_sites(counted, known)
-    summary: dict[str, dict[str, Any]] = {"mean": {}, "worst": {}, "worst_client": {}, "counted": {}}
+    summary: dict[str, dict[str, Any]] = {
+        "mean": {},
+        "worst": {},
+        "worst_client": {},
+        "counted": {},
+    }
     for metric in dict.fromkeys(metric for own in counted.values() for metric in own):
-        values = {name: own[metric] for name, own in counted.items() if not math.isnan(own.get(metric, math.nan))}
+        values = {
+            name: own[metric]
+            for name, own in counted.items()
+            if not math.isnan(own.get(metric, math.nan))
+        }
         without = [name for name in lost if metric in counted[name]]
         worst = known[metric].worst(values) if metric in known else None
         worst = without[0] if without else worst
-        summary["mean"][metric] = sum(values.values()) / len(values) if values and not without else math.nan
+        summary["mean"][metric] = (
+            sum(values.values()) / len(values) if values and not without else math.nan
+        )
         summary["worst"][metric] = values.get(worst, math.nan) if worst is not None else math.nan
         summary["worst_client"][metric] = worst
         summary["counted"][metric] = len(values)

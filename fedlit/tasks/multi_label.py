@@ -1,9 +1,11 @@
-"""Prediction of several yes/no labels for each row, and their scores under one convention, which is stated here.
+"""Prediction of several yes/no labels for each row, and their scores under one convention, which is
+stated here.
 
-AUROC, AUPRC and balanced accuracy are means over the labels that have a positive and a negative row in the evaluated
-split; each is computed as in classification with two classes, and the number of averaged labels is reported. Micro F1
-counts all labels of all rows together; a row is an exact match if each of its labels is predicted correctly. Unknown
-labels of a row do not count. A label is predicted if its probability is above one half.
+AUROC, AUPRC and balanced accuracy are means over the labels that have a positive and a negative row
+in the evaluated split; each is computed as in classification with two classes, and the number of
+averaged labels is reported. Micro F1 counts all labels of all rows together; a row is an exact
+match if each of its labels is predicted correctly. Unknown labels of a row do not count. A label is
+predicted if its probability is above one half.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_PROBABILITY, _TARGET, _PREDICTED = "probability_", "target_", "predicted_"
+_PROBABILITY = "probability_"
+_TARGET = "target_"
+_PREDICTED = "predicted_"
 _OF_CLASSES = {score.name: score for score in Classification.scores}
 _MEANS = ("auroc", "auprc", "balanced_accuracy")
 
@@ -36,9 +40,10 @@ _MEANS = ("auroc", "auprc", "balanced_accuracy")
 class MultiLabel(Task):
     """Prediction of several yes/no labels for each row. A label may be unknown.
 
-    A target is a row of labels for each row (see :func:`fedlit.data.table.several`). Each label has two values: 0 and
-    1, true and false, or any other two of one type. The larger one is positive, and of words that mean yes and no (also
-    n and y, false and true, f and t, nein and ja, non and oui, - and +) the one that means yes.
+    A target is a row of labels for each row (see :func:`fedlit.data.table.several`). Each label has
+    two values: 0 and 1, true and false, or any other two of one type. The larger one is positive,
+    and of words that mean yes and no (also n and y, false and true, f and t, nein and ja, non and
+    oui, - and +) the one that means yes.
 
     Attributes:
         classes: the names of the labels, in the order of the outputs.
@@ -80,7 +85,9 @@ class MultiLabel(Task):
     # ------------------------------------------------------------------ the target
 
     @classmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return the labels, and the values of each."""
         values: dict[str, list[Any]] = {}
         for label, column in columns_of(target).items():
@@ -93,8 +100,8 @@ class MultiLabel(Task):
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
-        """Return the task with the labels of all clients, in the order of the table if all have the same labels,
-        otherwise sorted.
+        """Return the task with the labels of all clients, in the order of the table if all have the
+        same labels, otherwise sorted.
         """
         labels, *others = (own["labels"] for own in facts.values())
         if any(own != labels for own in others):
@@ -103,9 +110,12 @@ class MultiLabel(Task):
         pairs = [pair_of(label, facts, positives) for label in labels]
         if positives and not any(positives & set(pair) for pair in pairs):
             raise DataError(
-                f"client {client!r}: expected the positive value among those of a label, found {positives.pop()!r}"
+                f"client {client!r}: expected the positive value among those of a label, found "
+                f"{positives.pop()!r}"
             )
-        return cls(tuple(labels), tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+        return cls(
+            tuple(labels), tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+        )
 
     def encode(self, target: pd.Series) -> Tensor:
         """Return (n, labels) float32: 1 if a label is true, 0 if it is false, NaN if it is unknown.
@@ -113,25 +123,33 @@ class MultiLabel(Task):
         Raises:
             DataError: a value is neither of the label's two values.
         """
-        columns, y = columns_of(target), torch.full((len(target), len(self.classes)), math.nan)
+        columns = columns_of(target)
+        y = torch.full((len(target), len(self.classes)), math.nan)
         for place, label in enumerate(self.classes):
             pair = [self.negatives[place], self.positives[place]]
             if label not in columns:  # only other clients have it
                 continue
-            wrong = [(row, v) for row, v in zip(target.index, columns[label], strict=True) if not among(v, pair)]
+            wrong = [
+                (row, v)
+                for row, v in zip(target.index, columns[label], strict=True)
+                if not among(v, pair)
+            ]
             if wrong:
                 raise DataError(
-                    f"target {label!r}: expected {pair[0]!r} or {pair[1]!r}, found {len(wrong)} other values of "
-                    f"{len(target):,}, such as {wrong[0][1]!r} in row {wrong[0][0]}; mend them, leave these cells "
-                    "empty, or leave the label out"
+                    f"target {label!r}: expected {pair[0]!r} or {pair[1]!r}, found {len(wrong)} "
+                    f"other values of {len(target):,}, such as {wrong[0][1]!r} in row "
+                    f"{wrong[0][0]}; mend them, leave these cells empty, or leave the label out"
                 )
-            codes = [math.nan if value is None else float(value == pair[1]) for value in columns[label]]
+            codes = [
+                math.nan if value is None else float(value == pair[1]) for value in columns[label]
+            ]
             y[:, place] = torch.tensor(codes)
         return y
 
     def fit(self, y: Tensor) -> Self:
         """Return the task with the number of training rows of each label."""
-        have, known = y.nan_to_num(0).sum(0).long().tolist(), (y == y).sum(0).tolist()
+        have = y.nan_to_num(0).sum(0).long().tolist()
+        known = (y == y).sum(0).tolist()
         return replace(self, class_rows=tuple(have), known_rows=tuple(known))
 
     def label_rows(self, y: Tensor) -> dict[str, int]:
@@ -164,8 +182,12 @@ class MultiLabel(Task):
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """Each label with the value that means yes, because every output has a meaning of its own."""
-        return tuple(f"{label}: {value}" for label, value in zip(self.classes, self.positives, strict=True))
+        """Each label with the value that means yes, because every output has a meaning of its
+        own.
+        """
+        return tuple(
+            f"{label}: {value}" for label, value in zip(self.classes, self.positives, strict=True)
+        )
 
     @property
     def described(self) -> dict[str, Any]:
@@ -173,19 +195,26 @@ class MultiLabel(Task):
         return {"classes": list(self.classes), "task": self.name, "positive": list(self.positives)}
 
     def balance(self) -> Tensor:
-        """Return (2, labels): for each label, the weights of rows without it and of rows that have it."""
+        """Return (2, labels): for each label, the weights of rows without it and of rows that have
+        it.
+        """
         counted = zip(self.class_rows, self.known_rows, strict=True)
-        return torch.stack([balanced([known - have, have]) if known else torch.ones(2) for have, known in counted], 1)
+        return torch.stack(
+            [balanced([known - have, have]) if known else torch.ones(2) for have, known in counted],
+            1,
+        )
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return the mean over rows of the mean cross-entropy over a row's known labels; NaN if no label of any row is
-        known.
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean over rows of the mean cross-entropy over a row's known labels; NaN if no
+        label of any row is known.
 
         Args:
             outputs: (n, labels).
             y: (n, labels), NaN if a label is unknown.
-            weight: the weights that :meth:`balance` returns, which are scaled for each label to sum to the number of
-                its rows.
+            weight: the weights that :meth:`balance` returns, which are scaled for each label to sum
+                to the number of its rows.
             rows: not used: rows count alike.
         """
         known = (y == y).to(outputs.dtype)
@@ -207,38 +236,53 @@ class MultiLabel(Task):
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
-        return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(-outputs.float()).logsumexp(
-            1
-        )
+        return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(
+            -outputs.float()
+        ).logsumexp(1)
 
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        loss: Tensor,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Restrict predictions and target to the labels that the site has. Other labels are unknown for its rows, and
-        so do not enter the loss.
+        """Restrict predictions and target to the labels that the site has. Other labels are unknown
+        for its rows, and so do not enter the loss.
         """
         return predictions[:, list(classes)], y[:, list(classes)], loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        known, two = y == y, Classification((0, 1))
+        known = y == y
+        two = Classification((0, 1))
         each = [
             two.scorer(torch.stack([1 - own, own], 1), true.long())
             for own, true in ((predictions[k, c], y[k, c]) for c, k in enumerate(known.unbind(1)))
         ]
-        true, found = (y == 1).cpu(), (predictions > 0.5).cpu() & known.cpu()
-        hits, chosen = (true & found).sum(1), true.sum(1) + found.sum(1)
+        true = (y == 1).cpu()
+        found = (predictions > 0.5).cpu() & known.cpu()
+        hits = (true & found).sum(1)
+        chosen = true.sum(1) + found.sum(1)
         exact = (true == found).all(1).long()
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             nan = predictions.new_tensor(math.nan).float().cpu()
             rows = torch.ones_like(hits) if counts is None else counts.cpu()
-            scores = [own(None if counts is None else counts[k]) for own, k in zip(each, known.unbind(1), strict=True)]
+            scores = [
+                own(None if counts is None else counts[k])
+                for own, k in zip(each, known.unbind(1), strict=True)
+            ]
             scores = [own for own in scores if own["classes"] > 0]
-            total, right = (rows * chosen).sum().double(), (rows * hits).sum().double()
+            total = (rows * chosen).sum().double()
+            right = (rows * hits).sum().double()
             return {
-                **{name: torch.stack([s[name].cpu() for s in scores]).mean() if scores else nan for name in _MEANS},
+                **{
+                    name: torch.stack([s[name].cpu() for s in scores]).mean() if scores else nan
+                    for name in _MEANS
+                },
                 "micro_f1": (2 * right / total).float() if total > 0 else nan,
                 "exact_match": ((rows * exact).sum().double() / rows.sum()).float(),
                 "labels": torch.full_like(nan, len(scores)),
@@ -247,7 +291,9 @@ class MultiLabel(Task):
         return score
 
     def written(self, y: Tensor) -> dict[str, Any]:
-        """Return ``target_<label>`` for each label, in that label's values; None if it is unknown."""
+        """Return ``target_<label>`` for each label, in that label's values; None if it is
+        unknown.
+        """
         codes = y.nan_to_num(2).long().numpy()
         values = zip(self.classes, self.negatives, self.positives, strict=True)
         return {
@@ -257,21 +303,34 @@ class MultiLabel(Task):
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y), with the values 0 and 1. The probabilities show which of two texts is the
-        positive one.
+        """Return (task, predictions, y), with the values 0 and 1. The probabilities show which of
+        two texts is the positive one.
         """
         labels = labels_of(frame, _PREDICTED)
-        predictions = torch.tensor(frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32))
+        predictions = torch.tensor(
+            frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
+        )
         y = torch.full(predictions.shape, math.nan)
         for c, label in enumerate(labels):
-            target, known = frame[f"{_TARGET}{label}"], frame[f"{_TARGET}{label}"].notna().to_numpy()
+            target = frame[f"{_TARGET}{label}"]
+            known = frame[f"{_TARGET}{label}"].notna().to_numpy()
             same = (target[known] == frame[f"{_PREDICTED}{label}"].iloc[0]).to_numpy(bool)
             positive = bool(predictions[0, c] > 0.5)
-            y[torch.tensor(known), c] = torch.tensor(np.where(same, positive, not positive), dtype=torch.float32)
+            y[torch.tensor(known), c] = torch.tensor(
+                np.where(same, positive, not positive), dtype=torch.float32
+            )
         return cls(tuple(labels)), predictions, y
 
 
-_SAID = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("nein", "ja"), ("non", "oui"), ("-", "+"))
+_SAID = (
+    ("no", "yes"),
+    ("n", "y"),
+    ("false", "true"),
+    ("f", "t"),
+    ("nein", "ja"),
+    ("non", "oui"),
+    ("-", "+"),
+)
 _WORDS = {word: pair for pair in _SAID for word in pair}
 
 
@@ -279,8 +338,8 @@ def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
     """Map each label to its value in each row, or None if it is unknown."""
     if not isinstance(target.name, tuple):
         raise DataError(
-            f"target {target.name!r}: expected several columns for task: multi_label, found one; list the columns "
-            f"(target: [{target.name}, …]), or take task: classification"
+            f"target {target.name!r}: expected several columns for task: multi_label, found one; "
+            f"list the columns (target: [{target.name}, …]), or take task: classification"
         )
     rows = [(None,) * len(target.name) if row is None else row for row in target.tolist()]
     values = list(zip(*rows, strict=True)) or [()] * len(target.name)
@@ -288,35 +347,43 @@ def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
 
 
 def among(value: Any, pair: Sequence[Any]) -> bool:
-    """Return whether a value is one of the two, or unknown. The number 1 is not the same as true."""
+    """Return whether a value is one of the two, or unknown. The number 1 is not the same as
+    true.
+    """
     return value is None or (value in pair and type_of(value) == type_of(pair[0]))
 
 
 def check_values(label: str, values: Sequence[Any], rows: str) -> None:
-    """Refuse values that cannot belong to a yes/no label: of several types, or more than two, or two that differ by
-    letters' case or spaces alone.
+    """Refuse values that cannot belong to a yes/no label: of several types, or more than two, or
+    two that differ by letters' case or spaces alone.
     """
     types = {type_of(value) for value in values}
     alike = len({str(value).strip().casefold() for value in values}) < len(values)
-    if len(types) != 1 or not types <= {"true/false", "numbers", "text"} or len(values) > 2 or alike:
+    if (
+        len(types) != 1
+        or not types <= {"true/false", "numbers", "text"}
+        or len(values) > 2
+        or alike
+    ):
         found = f"{len(values)}, such as {', '.join(map(repr, values[:3]))}" if values else "none"
         raise DataError(
-            f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) in the training rows "
-            f"({rows}) for task: multi_label, found {found}; mend the column, or leave it out of the target"
+            f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) "
+            f"in the training rows ({rows}) for task: multi_label, found {found}; mend the column, "
+            "or leave it out of the target"
         )
 
 
 def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[Any]) -> list[Any]:
-    """Return the value that means no and the one that means yes, given the values of all clients that
-    have the label.
+    """Return the value that means no and the one that means yes, given the values of all clients
+    that have the label.
     """
     told = {name: own["values"][label] for name, own in facts.items() if label in own["values"]}
     values = [value for own in told.values() for value in own]
     if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
         found = "; ".join(f"{', '.join(map(repr, own))} at {name!r}" for name, own in told.items())
         raise DataError(
-            f"target {label!r}: expected the same two values at all clients, found {found}; use one spelling, or leave "
-            "labels apart with data.align: none or features"
+            f"target {label!r}: expected the same two values at all clients, found {found}; use "
+            "one spelling, or leave labels apart with data.align: none or features"
         )
     pair = ordered(set(values))
     if len(pair) == 1:
@@ -324,14 +391,16 @@ def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[An
     if len(pair) == 1:
         raise DataError(
             f"target {label!r}: expected two values in training rows, found {pair[0]!r} alone at "
-            f"{', '.join(map(repr, told))}, which does not say whether it means yes or no; write 0 and 1, "
-            "or leave the column out of the target"
+            f"{', '.join(map(repr, told))}, which does not say whether it means yes or no; write 0 "
+            "and 1, or leave the column out of the target"
         )
     return pair[::-1] if positive & {pair[0]} else pair
 
 
 def ordered(values: Iterable[Any]) -> list[Any]:
-    """Return the values with the one that means no first; if they are no such words, with the smaller one first."""
+    """Return the values with the one that means no first; if they are no such words, with the
+    smaller one first.
+    """
     pairs = {_WORDS.get(value.casefold()) if isinstance(value, str) else None for value in values}
     pair = pairs.pop()
     if pair is None or pairs:
@@ -340,9 +409,17 @@ def ordered(values: Iterable[Any]) -> list[Any]:
 
 
 def _completed(value: Any) -> list[Any]:
-    """Return both values of a label of which only one is known, or that value alone if the other cannot be inferred."""
+    """Return both values of a label of which only one is known, or that value alone if the other
+    cannot be inferred.
+    """
     if not isinstance(value, str):
-        return [False, True] if type_of(value) == "true/false" else [0, 1] if value in (0, 1) else [value]
+        return (
+            [False, True]
+            if type_of(value) == "true/false"
+            else [0, 1]
+            if value in (0, 1)
+            else [value]
+        )
     pair = _WORDS.get(value.casefold(), (value,))
     alike = str.upper if value.isupper() else str.title if value.istitle() else str
     return [alike(word) for word in pair] if len(pair) > 1 else [value]

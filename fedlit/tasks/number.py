@@ -1,5 +1,5 @@
-"""Prediction of a number: a measurement, which is standardised for the network, or a count, for which a rate is
-predicted.
+"""Prediction of a number: a measurement, which is standardised for the network, or a count, for
+which a rate is predicted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Number(Task):
     """A task with a single output of order of magnitude 1, which is 0 at the mean of the target.
 
     Attributes:
-        mean: the mean of the target over the training rows of the client, or of all clients (``targets: pooled``).
+        mean: the mean of the target over the training rows of the client, or of all clients
+            (``targets: pooled``).
         target: the name of the number.
     """
 
@@ -44,10 +45,17 @@ class Number(Task):
     target: str
 
     @classmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return the number of rows, and the mean of their target."""
         values = cls._values(target)
-        return {"task": cls.name, "target": target.name, "count": len(values), "mean": float(values.mean())}
+        return {
+            "task": cls.name,
+            "target": target.name,
+            "count": len(values),
+            "mean": float(values.mean()),
+        }
 
     @classmethod
     def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
@@ -60,14 +68,19 @@ class Number(Task):
 
         if target.dtype.kind not in "iuf":
             numbers = pd.to_numeric(target.astype(str), errors="coerce")
-            wrong, values = (numbers.isna() if numbers.isna().any() else target == target).to_numpy(), target.to_numpy()
+            wrong = (numbers.isna() if numbers.isna().any() else target == target).to_numpy()
+            values = target.to_numpy()
             expected = f"numbers for task: {cls.name}"
         else:
             values = target.to_numpy(np.float64)
             wrong = ~(np.abs(values - mean) <= _FURTHEST * scale)
             expected = f"finite numbers within {_FURTHEST * scale:g} of {mean:g}"
         _refuse(
-            target, values, wrong, expected, "mend or drop those rows, name another target, or task: classification"
+            target,
+            values,
+            wrong,
+            expected,
+            "mend or drop those rows, name another target, or task: classification",
         )
         return values
 
@@ -90,7 +103,9 @@ class Number(Task):
         """Return an encoded target (n,) in the user's units, as float64 on the CPU."""
 
     @abstractmethod
-    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
+    def more_scores(
+        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Return the scores other than RMSE and MAE; NaN if one is undefined.
 
         Args:
@@ -101,16 +116,21 @@ class Number(Task):
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Compute RMSE, MAE and the scores of :meth:`more_scores`, in float64."""
-        true, found = self.true(y), predictions[:, 0].cpu().double()
+        true = self.true(y)
+        found = predictions[:, 0].cpu().double()
         names = [score.name for score in self.scores if score is not LOSS]
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             if counts is not None and counts.dtype.is_floating_point:
                 known = self._weighted(true, found, counts.cpu().double())
                 return {name: known[name] for name in names}
-            # rows are repeated, not weighted: a sum of repeated numbers is the only one that has its bits
-            own, made = (x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found))
-            rmse, mae = (made - own).square().mean().sqrt(), (made - own).abs().mean()
+            # rows are repeated, not weighted: a sum of repeated numbers is the only one that has
+            # its bits
+            own, made = (
+                x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found)
+            )
+            rmse = (made - own).square().mean().sqrt()
+            mae = (made - own).abs().mean()
             known = {"rmse": rmse, "mae": mae, **self.more_scores(own, made)}
             return {name: known[name] for name in names}
 
@@ -119,7 +139,9 @@ class Number(Task):
     def _weighted(self, true: Tensor, found: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Return the scores of rows that count as much as their weights, (n,) float64."""
         counted = weight > 0
-        true, found, weight = true[counted], found[counted], weight[counted]
+        true = true[counted]
+        found = found[counted]
+        weight = weight[counted]
         error = found - true
         return {
             "rmse": weighted_mean(error.square(), weight).sqrt(),
@@ -130,7 +152,9 @@ class Number(Task):
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         """Return (task, predictions, y) in the user's units."""
-        target, predicted = (frame[name].astype("float64").to_numpy() for name in ("target", "predicted"))
+        target, predicted = (
+            frame[name].astype("float64").to_numpy() for name in ("target", "predicted")
+        )
         return cls(), torch.tensor(predicted)[:, None], torch.tensor(target)
 
 
@@ -138,11 +162,14 @@ class Number(Task):
 class Regression(Number):
     """Prediction of a number.
 
-    Networks see (target − mean) / scale; predictions, RMSE and MAE are in the user's units, the loss is not.
+    Networks see (target − mean) / scale; predictions, RMSE and MAE are in the user's units, the
+    loss is not.
 
     Attributes:
-        kind: the loss to minimise: the ``squared`` error, or the ``huber`` loss, which grows linearly beyond one scale.
-        mean: the mean of the target over the training rows of the client, or of all clients (``targets: pooled``).
+        kind: the loss to minimise: the ``squared`` error, or the ``huber`` loss, which grows
+            linearly beyond one scale.
+        mean: the mean of the target over the training rows of the client, or of all clients
+            (``targets: pooled``).
         scale: the standard deviation of the target over the same rows.
         target: the name of the number.
 
@@ -163,25 +190,39 @@ class Regression(Number):
     target: str = "target"
 
     name: ClassVar[str] = "regression"
-    scores: ClassVar[tuple[Score, ...]] = (RMSE, MAE, Score("r2", "R²", percent=False, high=1.0), LOSS)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"loss": ("squared", "huber"), "targets": ("client", "pooled")}
+    scores: ClassVar[tuple[Score, ...]] = (
+        RMSE,
+        MAE,
+        Score("r2", "R²", percent=False, high=1.0),
+        LOSS,
+    )
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "loss": ("squared", "huber"),
+        "targets": ("client", "pooled"),
+    }
     go_alone: ClassVar[Mapping[str, GoAlone]] = REGRESSORS
 
     @classmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return the count, mean and variance of the target."""
-        told, variance = super().facts(target, settings), float(cls._values(target).var())
+        told = super().facts(target, settings)
+        variance = float(cls._values(target).var())
         return {**told, "loss": settings.get("loss", "squared"), "variance": variance}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the mean and standard deviation over the rows of all clients."""
         told = [facts[name] for name in sorted(facts)]
-        count, means, variances = (np.array([own[key] for own in told]) for key in ("count", "mean", "variance"))
+        count, means, variances = (
+            np.array([own[key] for own in told]) for key in ("count", "mean", "variance")
+        )
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
             mean = (count * means).sum() / count.sum()
             variance = (count * (variances + (means - mean) ** 2)).sum() / count.sum()
-            # a constant target is learnt in its own unit; what rounding leaves of its variance is none
+            # a constant target is learnt in its own unit; what rounding leaves of its variance is
+            # none
             rounding = (1e-12 * mean) ** 2
         scale = math.sqrt(variance) if variance > rounding else 1.0
         return cls(facts[client]["loss"], float(mean), scale, str(facts[client]["target"]))
@@ -203,27 +244,39 @@ class Regression(Number):
     @property
     def described(self) -> dict[str, Any]:
         """What is predicted, and how it is standardised."""
-        return {"classes": [], "task": self.name, "target": self.target, "mean": self.mean, "scale": self.scale}
+        return {
+            "classes": [],
+            "task": self.name,
+            "target": self.target,
+            "mean": self.mean,
+            "scale": self.scale,
+        }
 
     @property
     def alike(self) -> tuple[str, str]:
         """A key that is equal for tasks with the same loss."""
         return self.name, self.kind
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
         """Return the mean squared or Huber error, in units of the scale."""
         measure = functional.mse_loss if self.kind == "squared" else functional.huber_loss
         if rows is not None:
-            return weighted_mean(measure(outputs[:, 0], y.to(outputs.dtype), reduction="none"), rows)
+            return weighted_mean(
+                measure(outputs[:, 0], y.to(outputs.dtype), reduction="none"), rows
+            )
         return measure(outputs[:, 0], y.to(outputs.dtype))
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return predictions (n, 1) float64 in the user's units. With a large mean, float32 would lose the predicted
-        differences.
+        """Return predictions (n, 1) float64 in the user's units. With a large mean, float32 would
+        lose the predicted differences.
         """
         return outputs.double() * self.scale + self.mean
 
-    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
+    def more_scores(
+        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Return R², which is undefined if the target does not vary."""
         if weight is None:
             r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
@@ -237,19 +290,25 @@ class Regression(Number):
         return y.cpu().double() * self.scale + self.mean
 
     def written(self, y: Tensor) -> dict[str, Any]:
-        """Return the target rounded to a millionth of the scale, which is the precision of a standardised float32."""
-        return {"target": np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0}
+        """Return the target rounded to a millionth of the scale, which is the precision of a
+        standardised float32.
+        """
+        return {
+            "target": np.round(self.true(y).numpy(), 6 - math.ceil(math.log10(self.scale))) + 0.0
+        }
 
 
 @dataclass(frozen=True)
 class Counts(Number):
-    """Prediction of how often something happens: a non-negative whole number with an assumed Poisson distribution.
+    """Prediction of how often something happens: a non-negative whole number with an assumed
+    Poisson distribution.
 
-    Networks output the logarithm of rate / mean, so that 0 stands for the mean; predictions are rates, which are
-    expected counts. The loss is the Poisson negative log-likelihood.
+    Networks output the logarithm of rate / mean, so that 0 stands for the mean; predictions are
+    rates, which are expected counts. The loss is the Poisson negative log-likelihood.
 
     Attributes:
-        mean: the mean count over the training rows of the client, or of all clients (``targets: pooled``).
+        mean: the mean count over the training rows of the client, or of all clients (``targets:
+            pooled``).
         target: the name of what is counted.
 
     Example:
@@ -286,9 +345,9 @@ class Counts(Number):
         mean = float((count * means).sum() / count.sum())
         if mean == 0:
             raise DataError(
-                f"client {client!r}, target {str(facts[client]['target'])!r}: expected a count above 0 in its training "
-                f"rows, found 0 in all {count.sum():,}; leave the client out, or let clients share their mean with "
-                "task: {name: counts, targets: pooled}"
+                f"client {client!r}, target {str(facts[client]['target'])!r}: expected a count "
+                f"above 0 in its training rows, found 0 in all {count.sum():,}; leave the client "
+                f"out, or let clients share their mean with task: {{name: counts, targets: pooled}}"
             )
         return cls(mean, str(facts[client]["target"]))
 
@@ -297,7 +356,9 @@ class Counts(Number):
         values = super()._values(target, mean, scale)
         wrong = (values < 0) | (values % 1 != 0) | (values > MOST_COUNTED)
         expected = f"counts (whole numbers from 0 to {MOST_COUNTED:,}) for task: counts"
-        _refuse(target, values, wrong, expected, "mend or drop those rows, or take task: regression")
+        _refuse(
+            target, values, wrong, expected, "mend or drop those rows, or take task: regression"
+        )
         return values
 
     def encode(self, target: pd.Series) -> Tensor:
@@ -323,9 +384,11 @@ class Counts(Number):
         """A key that is equal for tasks with the same mean."""
         return self.name, self.mean
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return the mean Poisson negative log-likelihood, in nats. It includes log y! by Stirling's formula, so that
-        losses of large and small counts are of the same size.
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean Poisson negative log-likelihood, in nats. It includes log y! by
+        Stirling's formula, so that losses of large and small counts are of the same size.
         """
         rate = outputs[:, 0] + math.log(self.mean)
         if rows is None:
@@ -341,9 +404,11 @@ class Counts(Number):
         """See :class:`~fedlit.tasks.base.Task`."""
         return outputs.logsumexp(1) - math.log(outputs.shape[1])
 
-    def more_scores(self, true: Tensor, found: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored rows' mean, and
-        undefined if the counts do not vary.
+    def more_scores(
+        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored
+        rows' mean, and undefined if the counts do not vary.
         """
         mean = weighted_mean(true, weight)
         deviance = _deviance(true, found, weight)
@@ -363,15 +428,19 @@ class Counts(Number):
 
 
 def _deviance(count: Tensor, rate: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean Poisson deviance, the mean of 2 (y log(y / μ) − y + μ); infinite if the rate is 0 for a positive
-    count.
+    """Return the mean Poisson deviance, the mean of 2 (y log(y / μ) − y + μ); infinite if the rate
+    is 0 for a positive count.
     """
-    return 2 * weighted_mean(torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate, weight)
+    return 2 * weighted_mean(
+        torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate, weight
+    )
 
 
-def _refuse(target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str) -> None:
+def _refuse(
+    target: pd.Series, values: np.ndarray, wrong: np.ndarray, expected: str, do: str
+) -> None:
     if wrong.any():
         raise DataError(
-            f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of {len(values)}: "
-            f"{in_rows(target.index[wrong], values[wrong])}; {do}"
+            f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of "
+            f"{len(values)}: {in_rows(target.index[wrong], values[wrong])}; {do}"
         )

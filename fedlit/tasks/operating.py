@@ -13,7 +13,8 @@ from fedlit.errors import expect
 
 YOUDEN = "youden"
 ThresholdRule = Literal["youden"] | dict[str, float]
-"""How a threshold is chosen: by Youden's index, or by the value that sensitivity or specificity must reach."""
+"""How a threshold is chosen: by Youden's index, or by the value that sensitivity or specificity
+must reach."""
 Labels = NDArray[np.bool_]
 Weights = NDArray[np.float64] | None
 
@@ -31,7 +32,10 @@ def check_rule(rule: Any, key: str) -> None:
     if isinstance(rule, Mapping) and len(rule) == 1:
         ((measure, value),) = rule.items()
         fits = measure in _REACHED and type(value) in (int, float) and 0 < value <= 1
-    expected = f"{YOUDEN}, or {{specificity: 0.9}} or {{sensitivity: 0.9}} with a share above 0 and up to 1"
+    expected = (
+        f"{YOUDEN}, or {{specificity: 0.9}} or {{sensitivity: 0.9}} with a share above 0 "
+        "and up to 1"
+    )
     expect(fits, key, expected, rule)
 
 
@@ -53,9 +57,10 @@ def choose_threshold(
 ) -> float | None:
     """Return the threshold from which on a row counts as positive.
 
-    Youden's index is sensitivity + specificity − 1. With a specificity given, sensitivity is as high as possible, and
-    the other way round. Among equal choices, the highest threshold is taken. It lies half-way between two neighbouring
-    probabilities, so that rounding moves no row across it.
+    Youden's index is sensitivity + specificity − 1. With a specificity given, sensitivity is as
+    high as possible, and the other way round. Among equal choices, the highest threshold is taken.
+    It lies half-way between two neighbouring probabilities, so that rounding moves no row across
+    it.
 
     Args:
         positive: (n,) whether each row is of the positive class.
@@ -64,8 +69,8 @@ def choose_threshold(
         weight: (n,) how much each row counts; None if all count alike.
 
     Returns:
-        The threshold; None if one class has no rows, or if no threshold at which some row counts as positive reaches
-        what the rule asks for.
+        The threshold; None if one class has no rows, or if no threshold at which some row counts as
+        positive reaches what the rule asks for.
 
     Example:
         >>> positive = np.array([False, False, True, False, True])
@@ -98,7 +103,8 @@ def choose_threshold(
 
 
 def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> dict[str, float]:
-    """Return the scores of predicted classes, and the numbers of rows behind them; NaN if a score is undefined.
+    """Return the scores of predicted classes, and the numbers of rows behind them; NaN if a score
+    is undefined.
 
     Args:
         positive: (n,) whether each row is of the positive class.
@@ -117,7 +123,11 @@ def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> di
         "false_negatives": positive & ~predicted,
     }
     counts = {name: int(cell.sum()) for name, cell in cells.items()}
-    total = counts if weight is None else {name: float(weight[cell].sum()) for name, cell in cells.items()}
+    total = (
+        counts
+        if weight is None
+        else {name: float(weight[cell].sum()) for name, cell in cells.items()}
+    )
     sensitivity = _share(total["true_positives"], total["false_negatives"])
     specificity = _share(total["true_negatives"], total["false_positives"])
     return {

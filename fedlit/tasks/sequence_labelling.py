@@ -1,9 +1,11 @@
-"""Prediction of a label for each position of a sequence, and its scores under one convention, which is stated here.
+"""Prediction of a label for each position of a sequence, and its scores under one convention, which
+is stated here.
 
-A position counts like a row in classification (see :mod:`fedlit.tasks.classification`): AUROC and AUPRC are one versus
-rest, macro-averaged over the labels in the client's training split; accuracy and balanced accuracy are over positions.
-A position without a label does not count. A position whose label no training read has is a negative of every label, and
-wrong. Intervals resample reads, not positions, because positions of one read are similar.
+A position counts like a row in classification (see :mod:`fedlit.tasks.classification`): AUROC and
+AUPRC are one versus rest, macro-averaged over the labels in the client's training split; accuracy
+and balanced accuracy are over positions. A position without a label does not count. A position
+whose label no training read has is a negative of every label, and wrong. Intervals resample reads,
+not positions, because positions of one read are similar.
 """
 
 from __future__ import annotations
@@ -26,21 +28,32 @@ from fedlit.tasks.go_alone import GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_LABEL, UNSEEN = "?", "!"
-"""What stands in a text of labels for a position without one, and for a label that no training read has."""
+NO_LABEL = "?"
+UNSEEN = "!"
+"""What stands in a text of labels for a position without one, and for a label that no training read
+has."""
 IGNORED = -100
 """The code of a position without a label, which PyTorch's cross-entropy leaves out."""
 
 _PROBABILITY = "probability_"
-_NAMES = ("auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "log_loss", "classes")
+_NAMES = (
+    "auroc",
+    "auprc",
+    "balanced_accuracy",
+    "accuracy",
+    "f1",
+    "weighted_f1",
+    "log_loss",
+    "classes",
+)
 
 
 @dataclass(frozen=True)
 class SequenceLabelling(Task):
     """Prediction of one of several labels for each position of a sequence.
 
-    A target is a text with one character for each position, which is the label of the position, or ``?`` if there is
-    none. All sequences of a client have the same length.
+    A target is a text with one character for each position, which is the label of the position, or
+    ``?`` if there is none. All sequences of a client have the same length.
 
     Attributes:
         classes: the labels, one character each, sorted.
@@ -64,44 +77,73 @@ class SequenceLabelling(Task):
 
     name: ClassVar[str] = "sequence_labelling"
     weighs_rows: ClassVar[bool] = False
-    scores: ClassVar[tuple[Score, ...]] = (*(own for own in Classification.scores if own.name in _NAMES), LOSS)
+    scores: ClassVar[tuple[Score, ...]] = (
+        *(own for own in Classification.scores if own.name in _NAMES),
+        LOSS,
+    )
     go_alone: ClassVar[Mapping[str, GoAlone]] = {}
 
     # ------------------------------------------------------------------ the target
 
     @classmethod
-    def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> dict[str, Any]:
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
+    ) -> dict[str, Any]:
         """Return the sorted labels, and the number of positions of a sequence."""
         where = f"target {target.name!r}"
         texts = _texts(target, where)
         labels = sorted(set().union(*texts) - {NO_LABEL})
         if not labels or UNSEEN in labels:
-            raise DataError(f"{where}: expected labels in training rows, other than {UNSEEN!r}; found {labels}.")
-        return {"task": cls.name, "target": str(target.name), "labels": labels, "length": len(texts[0])}
+            raise DataError(
+                f"{where}: expected labels in training rows, other than {UNSEEN!r}; found {labels}."
+            )
+        return {
+            "task": cls.name,
+            "target": str(target.name),
+            "labels": labels,
+            "length": len(texts[0]),
+        }
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients."""
         lengths = {name: own["length"] for name, own in facts.items()}
-        where, do = f"target {facts[client]['target']!r}", "cut sequences, or leave labels apart with data.align: none"
-        expect(len({*lengths.values()}) == 1, where, "as many positions at all clients", lengths, do, DataError)
-        classes = sorted({label for own in facts.values() for label in own["labels"]})
-        found, do = (
-            Told(f"one ({classes[0]!r})"),
-            "leave the client out, or give all the common labels (align: classes)",
+        where = f"target {facts[client]['target']!r}"
+        do = "cut sequences, or leave labels apart with data.align: none"
+        expect(
+            len({*lengths.values()}) == 1,
+            where,
+            "as many positions at all clients",
+            lengths,
+            do,
+            DataError,
         )
-        expect(len(classes) > 1, f"client {client!r}", "at least two labels in its training rows", found, do, DataError)
+        classes = sorted({label for own in facts.values() for label in own["labels"]})
+        found = Told(f"one ({classes[0]!r})")
+        do = "leave the client out, or give all the common labels (align: classes)"
+        expect(
+            len(classes) > 1,
+            f"client {client!r}",
+            "at least two labels in its training rows",
+            found,
+            do,
+            DataError,
+        )
         return cls(tuple(classes), facts[client]["length"])
 
     def encode(self, target: pd.Series) -> Tensor:
-        """Return the positions of labels among the classes, (n, length) int64: −1 for a label that is not one of them,
-        −100 if there is no label.
+        """Return the positions of labels among the classes, (n, length) int64: −1 for a label that
+        is not one of them, −100 if there is no label.
 
         Raises:
             DataError: a row has another number of positions.
         """
         texts = _texts(target, f"target {target.name!r}", self.length)
-        points = np.array(texts, dtype=f"U{self.length}").view(np.uint32).reshape(len(texts), self.length)
+        points = (
+            np.array(texts, dtype=f"U{self.length}")
+            .view(np.uint32)
+            .reshape(len(texts), self.length)
+        )
         codes = np.full(points.shape, -1, np.int64)
         for code, label in ((IGNORED, NO_LABEL), *enumerate(self.classes)):
             codes[points == ord(label)] = code
@@ -123,13 +165,17 @@ class SequenceLabelling(Task):
 
     @property
     def outputs(self) -> int:
-        """The number of logits, one for each position and label. The labels of a position are adjacent."""
+        """The number of logits, one for each position and label. The labels of a position are
+        adjacent.
+        """
         return self.length * len(self.classes)
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The position and label of each output: ``1:a``, ``1:b``, …, ``2:a``, …."""
-        return tuple(f"{position + 1}:{label}" for position in range(self.length) for label in self.classes)
+        return tuple(
+            f"{position + 1}:{label}" for position in range(self.length) for label in self.classes
+        )
 
     @property
     def described(self) -> dict[str, Any]:
@@ -146,9 +192,11 @@ class SequenceLabelling(Task):
         apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
         return apart
 
-    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy over the positions that have a label; NaN if none has. Each position has the
-        weight of its label.
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean cross-entropy over the positions that have a label; NaN if none has. Each
+        position has the weight of its label.
 
         Args:
             outputs: (n, length · labels).
@@ -157,7 +205,9 @@ class SequenceLabelling(Task):
             rows: not used: reads count alike.
         """
         known = torch.where(y < 0, IGNORED, y).flatten()
-        return functional.cross_entropy(self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED)
+        return functional.cross_entropy(
+            self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED
+        )
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities (n, length · labels) float32; those of each position sum to 1."""
@@ -175,24 +225,32 @@ class SequenceLabelling(Task):
     # ------------------------------------------------------------------ scores
 
     def narrow(
-        self, classes: Sequence[int], predictions: Tensor, y: Tensor, loss: Tensor, rows: Tensor | None = None
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        loss: Tensor,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Restrict predictions in the same way as classification, position by position."""
         whole = Classification(self.classes)
-        flat, labels = self._apart(predictions).flatten(0, 1), y.flatten()
+        flat = self._apart(predictions).flatten(0, 1)
+        labels = y.flatten()
         mine, own, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
         own = torch.where(labels == IGNORED, IGNORED, own)
         return mine.reshape(len(y), self.length * len(classes)), own.view_as(y), loss
 
     def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return, for the positions that have a label, their probabilities (k, labels) and labels (k,), and which
-        positions these are (n · length,).
+        """Return, for the positions that have a label, their probabilities (k, labels) and labels
+        (k,), and which positions these are (n · length,).
         """
         labelled = (y != IGNORED).flatten()
         return self._apart(predictions).flatten(0, 1)[labelled], y.flatten()[labelled], labelled
 
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        """See :meth:`Task.scorer`. Predictions at positions without a label mean nothing, and need not be finite."""
+        """See :meth:`Task.scorer`. Predictions at positions without a label mean nothing, and need
+        not be finite.
+        """
         known = self._apart(predictions).masked_fill((y == IGNORED).unsqueeze(-1), 0.0)
         return super().scorer(known.view_as(predictions), y)
 
@@ -200,10 +258,14 @@ class SequenceLabelling(Task):
         each, label, labelled = self._positions(predictions, y)
         score = Classification(self.classes).scorer(each, label)
         return lambda counts: score(
-            None if counts is None else counts.repeat_interleave(self.length)[labelled.to(counts.device)]
+            None
+            if counts is None
+            else counts.repeat_interleave(self.length)[labelled.to(counts.device)]
         )
 
-    def evaluate_once(self, predictions: Tensor, y: Tensor, counts: Tensor | None = None) -> dict[str, float]:
+    def evaluate_once(
+        self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
+    ) -> dict[str, float]:
         """Return the mean of −log p of the true label, in the same way as classification."""
         each, label, _ = self._positions(predictions, y)
         return {"log_loss": log_loss(each, label)}
@@ -213,18 +275,26 @@ class SequenceLabelling(Task):
         return Classification(self.classes).confusion(*self._positions(predictions, y)[:2])
 
     def written(self, y: Tensor) -> dict[str, Any]:
-        """Return ``target``, a text of labels: ``?`` if there is none, ``!`` for one that no training read has."""
-        letters = np.array([*self.classes, UNSEEN, NO_LABEL])  # −1 and −100 are the last but one, and the last
-        codes = torch.where(y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)).numpy()
+        """Return ``target``, a text of labels: ``?`` if there is none, ``!`` for one that no
+        training read has.
+        """
+        # −1 and −100 are the last but one, and the last
+        letters = np.array([*self.classes, UNSEEN, NO_LABEL])
+        codes = torch.where(
+            y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)
+        ).numpy()
         return {"target": ["".join(own) for own in letters[codes].tolist()]}
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Read what :meth:`~fedlit.tasks.base.Task.frame` wrote. A label whose probabilities are missing in every row
-        does not belong to the client.
+        """Read what :meth:`~fedlit.tasks.base.Task.frame` wrote. A label whose probabilities are
+        missing in every row does not belong to the client.
         """
         labels = labels_of(frame, _PROBABILITY)
-        each = [np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32) for own in labels]
+        each = [
+            np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32)
+            for own in labels
+        ]
         predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
         task = cls(tuple(labels), each[0].shape[1])
         return task, predictions, task.encode(frame["target"])
@@ -236,7 +306,7 @@ def _texts(target: pd.Series, where: str, length: int | None = None) -> list[str
         length = length or len(str(text))
         if not isinstance(text, str) or len(text) != length or not text:
             raise DataError(
-                f"{where}, row {row}: expected a text of {length} labels, one for each position ({NO_LABEL} where "
-                f"there is none), found {text!r}."
+                f"{where}, row {row}: expected a text of {length} labels, one for each position "
+                f"({NO_LABEL} where there is none), found {text!r}."
             )
     return texts

@@ -1,4 +1,6 @@
-"""A federation: its clients in this process, what they exchange and what was measured. It does not need Lightning."""
+"""A federation: its clients in this process, what they exchange and what was measured. It does not
+need Lightning.
+"""
 
 import logging
 import math
@@ -15,7 +17,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
-from fedlit.client.build import ClientFactory, ClientOverride, build_client, build_clients, find_override
+from fedlit.client.build import (
+    ClientFactory,
+    ClientOverride,
+    build_client,
+    build_clients,
+    find_override,
+)
 from fedlit.client.hooks import check_clipping, hook_of, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -42,7 +50,9 @@ Scope = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Training:
-    """How clients are built and trained. The attributes are arguments of :class:`~fedlit.train.loop.FederatedLoop`."""
+    """How clients are built and trained. The attributes are arguments of
+    :class:`~fedlit.train.loop.FederatedLoop`.
+    """
 
     client: ClientFactory
     optimizer: OptimizerCallable = torch.optim.AdamW
@@ -58,7 +68,12 @@ class Training:
     stop: Stop | None = None
 
     def __post_init__(self) -> None:
-        expect(self.accumulate >= 1, "model.accumulate", "at least 1 batch per optimizer step", self.accumulate)
+        expect(
+            self.accumulate >= 1,
+            "model.accumulate",
+            "at least 1 batch per optimizer step",
+            self.accumulate,
+        )
         known = self.scheduler_interval in ("epoch", "step")
         expect(known, "model.scheduler_interval", "epoch or step", self.scheduler_interval)
         check_clipping(self.gradient_clip_val, "model.gradient_clip_val")
@@ -103,14 +118,16 @@ class Federation(Mapping[str, FederatedClient]):
         ending: decides after each epoch whether the next phase begins, or the run ends.
         frozen: maps each newcomer to the tensors of a run that it keeps as they are.
         step: the number of aligned steps that are done.
-        last_step: the number of aligned steps with which the federation is planned to end; None if it is not known.
+        last_step: the number of aligned steps with which the federation is planned to end; None if
+            it is not known.
         device: the device of the clients.
-        scope: makes the context of a client's step (the autocast of mixed precision); ``scope_of_scoring`` makes the
-            one in which a client is scored.
+        scope: makes the context of a client's step (the autocast of mixed precision);
+            ``scope_of_scoring`` makes the one in which a client is scored.
     """
 
     def __init__(self, training: Training) -> None:
-        self.training, self.seed = training, training.seed
+        self.training = training
+        self.seed = training.seed
         self.exchange = Exchange()
         self.data: FederatedData
         self.clients: dict[str, FederatedClient] = {}
@@ -123,7 +140,8 @@ class Federation(Mapping[str, FederatedClient]):
         self.remarks: dict[str, tuple[str, ...]] = {}
         self.frozen: dict[str, dict[str, Tensor]] = {}
         self.settings: Mapping[str, Any] | None = None
-        self.step, self.device = 0, torch.device("cpu")
+        self.step = 0
+        self.device = torch.device("cpu")
         self.last_step: int | None = None
         self.scope: Scope = nullcontext
         self.scope_of_scoring: Scope = nullcontext
@@ -133,8 +151,11 @@ class Federation(Mapping[str, FederatedClient]):
         self._recorded: dict[str, Tensor | float] = {}
         self._rates: dict[str, float] = {}  # of the last step
         self._diverged: set[str] = set()
-        # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked at
-        self._trained, self._stepped, self._judged = set[str](), set[str](), set[str]()
+        # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked
+        # at
+        self._trained = set[str]()
+        self._stepped = set[str]()
+        self._judged = set[str]()
 
     def __getitem__(self, name: str) -> FederatedClient:
         return self.clients[name]
@@ -155,7 +176,11 @@ class Federation(Mapping[str, FederatedClient]):
     @property
     def active(self) -> dict[str, FederatedClient]:
         """The clients of this process that take part in this round."""
-        return {name: own for name, own in self.clients.items() if self.cohort is None or name in self.cohort}
+        return {
+            name: own
+            for name, own in self.clients.items()
+            if self.cohort is None or name in self.cohort
+        }
 
     @property
     def tuning(self) -> bool:
@@ -172,16 +197,22 @@ class Federation(Mapping[str, FederatedClient]):
         data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
         data.setup()
         self.names = tuple(data.names)
-        known = (*self.names, *(data.leave_out or ()))  # what is said of a client that is left out is no mistake
-        made = build_clients(data.specs, self.training.client, self.seed, self.training.overrides, known)
+        # what is said of a client that is left out is no mistake
+        known = (*self.names, *(data.leave_out or ()))
+        made = build_clients(
+            data.specs, self.training.client, self.seed, self.training.overrides, known
+        )
         self._check_weights(made)
         for name, client in made.items():
-            override, default = find_override(self.training.overrides, name), self.training
+            override = find_override(self.training.overrides, name)
+            default = self.training
             client.optimizer_factory = override.optimizer or default.optimizer
             client.scheduler_factory = override.scheduler or default.scheduler
             client.scheduler_interval = default.scheduler_interval
-            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val  # none is 0
-            client.accumulate, client.fine_tunes = default.accumulate, default.tune is not None
+            # none is 0
+            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val
+            client.accumulate = default.accumulate
+            client.fine_tunes = default.tune is not None
             self._check_batch_size(name, client)
             self._check_settings(name, client)
             client.on_rows(data.train_loaders[name].rows)
@@ -200,29 +231,41 @@ class Federation(Mapping[str, FederatedClient]):
         if self.group.size == 1:
             return
         own = {
-            client.spec.name: [client.fingerprint(), [vars(score) for score in self.scores_of[client.spec.name]]]
+            client.spec.name: [
+                client.fingerprint(),
+                [vars(score) for score in self.scores_of[client.spec.name]],
+            ]
             for client in self.data.clients
         }
-        told = {name: about for others in self.group.gather("rows and scores", own) for name, about in others.items()}
+        told = {
+            name: about
+            for others in self.group.gather("rows and scores", own)
+            for name, about in others.items()
+        }
         self.fingerprints = {name: fingerprint for name, (fingerprint, _) in told.items()}
-        self.scores_of = {name: tuple(Score(**one) for one in scores) for name, (_, scores) in told.items()}
+        self.scores_of = {
+            name: tuple(Score(**one) for one in scores) for name, (_, scores) in told.items()
+        }
 
     def _check_settings(self, name: str, client: FederatedClient) -> None:
         rule = self.exchange.rule
         for key, wanted in client.requires.items():
             kinds = [kind.__name__ for kind in type(rule).__mro__]
-            found = kinds if key == "exchange.rule" else [getattr(self.data, key.removeprefix("data."))]
+            found = (
+                kinds if key == "exchange.rule" else [getattr(self.data, key.removeprefix("data."))]
+            )
             if not set(found) & set(wanted):
                 raise ConfigError(
-                    f"client {name!r}: {type(client).__name__} expected {key}: {' or '.join(wanted)}, found {found[0]}"
-                    f"; set {key}: {wanted[0]}, or another model.client"
+                    f"client {name!r}: {type(client).__name__} expected {key}: "
+                    f"{' or '.join(wanted)}, found {found[0]}; set {key}: {wanted[0]}, or another "
+                    "model.client"
                 )
 
         kind = rule.facts.requires if self.exchange.on else ""
         if kind and kind not in (own.__name__ for own in type(client).__mro__):
             raise ConfigError(
-                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: {kind}, found "
-                f"{type(client).__name__}; set model.client, or another exchange.rule"
+                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: "
+                f"{kind}, found {type(client).__name__}; set model.client, or another exchange.rule"
             )
 
     def _check_weights(self, clients: Mapping[str, FederatedClient]) -> None:
@@ -236,7 +279,13 @@ class Federation(Mapping[str, FederatedClient]):
             told = "a method and a task that weigh rows"
             found = Told(f"{method} and {task.name}")
             where = f"client {data.spec.name!r}: data.source.weight"
-            expect(data.train.weight is None or used, where, told, found, "take another, or leave out the key")
+            expect(
+                data.train.weight is None or used,
+                where,
+                told,
+                found,
+                "take another, or leave out the key",
+            )
 
     def _check_batch_size(self, name: str, client: FederatedClient) -> None:
         loader = self.data.train_loaders[name]
@@ -244,12 +293,15 @@ class Federation(Mapping[str, FederatedClient]):
             isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()
         ):
             return
-        rows, fixed = len(loader.rows), self.data.batching.batches is None
-        advice = "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
+        rows = len(loader.rows)
+        fixed = self.data.batching.batches is None
+        advice = (
+            "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
+        )
         raise ConfigError(
-            f"client {name!r}: expected at least 2 rows per batch, which batch normalisation needs, "
-            f"found {rows} training rows in "
-            f"{loader.batches} batches; set {advice}, or leave the client out"
+            f"client {name!r}: expected at least 2 rows per batch, which batch normalisation "
+            f"needs, found {rows} training rows in {loader.batches} batches; set {advice}, or "
+            "leave the client out"
         )
 
     @cached_property
@@ -272,24 +324,33 @@ class Federation(Mapping[str, FederatedClient]):
         Args:
             fuse: whether torch's optimizers update all parameters in one operation.
         """
-        optimizers, schedulers = [], []
+        optimizers = []
+        schedulers = []
         for name, client in self.clients.items():
             with hook_of(client, "configure_optimizers"):
                 mine, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
-                config.name = config.name or f"{name}/train/lr" + (f"-{position}" if position else "")
+                config.name = config.name or f"{name}/train/lr" + (
+                    f"-{position}" if position else ""
+                )
             for optimizer in mine:
                 optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
                 if fuse:
                     fuse_optimizer(optimizer)
-            client._optimizers, client._scheduler_configs = mine, configs
+            client._optimizers = mine
+            client._scheduler_configs = configs
             optimizers += mine
-            schedulers += [{"scheduler": own.scheduler, "interval": own.interval, "name": own.name} for own in configs]
+            schedulers += [
+                {"scheduler": own.scheduler, "interval": own.interval, "name": own.name}
+                for own in configs
+            ]
         return optimizers, schedulers
 
     # ------------------------------------------------------------------ a step
 
-    def begin_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> dict[str, ClientStep]:
+    def begin_step(
+        self, batch: Mapping[str, Batch | None], moment: Moment
+    ) -> dict[str, ClientStep]:
         """Return the steps of an aligned step, by client."""
         steps = {}
         for name, client in self.active.items():
@@ -297,12 +358,15 @@ class Federation(Mapping[str, FederatedClient]):
             if own is None:
                 continue  # it waits for others
             self.call(client, "on_train_batch_start", own, moment.batch)
-            # A function of (seed, client, its own place in the training), whatever others do and whatever ran before.
+            # A function of (seed, client, its own place in the training), whatever others do and
+            # whatever ran before.
             own_step = moment.epoch * self.data.train_loaders[name].most + moment.batch
             seed = derive_seed(self.seed, "step", name, own_step)
             step = partial(self._step, client, own, moment, seed)
-            accumulate, updates = self.training.accumulate, self._updates(name, moment)
-            client.accumulate, client.steps_now = accumulate, updates
+            accumulate = self.training.accumulate
+            updates = self._updates(name, moment)
+            client.accumulate = accumulate
+            client.steps_now = updates
             steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
         return steps
 
@@ -311,7 +375,9 @@ class Federation(Mapping[str, FederatedClient]):
         last = moment.last or self.data.train_loaders[name].ends(moment.batch)
         return last or (moment.batch + 1) % self.training.accumulate == 0
 
-    def _step(self, client: FederatedClient, batch: Batch, moment: Moment, seed: int, seeded: bool) -> bool:
+    def _step(
+        self, client: FederatedClient, batch: Batch, moment: Moment, seed: int, seeded: bool
+    ) -> bool:
         """Take one client's part of an aligned step (see :data:`fedlit.engine.base.Step`)."""
         try:
             with self.scope():  # the autocast of mixed precision belongs to a thread
@@ -337,21 +403,27 @@ class Federation(Mapping[str, FederatedClient]):
         client.skipped = loss is None
         if loss is None:
             return  # the client skips this batch, as in Lightning, or has nothing to say
-        if not isinstance(loss, Tensor) and (client.automatic_optimization or not isinstance(loss, int | float)):
+        if not isinstance(loss, Tensor) and (
+            client.automatic_optimization or not isinstance(loss, int | float)
+        ):
             raise RunError(
-                f"client {client.spec.name!r}, step {moment.step + 1}: expected the loss, a tensor, from "
-                f"{type(client).__name__}.training_step, found a {type(loss).__name__}; return the loss itself, "
-                "without .item() and in no dictionary, or None to skip the batch"
+                f"client {client.spec.name!r}, step {moment.step + 1}: expected the loss, a "
+                f"tensor, from {type(client).__name__}.training_step, found a "
+                f"{type(loss).__name__}; return the loss itself, without .item() and in no "
+                "dictionary, or None to skip the batch"
             )
         client.log("loss", loss)
         if client.automatic_optimization:
             if not loss.requires_grad:
                 raise RunError(
-                    f"client {client.spec.name!r}, step {moment.step + 1}: expected a loss with a gradient from "
-                    f"{type(client).__name__}.training_step, found one that depends on no parameter (detached?); "
-                    "return the loss itself, or set automatic_optimization to False and descend there"
+                    f"client {client.spec.name!r}, step {moment.step + 1}: expected a loss with a "
+                    f"gradient from {type(client).__name__}.training_step, found one that depends "
+                    "on no parameter (detached?); return the loss itself, or set "
+                    "automatic_optimization to False and descend there"
                 )
-            client.descend(loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ())
+            client.descend(
+                loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ()
+            )
 
     def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
         """Run schedules and hooks after an aligned step, which ``moment.step`` counts already."""
@@ -397,12 +469,17 @@ class Federation(Mapping[str, FederatedClient]):
         return self.data.steps_of
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
-        """Log scalars at the end of this epoch: ``<client>/<tag>`` in the client's run, others in the federation's."""
+        """Log scalars at the end of this epoch: ``<client>/<tag>`` in the client's run, others in
+        the federation's.
+        """
         self._recorded.update(values)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Return what was recorded during the epoch."""
-        values = {"epoch": float(epoch), **{key: float(value) for key, value in self._recorded.items()}}
+        values = {
+            "epoch": float(epoch),
+            **{key: float(value) for key, value in self._recorded.items()},
+        }
         losses: dict[str, float] = {}
         idle: dict[str, list[str]] = {}
         for name, client in self.clients.items():
@@ -412,7 +489,9 @@ class Federation(Mapping[str, FederatedClient]):
                 idle.setdefault(problem, []).append(name)
             if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
                 self._diverged.add(name)
-                _log.warning("client %r: its training loss is not finite since epoch %d", name, epoch + 1)
+                _log.warning(
+                    "client %r: its training loss is not finite since epoch %d", name, epoch + 1
+                )
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             if name in self._rates:
                 values[f"{name}/train/lr"] = self._rates.pop(name)
@@ -423,14 +502,18 @@ class Federation(Mapping[str, FederatedClient]):
             **{key: value for own in told for key, value in own.items()},
             **told[0],
         }  # of the federation, the first's
-        losses = {name: own for name, own in self.share("train/loss", losses).items() if own is not None}
+        losses = {
+            name: own for name, own in self.share("train/loss", losses).items() if own is not None
+        }
         if losses:
             values["train/loss"] = sum(losses.values()) / len(losses)
         self._recorded = {}
         return self._remember(values)
 
     def _idle(self, name: str, client: FederatedClient, has_loss: bool) -> str:
-        """Return why a client has learnt nothing in the first epoch that it was trained in; empty if it has."""
+        """Return why a client has learnt nothing in the first epoch that it was trained in; empty
+        if it has.
+        """
         if name in self._judged or name not in self._trained:
             return ""
         self._judged.add(name)
@@ -438,12 +521,16 @@ class Federation(Mapping[str, FederatedClient]):
             return ""
         kind = type(client).__name__
         if not has_loss:
-            return f"{kind}.training_step returned None in every step; return the loss (detached, if it descends)"
+            return (
+                f"{kind}.training_step returned None in every step; return the loss (detached, "
+                "if it descends)"
+            )
         if name in self._stepped:
             return ""
         return (
-            f"{kind} took no optimizer step; return optimizers from configure_optimizers and, where "
-            "automatic_optimization is False, call self.descend(loss, optimizers, ...) in training_step"
+            f"{kind} took no optimizer step; return optimizers from configure_optimizers and, "
+            "where automatic_optimization is False, call self.descend(loss, optimizers, ...) in "
+            "training_step"
         )
 
     def _remember(self, values: dict[str, float]) -> dict[str, float]:
@@ -451,13 +538,17 @@ class Federation(Mapping[str, FederatedClient]):
         return values
 
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send facts about the clients here, and return those about all clients. A client without a fact sends None."""
+        """Send facts about the clients here, and return those about all clients. A client without a
+        fact sends None.
+        """
         return self.group.share(topic, {name: own.get(name) for name in self.clients})
 
     # ------------------------------------------------------------------ scores
 
     def finish_scoring(self, split: Split) -> dict[str, float]:
-        """Score what was added since ``evaluations.begin`` and has been executed. Return the values to log."""
+        """Score what was added since ``evaluations.begin`` and has been executed. Return the values
+        to log.
+        """
         own = self.evaluations.scoring[split].results(self.step, self.share)
         if self.exchange.attackers.told:
             own = replace(own, planted=tuple(self.exchange.attackers.told))
@@ -465,7 +556,8 @@ class Federation(Mapping[str, FederatedClient]):
         return self._remember(self.results[split].scalars())
 
     def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:
-        """Step the schedules that wait for a score. A client's own score is used if it has one of that name.
+        """Step the schedules that wait for a score. A client's own score is used if it has one of
+        that name.
 
         Args:
             logged: the latest scores by name.
@@ -473,7 +565,9 @@ class Federation(Mapping[str, FederatedClient]):
         for client in () if self.tuning else self.clients.values():
             for config in client._scheduler_configs:
                 if config.reduce_on_plateau:
-                    cast(ReduceLROnPlateau, config.scheduler).step(_monitored(client, config, logged))
+                    cast(ReduceLROnPlateau, config.scheduler).step(
+                        _monitored(client, config, logged)
+                    )
 
     # ------------------------------------------------------------------ hooks and state
 
@@ -483,13 +577,19 @@ class Federation(Mapping[str, FederatedClient]):
             self.call(client, hook, *args)
 
     def call(self, client: FederatedClient, hook: str, *args: Any) -> None:
-        """Call a hook that may draw random numbers, outside of a client's step, which is seeded as a whole."""
+        """Call a hook that may draw random numbers, outside of a client's step, which is seeded as
+        a whole.
+        """
         if overrides(client, hook):
-            with isolated_rng(derive_seed(self.seed, hook, client.spec.name, self.step), self.device):
+            with isolated_rng(
+                derive_seed(self.seed, hook, client.spec.name, self.step), self.device
+            ):
                 getattr(client, hook)(*args)
 
 
-def _monitored(client: FederatedClient, config: LRSchedulerConfig, known: Mapping[str, Tensor]) -> Tensor:
+def _monitored(
+    client: FederatedClient, config: LRSchedulerConfig, known: Mapping[str, Tensor]
+) -> Tensor:
     for key in (f"{client.spec.name}/{config.monitor}", str(config.monitor)):
         if key in known:
             return known[key]

@@ -1,4 +1,6 @@
-"""What Lightning's Trainer has to say about the end of a training: its limits, and callbacks that stop it."""
+"""What Lightning's Trainer has to say about the end of a training: its limits, and callbacks that
+stop it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def limit_of(trainer: Trainer, epochs: int) -> str:
 
 
 def last_step(trainer: Trainer, epochs: int | None) -> int | None:
-    """Return the number of aligned steps with which a federation is planned to end; None if it is not known.
+    """Return the number of aligned steps with which a federation is planned to end; None if it is
+    not known.
 
     Args:
         trainer: the trainer.
@@ -49,29 +52,32 @@ def time_is_up(trainer: Trainer) -> bool:
 
 
 def check_stops(trainer: Trainer, ending: Ending) -> None:
-    """Refuse what would end the run beside fedlit's own decision, without regard for what follows the federation.
+    """Refuse what would end the run beside fedlit's own decision, without regard for what follows
+    the federation.
 
     Args:
         trainer: the trainer.
         ending: fedlit's decision.
 
     Raises:
-        ConfigError: there is Lightning's EarlyStopping beside ``model.then``, ``keep`` or ``average``, or what
-            :func:`check_least` refuses.
+        ConfigError: there is Lightning's EarlyStopping beside ``model.then``, ``keep`` or
+            ``average``, or what :func:`check_least` refuses.
     """
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    if ending.personal.wanted and any(isinstance(callback, EarlyStopping) for callback in callbacks):
+    if ending.personal.wanted and any(
+        isinstance(callback, EarlyStopping) for callback in callbacks
+    ):
         raise ConfigError(
-            "trainer.callbacks: expected no EarlyStopping beside model.then, keep or average, which it would cut off, "
-            "found one; set model.stop: {monitor: val/loss, patience: 30}"
+            "trainer.callbacks: expected no EarlyStopping beside model.then, keep or average, "
+            "which it would cut off, found one; set model.stop: {monitor: val/loss, patience: 30}"
         )
     if ending.stop is not None:
         check_least({"min_epochs": trainer.min_epochs, "min_steps": trainer.min_steps})
 
 
 def check_least(options: Mapping[str, Any]) -> None:
-    """Refuse a least number of epochs or steps of the Trainer beside ``model.stop``: Lightning would not tell whether a
-    stop before it still holds.
+    """Refuse a least number of epochs or steps of the Trainer beside ``model.stop``: Lightning
+    would not tell whether a stop before it still holds.
 
     Args:
         options: options of the Trainer, by name.
@@ -81,4 +87,10 @@ def check_least(options: Mapping[str, Any]) -> None:
     """
     for name in ("min_epochs", "min_steps"):
         found = options.get(name) or 0
-        expect(found <= 1, f"trainer.{name}", "none beside model.stop", found, "set model.stop.min_epochs")
+        expect(
+            found <= 1,
+            f"trainer.{name}",
+            "none beside model.stop",
+            found,
+            "set model.stop.min_epochs",
+        )

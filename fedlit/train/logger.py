@@ -1,5 +1,5 @@
-"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and functions that work
-with any logger of a run.
+"""TensorBoard with one run per client and equal tags, so that clients overlay in one chart; and
+functions that work with any logger of a run.
 """
 
 import fnmatch
@@ -21,13 +21,15 @@ from fedlit.train.whole import spared
 
 FEDERATION = "federation"
 HPARAMS = f"{FEDERATION}/hparams"
-"""The run that TensorBoard's HParams tab compares; the tab shows every scalar in the folder of the hyperparameters."""
+"""The run that TensorBoard's HParams tab compares; the tab shows every scalar in the folder of the
+hyperparameters."""
 
 BOARD = "http://localhost:6006"
 """Where ``tensorboard`` serves its pages, unless another program uses the port."""
 
 LIGHTNING_EPOCH = "epoch"
-"""The tag that Lightning adds to whatever is logged without a step; as a chart it is a straight line."""
+"""The tag that Lightning adds to whatever is logged without a step; as a chart it is a straight
+line."""
 
 FLUSH = 20
 """The longest time between two writings of curves to disk, in seconds."""
@@ -37,15 +39,17 @@ FLUSH = 20
 class BoardSettings:
     """Which clients have their own runs in TensorBoard, and which pictures are drawn.
 
-    With up to ``clients`` clients, all have a run. With more, the clients that ``chosen`` names have one, and each
-    client that was the worst by some score gets one from then on, as long as there are no more than ``clients`` in all;
-    the federation's run then also has the 10th, 50th and 90th percentile of each tag over all clients.
+    With up to ``clients`` clients, all have a run. With more, the clients that ``chosen`` names
+    have one, and each client that was the worst by some score gets one from then on, as long as
+    there are no more than ``clients`` in all; the federation's run then also has the 10th, 50th and
+    90th percentile of each tag over all clients.
 
     Attributes:
         clients: the largest number of clients that have their own run in TensorBoard.
         chosen: names or patterns of clients that have their own run in any case.
-        pictures: the number of clients whose confusion matrix is drawn at the end of training and of a test; 0 for no
-            pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw none.
+        pictures: the number of clients whose confusion matrix is drawn at the end of training and
+            of a test; 0 for no pictures at all, which saves 0.1 to 0.5 seconds each. Studies draw
+            none.
     """
 
     clients: int = 64
@@ -58,15 +62,15 @@ class BoardSettings:
 
 
 class FederatedTensorBoardLogger(TensorBoardLogger):
-    """Writes ``<client>/<tag>`` as ``<tag>`` into the run ``version_<n>/<client>``, and any other tag into
-    ``version_<n>/federation``.
+    """Writes ``<client>/<tag>`` as ``<tag>`` into the run ``version_<n>/<client>``, and any other
+    tag into ``version_<n>/federation``.
 
     Args:
         save_dir: the folder of all runs.
         name: the folder of this configuration's runs.
         version: the number of the run; the next free one if None.
-        purge_step: when a run is resumed, the step after which events are dropped, because the interrupted run may have
-            written some.
+        purge_step: when a run is resumed, the step after which events are dropped, because the
+            interrupted run may have written some.
         shown: which clients have runs of their own.
 
     Attributes:
@@ -132,14 +136,19 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
             if not self.few and math.isfinite(value):
                 over.setdefault(tag, []).append(value)
         for tag, values in over.items():
-            for percent, value in zip((10, 50, 90), np.percentile(values, (10, 50, 90)), strict=True):
+            for percent, value in zip(
+                (10, 50, 90), np.percentile(values, (10, 50, 90)), strict=True
+            ):
                 self.writer().add_scalar(f"{tag}/p{percent}", value, step)
 
-    def log_hyperparams(self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None) -> None:
-        """Write hyperparameters, and the scalars that compare runs, where TensorBoard's HParams tab finds them.
+    def log_hyperparams(
+        self, params: Any, metrics: dict[str, Any] | None = None, step: int | None = None
+    ) -> None:
+        """Write hyperparameters, and the scalars that compare runs, where TensorBoard's HParams tab
+        finds them.
 
-        The first of torch's summaries, of an experiment, is left out, because TensorBoard would take that of one run
-        for all. Without it, the tab first shows the keys in which runs differ.
+        The first of torch's summaries, of an experiment, is left out, because TensorBoard would
+        take that of one run for all. Without it, the tab first shows the keys in which runs differ.
 
         Args:
             params: the keys and values.
@@ -183,7 +192,8 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
 
 
 def board_address(score: str) -> str:
-    """Return the address at which TensorBoard shows the losses and one score, unsmoothed, and no other chart.
+    """Return the address at which TensorBoard shows the losses and one score, unsmoothed, and no
+    other chart.
 
     Args:
         score: the name of the score.
@@ -203,7 +213,8 @@ def boards(trainer: Trainer) -> list[FederatedTensorBoardLogger]:
 
 
 def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> None:
-    """Write scalars to all loggers under the same keys: ``<client>/<tag>``, or ``<tag>`` for the federation.
+    """Write scalars to all loggers under the same keys: ``<client>/<tag>``, or ``<tag>`` for the
+    federation.
 
     Raises:
         RunError: a logger cannot write; the message names it.
@@ -212,7 +223,9 @@ def log_scalars(trainer: Trainer, values: Mapping[str, float], step: int) -> Non
         with _named(logger), spared_logger(logger):
             logger.log_metrics(dict(values), step)
             if not isinstance(logger, FederatedTensorBoardLogger):
-                logger.save()  # as Lightning does behind each call: what is not written yet is lost with a killed run
+                # as Lightning does behind each call: what is not written yet is lost with a killed
+                # run
+                logger.save()
 
 
 def log_hyperparams(trainer: Trainer, values: Mapping[str, Any]) -> None:
@@ -231,7 +244,7 @@ def _named(logger: Logger) -> AbstractContextManager[None]:
     """Name the logger in an error that another library's logger raises."""
     return told_as(
         lambda error: RunError(
-            f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: {error}); give it other "
-            "settings, or leave it out: training does not need it"
+            f"trainer.logger: {type(logger).__name__} could not write ({type(error).__name__}: "
+            f"{error}); give it other settings, or leave it out: training does not need it"
         )
     )

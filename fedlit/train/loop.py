@@ -26,7 +26,13 @@ from fedlit.train.federation import Federation, Moment, Training
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.limits import check_stops, last_step, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
-from fedlit.train.manifest import Manifest, check_optimizers, check_state, check_tensors, optimizers_of
+from fedlit.train.manifest import (
+    Manifest,
+    check_optimizers,
+    check_state,
+    check_tensors,
+    optimizers_of,
+)
 from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
@@ -36,39 +42,47 @@ _log = logging.getLogger(__name__)
 
 
 class FederatedLoop(LightningModule):
-    """Trains all clients in aligned steps: each client takes one optimizer step on one of its own batches.
+    """Trains all clients in aligned steps: each client takes one optimizer step on one of its own
+    batches.
 
-    Lightning's Trainer sees one module with manual optimization; the clients are its children. The loop builds them
-    once the data is known, seeds them, forwards hooks to them, keeps each one's optimizers and schedules, scores them,
-    and logs. :class:`~fedlit.exchange.exchange.Exchange` determines when they exchange.
+    Lightning's Trainer sees one module with manual optimization; the clients are its children. The
+    loop builds them once the data is known, seeds them, forwards hooks to them, keeps each one's
+    optimizers and schedules, scores them, and logs. :class:`~fedlit.exchange.exchange.Exchange`
+    determines when they exchange.
 
     Args:
-        client: makes a client from its description: a class such as ``fedlit.FederatedClient`` with its arguments.
+        client: makes a client from its description: a class such as ``fedlit.FederatedClient`` with
+            its arguments.
         optimizer: makes a client's optimizer from its parameters.
         scheduler: makes a client's learning-rate schedule from its optimizer.
         scheduler_interval: whether schedules advance every epoch or every aligned step.
         gradient_clip_val: limit for the norm of each client's gradient.
         accumulate: batches per optimizer step.
-        engine: how clients' steps are executed: one after another (``plain``), side by side on threads (``threads``),
-            or the faster of these two, which are bit-for-bit identical (``auto``; it steps four or more homogeneous
-            clients as one, which agrees to float32 tolerance). ``plain`` is the reference: it equals a hand-written
-            loop bit for bit. The others also use PyTorch's fused optimizers.
-        kernels: how parts of networks that have a compiled kernel are computed: by ``torch`` operations, by
-            ``compiled`` kernels, or by kernels if the run is long enough to pay for compiling them (``auto``; ``torch``
-            under the plain engine). They agree to float32 tolerance.
+        engine: how clients' steps are executed: one after another (``plain``), side by side on
+            threads (``threads``), or the faster of these two, which are bit-for-bit identical
+            (``auto``; it steps four or more homogeneous clients as one, which agrees to float32
+            tolerance). ``plain`` is the reference: it equals a hand-written loop bit for bit. The
+            others also use PyTorch's fused optimizers.
+        kernels: how parts of networks that have a compiled kernel are computed: by ``torch``
+            operations, by ``compiled`` kernels, or by kernels if the run is long enough to pay for
+            compiling them (``auto``; ``torch`` under the plain engine). They agree to float32
+            tolerance.
         threads: the total number of threads; if None, as many as PyTorch would use.
         seed: the run's seed.
         overrides: client's name or pattern → its own settings.
-        start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); random values if None.
-        average: the decay of each client's exponential average over epochs; with it, the average is scored. 0 for no
-            average. See :class:`fedlit.train.personal.Personal`, of the next two too.
-        keep: the score on its own validation rows (``loss``, ``auroc``, …) by which each client keeps its best epoch;
-            None for the last epoch. It is ``loss`` where there is an average or fine-tuning.
-        then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs: 25, lr: 0.001}}``
-            (see :class:`fedlit.train.personal.FineTune`).
+        start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); random
+            values if None.
+        average: the decay of each client's exponential average over epochs; with it, the average is
+            scored. 0 for no average. See :class:`fedlit.train.personal.Personal`, of the next two
+            too.
+        keep: the score on its own validation rows (``loss``, ``auroc``, …) by which each client
+            keeps its best epoch; None for the last epoch. It is ``loss`` where there is an average
+            or fine-tuning.
+        then: what follows the federation: ``fine_tune``, or with settings ``{fine_tune: {epochs:
+            25, lr: 0.001}}`` (see :class:`fedlit.train.personal.FineTune`).
         stop: ends the federation early, when a score has not improved for some epochs (see
-            :class:`fedlit.train.stop.Stop`); only ``trainer`` ends it if None. What follows, such as fine-tuning,
-            begins then.
+            :class:`fedlit.train.stop.Stop`); only ``trainer`` ends it if None. What follows, such
+            as fine-tuning, begins then.
 
     Raises:
         ConfigError: values out of range.
@@ -93,7 +107,9 @@ class FederatedLoop(LightningModule):
         then: Then | Literal["fine_tune"] | None = None,
         stop: Stop | None = None,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        arguments = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
         super().__init__()
         self.arguments: dict[str, Any] = arguments
         expect(threads is None or threads >= 1, "model.threads", "at least 1", threads)
@@ -102,7 +118,9 @@ class FederatedLoop(LightningModule):
             client, optimizer, scheduler, scheduler_interval, gradient_clip_val, accumulate, seed, overrides or {},
             average, keep, then_of(then), stop,
         )  # fmt: skip
-        self.threads, self.seed, self.start = threads, seed, start
+        self.threads = threads
+        self.seed = seed
+        self.start = start
         self.engine_name: EngineName = engine
         self.kernels: Kernels = kernels
         self.federation = Federation(training)
@@ -130,9 +148,15 @@ class FederatedLoop(LightningModule):
         """Build the clients for the data, once."""
         federation = self.federation
         # a run that is scored has learnt already, and what it started from may be gone
-        begun = Begun(self.start) if self.start is not None and not (federation or data.learnt) else None
+        begun = (
+            Begun(self.start)
+            if self.start is not None and not (federation or data.learnt)
+            else None
+        )
         if begun is not None:
-            data.use_encoders(begun.header["fedlit"]["encoders"], begun.header["fedlit"]["agreement"])
+            data.use_encoders(
+                begun.header["fedlit"]["encoders"], begun.header["fedlit"]["agreement"]
+            )
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
@@ -140,8 +164,8 @@ class FederatedLoop(LightningModule):
 
     @property
     def engine(self) -> Engine:
-        """The engine that executes the clients' steps. It is made when first used, with the checkpoint's settings if
-        there is one.
+        """The engine that executes the clients' steps. It is made when first used, with the
+        checkpoint's settings if there is one.
         """
         if self._engine is None:
             self._threads_before = torch.get_num_threads()
@@ -149,11 +173,13 @@ class FederatedLoop(LightningModule):
             clients = list(self.federation.clients.values())
             alone = not all(client.side_by_side for client in clients)
             name: EngineName = "plain" if alone else self.engine_name
-            compiled, scope = self.kernels == "compiled", self.trainer.precision_plugin.train_step_context
+            compiled = self.kernels == "compiled"
+            scope = self.trainer.precision_plugin.train_step_context
             device = self.trainer.strategy.root_device
             self._engine = make_engine(name, len(clients), self.threads, device, scope, compiled)
             if isinstance(self._engine, StackedEngine):
-                self._engine.resumed, self._resumed_stacks = self._resumed_stacks, None
+                self._engine.resumed = self._resumed_stacks
+                self._resumed_stacks = None
         return self._engine
 
     def release(self) -> None:
@@ -164,8 +190,16 @@ class FederatedLoop(LightningModule):
             torch.set_num_threads(self._threads_before)
 
     def configure_model(self) -> None:
-        """Build the clients, whose sizes are known now, before optimizers and checkpoints need them."""
-        expect(self.trainer.world_size == 1, "trainer.devices", "one device", self.trainer.world_size, "set it to 1")
+        """Build the clients, whose sizes are known now, before optimizers and checkpoints need
+        them.
+        """
+        expect(
+            self.trainer.world_size == 1,
+            "trainer.devices",
+            "one device",
+            self.trainer.world_size,
+            "set it to 1",
+        )
         federation = self.federation
         if not federation:
             self._adopt()
@@ -179,14 +213,17 @@ class FederatedLoop(LightningModule):
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
-        self.federation.forward_hook("setup", str(self.trainer.state.fn.value if self.trainer.state.fn else ""))
+        self.federation.forward_hook(
+            "setup", str(self.trainer.state.fn.value if self.trainer.state.fn else "")
+        )
 
     def _adopt(self) -> None:
         """Take the data and the exchange of the Trainer."""
         data = getattr(self.trainer, "datamodule", None)
         if not isinstance(data, FederatedData):
             raise ConfigError(
-                f"expected trainer.fit(loop, datamodule=FederatedData(...)), found {type(data).__name__} as data module"
+                "expected trainer.fit(loop, datamodule=FederatedData(...)), found "
+                f"{type(data).__name__} as data module"
             )
         callbacks = getattr(self.trainer, "callbacks", ())
         exchanges = (callback for callback in callbacks if isinstance(callback, Exchange))
@@ -202,7 +239,9 @@ class FederatedLoop(LightningModule):
         return made
 
     def _choose_kernels(self) -> None:
-        """Decide about ``auto`` by the length of the training, so that the same configuration gives the same bits."""
+        """Decide about ``auto`` by the length of the training, so that the same configuration gives
+        the same bits.
+        """
         if self.kernels == "auto":
             epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
             rows = self.federation.data.rows_per_epoch * epochs
@@ -216,7 +255,9 @@ class FederatedLoop(LightningModule):
         if reasons and not self._kernels_told:
             self._kernels_told = True
             for reason, names in reasons.items():
-                shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                shown = ", ".join(names[:3]) + (
+                    f" and {len(names) - 3} more" if len(names) > 3 else ""
+                )
                 _log.warning("plain torch operations are used for %s: %s", shown, reason)
 
     # ------------------------------------------------------------------ training
@@ -228,11 +269,15 @@ class FederatedLoop(LightningModule):
         self.federation.end_step(batch, self._moment(batch_idx))
 
     def _moment(self, batch_idx: int) -> Moment:
-        return Moment(self.current_epoch, batch_idx, self.trainer.global_step, self.trainer.is_last_batch)
+        return Moment(
+            self.current_epoch, batch_idx, self.trainer.global_step, self.trainer.is_last_batch
+        )
 
     def _log(self, values: Mapping[str, float]) -> None:
         # What is undefined has no point in a curve, but callbacks that monitor it must find it.
-        self.trainer.callback_metrics.update({key: torch.tensor(value) for key, value in values.items()})
+        self.trainer.callback_metrics.update(
+            {key: torch.tensor(value) for key, value in values.items()}
+        )
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
         log_scalars(self.trainer, defined, self.federation.step)
 
@@ -262,8 +307,8 @@ class FederatedLoop(LightningModule):
     # ------------------------------------------------------------------ hooks
 
     def on_fit_start(self) -> None:
-        """Choose kernels, fix the number of threads, and move what clients remember to the device. A run that was to
-        stop when its checkpoint was written takes no further step.
+        """Choose kernels, fix the number of threads, and move what clients remember to the device.
+        A run that was to stop when its checkpoint was written takes no further step.
         """
         check_stops(self.trainer, self.federation.ending)
         self._choose_kernels()
@@ -288,7 +333,13 @@ class FederatedLoop(LightningModule):
         self._log(self.federation.end_epoch(self.current_epoch))
         number = self.current_epoch + 1
         limit = limit_of(self.trainer, number)
-        epoch = Epoch(number, self._scored, self.trainer.callback_metrics, limit, self.federation.exchange.open)
+        epoch = Epoch(
+            number,
+            self._scored,
+            self.trainer.callback_metrics,
+            limit,
+            self.federation.exchange.open,
+        )
         self._scored = False
         if self.federation.ending.end_epoch(self.federation, epoch):
             self.trainer.should_stop = True
@@ -300,7 +351,9 @@ class FederatedLoop(LightningModule):
         self._begin_scoring("validation")
 
     def on_validation_epoch_end(self) -> None:
-        """Score, log, and step the schedules that wait for a score, all before any checkpoint of this epoch."""
+        """Score, log, and step the schedules that wait for a score, all before any checkpoint of
+        this epoch.
+        """
         self._finish_scoring("validation")
 
     def on_test_epoch_start(self) -> None:
@@ -321,7 +374,9 @@ class FederatedLoop(LightningModule):
         return Manifest.of(self.federation, self.engine_name, self.kernels, self.threads)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save what is not in the parameters: each client's ``state``, and what a resumed run must not change."""
+        """Save what is not in the parameters: each client's ``state``, and what a resumed run must
+        not change.
+        """
         states: dict[str, Any] = {}
         for name, client in self.federation.items():
             check_state(name, client.state)
@@ -338,7 +393,9 @@ class FederatedLoop(LightningModule):
             "specs": specs,
             "personal": personal.state_dict(),
             "records": personal.records,
-            "ending": self.federation.ending.state_dict(self.trainer.should_stop and not time_is_up(self.trainer)),
+            "ending": self.federation.ending.state_dict(
+                self.trainer.should_stop and not time_is_up(self.trainer)
+            ),
             "agreement": self.federation.data.agreement_state(),
             "findings": self.federation.data.findings.to_dict()["findings"],
             "optimizers": optimizers_of(self.federation),
@@ -346,22 +403,28 @@ class FederatedLoop(LightningModule):
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state. Engine, kernels and the number of threads are those of the checkpoint."""
+        """Restore the state. Engine, kernels and the number of threads are those of the
+        checkpoint.
+        """
         saved = Manifest.read(checkpoint)
         fitting = self.trainer.state.fn == "fit"
         saved.refuse(self.manifest, resume=fitting)
         if fitting:
-            self.engine_name, self.threads = saved.engine, saved.threads
+            self.engine_name = saved.engine
+            self.threads = saved.threads
             self._resumed_stacks = checkpoint["fedlit"]["stacks"]
             self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
-            self.federation.personal.load_state_dict(checkpoint["fedlit"]["personal"], checkpoint["fedlit"]["records"])
+            self.federation.personal.load_state_dict(
+                checkpoint["fedlit"]["personal"], checkpoint["fedlit"]["records"]
+            )
         self.federation.ending.load_state_dict(checkpoint["fedlit"]["ending"])
         self.kernels = saved.kernels
         self._use_kernels()
         self.federation.step = checkpoint["global_step"]
         for name, client in self.federation.items():
             state = checkpoint["fedlit"]["clients"][name]
-            client.state, client.steps_taken = state["state"], state["steps_taken"]
+            client.state = state["state"]
+            client.steps_taken = state["steps_taken"]
             call_hook(client, "on_load_checkpoint", state)
         check_tensors(checkpoint["state_dict"], self.state_dict())
 
@@ -376,14 +439,18 @@ class FederatedLoop(LightningModule):
         self.federation.forward_hook("on_fit_end")
 
     def on_train_start(self) -> None:
-        """Warn about a training of one step, prepare personal parts, and forward the hook to the clients."""
-        epochs, federation = self.trainer.max_epochs, self.federation
-        federation.step = self.trainer.global_step  # of a resumed run, Lightning restores it after `on_fit_start`
+        """Warn about a training of one step, prepare personal parts, and forward the hook to the
+        clients.
+        """
+        epochs = self.trainer.max_epochs
+        federation = self.federation
+        # of a resumed run, Lightning restores it after `on_fit_start`
+        federation.step = self.trainer.global_step
         takes_steps = any(client.takes_steps for client in federation.values())
         if takes_steps and epochs == 1 == federation.data.aligned_steps:
             _log.warning(
-                "clients take one step in all: one batch in one epoch; set trainer.max_epochs and data.batches, which "
-                "may be of a method that takes no steps"
+                "clients take one step in all: one batch in one epoch; set trainer.max_epochs and "
+                "data.batches, which may be of a method that takes no steps"
             )
         federation.ending.start(federation, epochs)
         federation.personal.start(federation)
@@ -391,8 +458,9 @@ class FederatedLoop(LightningModule):
         counts = federation.personal.wanted or federation.ending.stop is not None
         if counts and federation.ending.epochs < self.trainer.current_epoch:
             raise ConfigError(
-                "--ckpt_path: expected a checkpoint of the end of an epoch (last.ckpt), for model.average, keep, then "
-                "and stop need each epoch's scores, found one that was written before its validation; take another one"
+                "--ckpt_path: expected a checkpoint of the end of an epoch (last.ckpt), for "
+                "model.average, keep, then and stop need each epoch's scores, found one that was "
+                "written before its validation; take another one"
             )
         self.federation.forward_hook("on_train_start")
 

@@ -1,4 +1,6 @@
-"""What a checkpoint holds and what it belongs to: the only place that decides whether it may be resumed or scored."""
+"""What a checkpoint holds and what it belongs to: the only place that decides whether it may be
+resumed or scored.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,13 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the checkpoint that one process would write.
 
     Args:
-        parts: the parts that processes write, each with its own clients, in the order of clients' names. What belongs
-            to all clients is taken from the first part.
+        parts: the parts that processes write, each with its own clients, in the order of clients'
+            names. What belongs to all clients is taken from the first part.
     """
-    whole = {**parts[0], "state_dict": {key: own for part in parts for key, own in part["state_dict"].items()}}
+    whole = {
+        **parts[0],
+        "state_dict": {key: own for part in parts for key, own in part["state_dict"].items()},
+    }
     for key in _LISTS:
         if key in whole:
             whole[key] = [own for part in parts for own in part[key]]
@@ -45,20 +50,28 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         saved[key] = {name: own for one in every for name, own in one[key].items()}
     stacks = [one["stacks"] for one in every]
     if all(stacks):
-        saved["stacks"] = {key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")}
-    return _with_loaders({**whole, "fedlit": saved}, [own for part in parts for own in _loaders(part)])
+        saved["stacks"] = {
+            key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")
+        }
+    return _with_loaders(
+        {**whole, "fedlit": saved}, [own for part in parts for own in _loaders(part)]
+    )
 
 
 def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str, Any]:
     """Return some clients' part of a checkpoint: the inverse of :func:`merge`."""
     saved = dict(checkpoint["fedlit"])
     names = sorted(saved["clients"])
-    tensors = {key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients}
+    tensors = {
+        key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients
+    }
     part = {**checkpoint, "state_dict": tensors}  # clients.<client>.<tensor>
     for key in _LISTS:
         if key in checkpoint:
             owners = [name for name in names for _ in saved["optimizers"][name][key]]
-            part[key] = [own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients]
+            part[key] = [
+                own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients
+            ]
     for key in _BY_NAME:
         saved[key] = {name: own for name, own in saved[key].items() if name in clients}
     if stacks := saved["stacks"]:
@@ -67,12 +80,19 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
             "stacks": [own for own in stacks["stacks"] if set(own) <= set(clients)],
         }
     loaders = zip(names, _loaders(checkpoint), strict=False)  # there are none between two epochs
-    return _with_loaders({**part, "fedlit": saved}, [own for name, own in loaders if name in clients])
+    return _with_loaders(
+        {**part, "fedlit": saved}, [own for name, own in loaders if name in clients]
+    )
 
 
 def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
     """Return each client's position in its batches, as Lightning stores it."""
-    found = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {}).get("combined_loader", [])
+    found = (
+        checkpoint.get("loops", {})
+        .get("fit_loop", {})
+        .get("state_dict", {})
+        .get("combined_loader", [])
+    )
     return list(found)
 
 
@@ -81,7 +101,10 @@ def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, A
         return checkpoint
     fit = checkpoint["loops"]["fit_loop"]
     state = {**fit["state_dict"], "combined_loader": loaders}
-    return {**checkpoint, "loops": {**checkpoint["loops"], "fit_loop": {**fit, "state_dict": state}}}
+    return {
+        **checkpoint,
+        "loops": {**checkpoint["loops"], "fit_loop": {**fit, "state_dict": state}},
+    }
 
 
 def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
@@ -96,10 +119,14 @@ def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
     """
     check_archive(path)
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    return checkpoint if clients is None or "fedlit" not in checkpoint else select(checkpoint, clients)
+    return (
+        checkpoint if clients is None or "fedlit" not in checkpoint else select(checkpoint, clients)
+    )
 
 
-def save(checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mapping[str, Any]], Any]) -> Any:
+def save(
+    checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mapping[str, Any]], Any]
+) -> Any:
     """Let the first of several processes write a checkpoint. All wait until it is written.
 
     Args:
@@ -117,7 +144,9 @@ def save(checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mappi
     return group.decide(
         "a checkpoint",
         torch.frombuffer(own.getbuffer(), dtype=torch.uint8),
-        lambda told: write(merge([torch.load(io.BytesIO(one.numpy()), weights_only=True) for one in told])),
+        lambda told: write(
+            merge([torch.load(io.BytesIO(one.numpy()), weights_only=True) for one in told])
+        ),
     )
 
 
@@ -138,7 +167,8 @@ class Manifest:
         engine: the engine that executes steps; a resumed run keeps it, and also the next two.
         kernels: the kernels that compute parts of networks.
         threads: the total number of threads.
-        settings: the configuration's keys and values, flat; empty for a run that was made in Python.
+        settings: the configuration's keys and values, flat; empty for a run that was made in
+            Python.
         format: see :data:`FORMAT`.
     """
 
@@ -161,7 +191,11 @@ class Manifest:
             engine,
             kernels,
             threads,
-            {key: _plain(value) for key, value in (federation.settings or {}).items() if _matters(key)},
+            {
+                key: _plain(value)
+                for key, value in (federation.settings or {}).items()
+                if _matters(key)
+            },
         )
 
     @classmethod
@@ -174,12 +208,13 @@ class Manifest:
         saved = checkpoint.get("fedlit")
         if saved is None:
             raise ConfigError(
-                "checkpoint: expected one that fedlit wrote, found no fedlit run; use this configuration's checkpoint"
+                "checkpoint: expected one that fedlit wrote, found no fedlit run; use this "
+                "configuration's checkpoint"
             )
         if saved.get("format") != FORMAT:
             raise ConfigError(
-                f"checkpoint: expected one of format {FORMAT}, found {saved.get('format')}; read it with the "
-                "version of fedlit that wrote it, or train anew"
+                f"checkpoint: expected one of format {FORMAT}, found {saved.get('format')}; read "
+                "it with the version of fedlit that wrote it, or train anew"
             )
         return cls(**{own.name: saved[own.name] for own in fields(cls)})
 
@@ -188,11 +223,12 @@ class Manifest:
 
         Args:
             now: the manifest of the run that is asked for.
-            resume: whether the run is to be trained further; then its configuration must be the same, too.
+            resume: whether the run is to be trained further; then its configuration must be the
+                same, too.
 
         Raises:
-            ConfigError: the clients, the seed, the rows or splits, or the steps of an epoch differ; when resuming, also
-                if the configuration of data, clients or optimizers differs.
+            ConfigError: the clients, the seed, the rows or splits, or the steps of an epoch differ;
+                when resuming, also if the configuration of data, clients or optimizers differs.
         """
         if resume and self.settings and now.settings:
             self._refuse_changes(now.settings)
@@ -205,16 +241,19 @@ class Manifest:
         expect(self.seed == now.seed, "checkpoint", f"seed {now.seed}", self.seed, advice)
         changed = [name for name in now.data if now.data[name] != self.data[name]]
         if changed or dict(self.pace) != dict(now.pace):
-            pace = ", ".join(f"{name} {value}" for name, value in self.pace.items() if value is not None)
+            pace = ", ".join(
+                f"{name} {value}" for name, value in self.pace.items() if value is not None
+            )
             what = f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
             raise ConfigError(
-                f"checkpoint: expected one that was trained on this data, found {what}; rows that it was "
-                "trained on could be scored as test rows. Use the run's own config.yaml, or start a new run"
+                f"checkpoint: expected one that was trained on this data, found {what}; rows that "
+                "it was trained on could be scored as test rows. Use the run's own config.yaml, "
+                "or start a new run"
             )
 
     def _refuse_changes(self, now: Mapping[str, Any]) -> None:
-        """Refuse changed settings, because a resumed run keeps its data and clients: Lightning would restore the old
-        ones or, worse, use the new ones.
+        """Refuse changed settings, because a resumed run keeps its data and clients: Lightning
+        would restore the old ones or, worse, use the new ones.
         """
         before = self.settings
         changed = [
@@ -224,9 +263,9 @@ class Manifest:
         ]
         if changed:
             raise ConfigError(
-                "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found changed "
-                f"{', '.join(changed)}; a resumed run keeps its data, seed, clients and optimizers. Start a new "
-                "run for others"
+                "--ckpt_path: expected changes to trainer, exchange or checkpoint only, found "
+                f"changed {', '.join(changed)}; a resumed run keeps its data, seed, clients and "
+                "optimizers. Start a new run for others"
             )
 
 
@@ -245,19 +284,26 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     """Read the header of a checkpoint, without its tensors.
 
     Raises:
-        ConfigError: it is not a checkpoint of fedlit, is cut short, or holds too little to be resumed.
+        ConfigError: it is not a checkpoint of fedlit, is cut short, or holds too little to be
+            resumed.
     """
     try:
         header = load(path)
         ours = _is_ours(header)
     except FedlitError:
         raise
-    except Exception:  # torch raises many kinds for a file of others, and so does one of another form
+    # torch raises many kinds for a file of others, and so does one of another form
+    except Exception:
         ours = False
     if not ours:
-        raise ConfigError(f"{path}: expected a checkpoint that fedlit wrote, found another file; use another one")
-    if resumable and "optimizer_states" not in header:  # it may be empty: not all clients take steps
-        raise ConfigError(f"{path}: expected a full checkpoint, found weights only; resume from {LAST}")
+        raise ConfigError(
+            f"{path}: expected a checkpoint that fedlit wrote, found another file; use another one"
+        )
+    # it may be empty: not all clients take steps
+    if resumable and "optimizer_states" not in header:
+        raise ConfigError(
+            f"{path}: expected a full checkpoint, found weights only; resume from {LAST}"
+        )
     return header
 
 
@@ -267,7 +313,8 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
     Raises:
         Exception: it does not have this form; the exception may be of any kind.
     """
-    saved, tensors = header["fedlit"], header["state_dict"]
+    saved = header["fedlit"]
+    tensors = header["state_dict"]
     by_client = [saved[key] for key in ("clients", "encoders", "specs")]
     return (
         all(
@@ -295,8 +342,9 @@ def check_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Non
         if before != now:
             client, _, tensor = key.removeprefix("clients.").partition(".")
             raise ConfigError(
-                f"client {client!r}: expected a checkpoint of its network, in which {tensor} is {_shape(now)}, found "
-                f"that it is {_shape(before)}; set the network (width, depth) as it was, or start a new run"
+                f"client {client!r}: expected a checkpoint of its network, in which {tensor} is "
+                f"{_shape(now)}, found that it is {_shape(before)}; set the network (width, depth) "
+                "as it was, or start a new run"
             )
 
 
@@ -305,17 +353,23 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str, list[str]]]:
-    """Return the class names of each client's optimizers and schedules, by the key of their states in a checkpoint."""
+    """Return the class names of each client's optimizers and schedules, by the key of their states
+    in a checkpoint.
+    """
     return {
         name: {
             "optimizer_states": [type(optimizer).__name__ for optimizer in client._optimizers],
-            "lr_schedulers": [type(config.scheduler).__name__ for config in client._scheduler_configs],
+            "lr_schedulers": [
+                type(config.scheduler).__name__ for config in client._scheduler_configs
+            ],
         }
         for name, client in clients.items()
     }
 
 
-def check_optimizers(saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[str, Mapping[str, list[str]]]) -> None:
+def check_optimizers(
+    saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[str, Mapping[str, list[str]]]
+) -> None:
     """Refuse the state of other optimizers, which torch would load without complaint.
 
     Args:
@@ -323,14 +377,17 @@ def check_optimizers(saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[
         now: its result for the run.
 
     Raises:
-        ConfigError: a client has optimizers of other classes, or another number of them; the message names the client.
+        ConfigError: a client has optimizers of other classes, or another number of them; the
+            message names the client.
     """
     for client, own in now.items():
-        expected, found = own["optimizer_states"], saved[client]["optimizer_states"]
+        expected = own["optimizer_states"]
+        found = saved[client]["optimizer_states"]
         if expected != found:
             raise ConfigError(
-                f"client {client!r}: expected a checkpoint of its optimizer ({', '.join(expected) or 'none'}), found "
-                f"one of another ({', '.join(found) or 'none'}); set the optimizer as it was, or start a new run"
+                f"client {client!r}: expected a checkpoint of its optimizer "
+                f"({', '.join(expected) or 'none'}), found one of another "
+                f"({', '.join(found) or 'none'}); set the optimizer as it was, or start a new run"
             )
 
 
@@ -345,11 +402,12 @@ def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
         ConfigError: the rule or its settings differ; the message names both.
     """
     saved = checkpoint.get("callbacks", {}).get(exchange.state_key, {})
-    before, now = saved.get("rule_is"), settings_of(exchange.rule)
+    before = saved.get("rule_is")
+    now = settings_of(exchange.rule)
     if before not in (None, now):  # without exchanges nothing is said
         raise ConfigError(
-            f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule as it was, or start a "
-            "new run"
+            f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule "
+            "as it was, or start a new run"
         )
 
 
@@ -360,14 +418,16 @@ def check_state(client: str, state: Mapping[str, Any]) -> None:
     """Refuse values that could be written to a checkpoint but not read back.
 
     Raises:
-        ConfigError: a value is of a class that torch does not load from an untrusted file; the message names its key.
+        ConfigError: a value is of a class that torch does not load from an untrusted file; the
+            message names its key.
     """
     for key, value in state.items():
         if not _is_plain(value):
             raise ConfigError(
-                f"client {client!r}: state[{key!r}]: expected tensors, numbers, strings, and lists, tuples or "
-                f"dictionaries of them, found {type(value).__name__} or such a thing within; convert it, for instance "
-                "by float(value), list(value) or torch.as_tensor(value)"
+                f"client {client!r}: state[{key!r}]: expected tensors, numbers, strings, and "
+                f"lists, tuples or dictionaries of them, found {type(value).__name__} or such a "
+                "thing within; convert it, for instance by float(value), list(value) or "
+                "torch.as_tensor(value)"
             )
 
 

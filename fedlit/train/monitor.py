@@ -1,4 +1,6 @@
-"""The scores that may be monitored: by a stop, by checkpoints, and by callbacks that wait for one."""
+"""The scores that may be monitored: by a stop, by checkpoints, and by callbacks that wait for
+one.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,9 +32,9 @@ def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = Fa
 
     Args:
         key: the configuration key, for the message.
-        monitor: the score: a mean over clients (``val/auroc``), the worst client's (``val/worst/auroc``) or one
-            client's (``wine/val/auroc``). Names that are logged in training (``train/loss``) are not known beforehand,
-            so they are accepted.
+        monitor: the score: a mean over clients (``val/auroc``), the worst client's
+            (``val/worst/auroc``) or one client's (``wine/val/auroc``). Names that are logged in
+            training (``train/loss``) are not known beforehand, so they are accepted.
         scores_of: maps each client to its scores, the main one first.
         others: whether the user's callbacks may log further scores, of any name.
 
@@ -41,34 +43,52 @@ def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = Fa
     """
     scores = [
         name
-        for name, score in by_name(score for scores in scores_of.values() for score in scores).items()
+        for name, score in by_name(
+            score for scores in scores_of.values() for score in scores
+        ).items()
         if not score.test_only and not score.context
     ]
     places = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
     where, _, name = monitor.rpartition("/")
     first, *inner = where.split("/")
     in_training = first in ("train", "exchange") or (first in scores_of and "val" not in inner)
-    strange = others and name not in SCORES and "val" not in where.split("/") and not did_you_mean(name, scores)
-    if (where in places and name in scores) or strange or (in_training and name not in set(scores) - {LOSS.name}):
+    strange = (
+        others
+        and name not in SCORES
+        and "val" not in where.split("/")
+        and not did_you_mean(name, scores)
+    )
+    if (
+        (where in places and name in scores)
+        or strange
+        or (in_training and name not in set(scores) - {LOSS.name})
+    ):
         return
     known = [f"{place}/{score}" for place in places for score in scores]
     hint = did_you_mean(monitor, [other for other in known if other.endswith(f"/{name}")] or known)
     raise ConfigError(
-        f"{key}: expected a score of these clients' tasks ({', '.join(f'val/{score}' for score in scores)}; of the "
-        f"worst client val/worst/{scores[0]}, of one {places[-1]}/{scores[0]}), found {monitor}.{hint}"
+        f"{key}: expected a score of these clients' tasks "
+        f"({', '.join(f'val/{score}' for score in scores)}; of the worst client "
+        f"val/worst/{scores[0]}, of one {places[-1]}/{scores[0]}), found {monitor}.{hint}"
     )
 
 
 def check_monitors(callbacks: Iterable[Any], scores_of: ScoresOf) -> bool:
-    """Refuse callbacks that wait for a score that is never logged. Return whether one may log further scores itself.
+    """Refuse callbacks that wait for a score that is never logged. Return whether one may log
+    further scores itself.
 
     Raises:
         ConfigError: see :func:`check_monitor`.
     """
     own = list(callbacks)
-    others = any(type(callback).__module__.partition(".")[0] not in ("fedlit", "lightning") for callback in own)
+    others = any(
+        type(callback).__module__.partition(".")[0] not in ("fedlit", "lightning")
+        for callback in own
+    )
     for callback in own:
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and getattr(callback, "strict", True):
-            check_monitor(f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, others)
+            check_monitor(
+                f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, others
+            )
     return others

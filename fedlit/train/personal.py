@@ -1,7 +1,8 @@
-"""Personalisation of each client: an average over epochs, its best epoch, and fine-tuning after the federation.
+"""Personalisation of each client: an average over epochs, its best epoch, and fine-tuning after the
+federation.
 
-Nothing of this is exchanged. Each client's averages are scored in place of its tensors. The best of them by its own
-validation rows are kept, and training ends with these.
+Nothing of this is exchanged. Each client's averages are scored in place of its tensors. The best of
+them by its own validation rows are kept, and training ends with these.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class FineTune:
-    """Each client trains all its tensors further on its own rows, from the best of its epochs; nothing is exchanged.
+    """Each client trains all its tensors further on its own rows, from the best of its epochs;
+    nothing is exchanged.
 
     Attributes:
         epochs: the largest number of epochs; they follow those of the federation, which ends after
             ``trainer.max_epochs`` epochs or by ``model.stop``.
-        patience: the number of scored epochs without an improvement on its validation rows after which a client stops.
+        patience: the number of scored epochs without an improvement on its validation rows after
+            which a client stops.
         lr: the learning rate; that of ``model.optimizer`` if None. Schedules do not change it.
-        average: the share of the average over epochs that is kept in each epoch (see ``model.average``).
+        average: the share of the average over epochs that is kept in each epoch (see
+            ``model.average``).
 
     Raises:
         ConfigError: a value is out of range.
@@ -54,8 +58,15 @@ class FineTune:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "patience"):
-            expect(getattr(self, name) >= 1, f"model.then.fine_tune.{name}", "at least 1", getattr(self, name))
-        expect(self.lr is None or self.lr > 0, "model.then.fine_tune.lr", "a number above 0", self.lr)
+            expect(
+                getattr(self, name) >= 1,
+                f"model.then.fine_tune.{name}",
+                "at least 1",
+                getattr(self, name),
+            )
+        expect(
+            self.lr is None or self.lr > 0, "model.then.fine_tune.lr", "a number above 0", self.lr
+        )
         check_share("model.then.fine_tune.average", self.average)
 
 
@@ -111,10 +122,11 @@ class Personal:
     """Averages and best epochs of clients, over a federation and the fine-tuning that follows it.
 
     Args:
-        average: the share of a client's average that stays with each epoch; the rest is what the client has after the
-            epoch's exchange. 0 for no average.
-        keep: the score of validation rows by which a client's best epoch is kept, such as ``loss`` or ``auroc``; none
-            is kept if None, unless there is an average or fine-tuning: then it is the loss.
+        average: the share of a client's average that stays with each epoch; the rest is what the
+            client has after the epoch's exchange. 0 for no average.
+        keep: the score of validation rows by which a client's best epoch is kept, such as ``loss``
+            or ``auroc``; none is kept if None, unless there is an average or fine-tuning: then it
+            is the loss.
         tune: what follows the federation.
 
     Attributes:
@@ -125,9 +137,12 @@ class Personal:
         ConfigError: a share out of range.
     """
 
-    def __init__(self, average: float = 0.0, keep: str | None = None, tune: FineTune | None = None) -> None:
+    def __init__(
+        self, average: float = 0.0, keep: str | None = None, tune: FineTune | None = None
+    ) -> None:
         check_share("model.average", average)
-        self.average, self.tune = average, tune
+        self.average = average
+        self.tune = tune
         self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
         self.tuning = False
         self.done = False
@@ -145,13 +160,24 @@ class Personal:
         """Lines for the plan that describe the averages, the best epochs and the fine-tuning."""
         if not self.wanted:
             return []
-        of = f" of an average over epochs ({self.average} of it stays with each)" if self.average else ""
-        lines = [f"each client ends with its own best epoch{of}, by {self.keep} on its validation rows"]
+        of = (
+            f" of an average over epochs ({self.average} of it stays with each)"
+            if self.average
+            else ""
+        )
+        lines = [
+            f"each client ends with its own best epoch{of}, by {self.keep} on its validation rows"
+        ]
         if self.tune is not None:
-            rate = "the same learning rate" if self.tune.lr is None else f"learning rate {self.tune.lr:g}"
+            rate = (
+                "the same learning rate"
+                if self.tune.lr is None
+                else f"learning rate {self.tune.lr:g}"
+            )
             lines.append(
-                f"then each client trains on by itself, without exchange: at most {self.tune.epochs} epochs, {rate}, "
-                f"until {self.tune.patience} in a row are no better"
+                "then each client trains on by itself, without exchange: at most "
+                f"{self.tune.epochs} epochs, {rate}, until {self.tune.patience} in a row are no "
+                "better"
             )
         return lines
 
@@ -166,7 +192,8 @@ class Personal:
             known = [score.name for score in (*client.scores, LOSS) if not score.test_only]
             if self.keep not in known:
                 raise ConfigError(
-                    f"model.keep: expected a score of each client ({', '.join(dict.fromkeys(known))} at {name}), found "
+                    "model.keep: expected a score of each client "
+                    f"({', '.join(dict.fromkeys(known))} at {name}), found "
                     f"{self.keep!r}." + did_you_mean(str(self.keep), known)
                 )
 
@@ -187,7 +214,9 @@ class Personal:
                 _log.warning(
                     "client %r has no validation rows: it ends with its last epoch%s",
                     name,
-                    "" if self.tune is None else f", and is fine-tuned for all {self.tune.epochs} epochs",
+                    ""
+                    if self.tune is None
+                    else f", and is fine-tuned for all {self.tune.epochs} epochs",
                 )
         self.draw(federation)
 
@@ -203,7 +232,8 @@ class Personal:
         if not (self.wanted and share):
             return
         self._epochs += 1
-        share = min(share, (self._epochs - 1) / self._epochs)  # what came first does not weigh for ever
+        # what came first does not weigh for ever
+        share = min(share, (self._epochs - 1) / self._epochs)
         for name, client in federation.clients.items():
             if self._records[name].stopped:
                 continue
@@ -220,12 +250,15 @@ class Personal:
         for name, client in federation.clients.items() if self.wanted else ():
             average = self._records[name].average
             if average and not self._records[name].stopped:
-                self._shown[name] = {key: value.detach().clone() for key, value in named_tensors(client).items()}
+                self._shown[name] = {
+                    key: value.detach().clone() for key, value in named_tensors(client).items()
+                }
                 _put(client, average)
 
     @torch.no_grad()
     def judge(self, federation: Members, results: Results, epoch: int) -> None:
-        """Keep the states that are better than before, and give clients back what they had before :meth:`show`.
+        """Keep the states that are better than before, and give clients back what they had before
+        :meth:`show`.
 
         Args:
             federation: the federation whose clients were scored.
@@ -243,13 +276,19 @@ class Personal:
         best = {f"{name}/kept/epoch": float(record.epoch) for name, record in self._records.items()}
         federation.record(best)
 
-    def _judge(self, record: _Record, client: FederatedClient, found: tuple[Score, float], epoch: int) -> None:
+    def _judge(
+        self, record: _Record, client: FederatedClient, found: tuple[Score, float], epoch: int
+    ) -> None:
         score, value = found
-        better = not record.best or (score.gain(value, record.value) > 0 if math.isfinite(record.value) else True)
+        better = not record.best or (
+            score.gain(value, record.value) > 0 if math.isfinite(record.value) else True
+        )
         if better:
             now = named_tensors(client)
             record.best = {key: tensor.detach().clone() for key, tensor in now.items()}
-            record.value, record.epoch, record.waited = value, epoch, 0
+            record.value = value
+            record.epoch = epoch
+            record.waited = 0
         else:
             record.waited += 1
         if self.tuning and self.tune is not None:
@@ -258,14 +297,15 @@ class Personal:
     @torch.no_grad()
     def begin_tuning(self, federation: Members) -> None:
         """Let each client go on by itself from its best epoch."""
-        self.tuning, self._epochs = True, 0
+        self.tuning = True
+        self._epochs = 0
         for name, client in federation.clients.items():
             record = self._records[name]
             record.waited = 0
             if not record.best:
                 _log.warning(
-                    "client %r: no epoch was scored before fine-tuning, so it goes on from the last one; set "
-                    "trainer.check_val_every_n_epoch to at most trainer.max_epochs",
+                    "client %r: no epoch was scored before fine-tuning, so it goes on from the "
+                    "last one; set trainer.check_val_every_n_epoch to at most trainer.max_epochs",
                     name,
                 )
             _put(client, record.best)
@@ -300,12 +340,14 @@ class Personal:
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
-        """Maps each client to what is remembered about it, for a checkpoint; empty once each client has
-        its best epoch.
+        """Maps each client to what is remembered about it, for a checkpoint; empty once each client
+        has its best epoch.
         """
         return {} if self.done else {name: dict(vars(own)) for name, own in self._records.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         """Restore what ``state_dict`` and ``records`` returned."""
         for name, value in state.items():
             setattr(self, name, value)

@@ -1,4 +1,6 @@
-"""Scores of one split: collected batch by batch over all clients and sites, and shown as text, a frame or files."""
+"""Scores of one split: collected batch by batch over all clients and sites, and shown as text, a
+frame or files.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ class Scoring:
     Args:
         clients: the clients by name.
         split: the rows that will be scored.
-        scores_of: maps each client to its scores, for all clients that are judged together; those of ``clients`` if
-            None.
+        scores_of: maps each client to its scores, for all clients that are judged together; those
+            of ``clients`` if None.
 
     Attributes:
-        predictions: maps each site to its client's predictions for each batch, in the order of the site's rows; (n,
-            width) float, empty for a union of other sites.
+        predictions: maps each site to its client's predictions for each batch, in the order of the
+            site's rows; (n, width) float, empty for a union of other sites.
     """
 
     def __init__(
@@ -64,20 +66,36 @@ class Scoring:
         self.split: Split = split
         scores_of = scores_of or {name: client.scores for name, client in clients.items()}
         self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
-        self._sites_of = {name: [site.name for site in client.spec.sites] for name, client in clients.items()}
+        self._sites_of = {
+            name: [site.name for site in client.spec.sites] for name, client in clients.items()
+        }
         own = by_name(score for scores in scores_of.values() for score in scores)
         self.scores = {**SCORES, **own}  # those of clients elsewhere, too
         self.main = main_score(scores_of)
         self.metrics = {
-            site.name: client.configure_metrics(site) for client in clients.values() for site in client.spec.sites
+            site.name: client.configure_metrics(site)
+            for client in clients.values()
+            for site in client.spec.sites
         }
         self.batches = dict.fromkeys(self.sites, 0)
         self.predictions: dict[str, list[Tensor]] = {name: [] for name in self.sites}
-        self._pending: list[tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]] = []
+        self._pending: list[
+            tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]
+        ] = []
 
-    def add(self, client: FederatedClient, site: str, batch: Batch, outcome: Future[tuple[Tensor, Tensor]]) -> None:
-        """Add a batch of a client's site. Its (predictions, loss) may not have been computed yet."""
-        scored = [self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union]
+    def add(
+        self,
+        client: FederatedClient,
+        site: str,
+        batch: Batch,
+        outcome: Future[tuple[Tensor, Tensor]],
+    ) -> None:
+        """Add a batch of a client's site. Its (predictions, loss) may not have been computed
+        yet.
+        """
+        scored = [
+            self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union
+        ]
         self._pending.append((site, scored, batch, outcome))
         self.batches[site] += 1
 
@@ -92,16 +110,25 @@ class Scoring:
             predictions, loss = outcome.result()
             self.predictions[site].append(predictions)
             for metrics in scored:
-                metrics.update(predictions, batch.y, loss, *([] if batch.weight is None else [batch.weight]))
+                metrics.update(
+                    predictions, batch.y, loss, *([] if batch.weight is None else [batch.weight])
+                )
         self._pending.clear()
         scores = {
-            name: {key: float(value) for key, value in own.compute().items()} for name, own in self.metrics.items()
+            name: {key: float(value) for key, value in own.compute().items()}
+            for name, own in self.metrics.items()
         }
-        own = {name: metrics for name, metrics in self.metrics.items() if isinstance(metrics, SiteMetrics)}
+        own = {
+            name: metrics
+            for name, metrics in self.metrics.items()
+            if isinstance(metrics, SiteMetrics)
+        }
         if self.split == "test":
             for name, metrics in own.items():
                 scores[name] |= metrics.compute_once()
-        for metric in {metric for values in scores.values() for metric in values} - self.scores.keys():
+        for metric in {
+            metric for values in scores.values() for metric in values
+        } - self.scores.keys():
             _say_unlisted(metric)
         unseen = {name: metrics.unseen() for name, metrics in own.items()}
         absent = {name: metrics.absent() for name, metrics in own.items()}
@@ -129,10 +156,11 @@ class Scoring:
         return everybody, [self.sites.get(site, Site(site, (), {})) for site in everybody]
 
     def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
-        """Map each site to (labels, confusion matrix). Rows are true classes; labels unknown to the client are last.
+        """Map each site to (labels, confusion matrix). Rows are true classes; labels unknown to the
+        client are last.
 
-        Sites without classes are left out, and so are sites whose client has a metric of its own, which may count
-        something else.
+        Sites without classes are left out, and so are sites whose client has a metric of its own,
+        which may count something else.
         """
         found = {}
         for site, metrics in self.metrics.items():
@@ -144,18 +172,20 @@ class Scoring:
 @cache
 def _say_unlisted(metric: str) -> None:
     _log.warning(
-        "score %r: it is not known whether more is better, so there is no worst client; list it in the client's "
-        "class: scores = (*Classification.scores, Score(%r, ...))",
+        "score %r: it is not known whether more is better, so there is no worst client; list it in "
+        "the client's class: scores = (*Classification.scores, Score(%r, ...))",
         metric,
         metric,
     )
 
 
 class Evaluations:
-    """The evaluations of a federation: the splits that are being scored, and the batches that wait to be evaluated.
+    """The evaluations of a federation: the splits that are being scored, and the batches that wait
+    to be evaluated.
 
-    A client's first batch is evaluated at once, which shows whether the client draws random numbers (dropout at test
-    time). If it draws none, its later batches wait, so that an engine can execute them side by side.
+    A client's first batch is evaluated at once, which shows whether the client draws random numbers
+    (dropout at test time). If it draws none, its later batches wait, so that an engine can execute
+    them side by side.
 
     Args:
         federation: the federation whose clients are evaluated.
@@ -181,14 +211,17 @@ class Evaluations:
             self._waiting.append(job)
         else:
             position = self.scoring[split].batches[site]
-            with isolated_rng(derive_seed(own.seed, split, site, own.step, position), own.device) as drawn:
+            with isolated_rng(
+                derive_seed(own.seed, split, site, own.step, position), own.device
+            ) as drawn:
                 job.outcome.set_result(job.run())
                 self._draws[owner] = drawn()
         self.scoring[split].add(client, site, batch, job.outcome)
 
     def take(self) -> list[Evaluation]:
         """Return the waiting evaluations, and no longer keep them."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         return waiting
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -204,25 +237,29 @@ class Results(Shown):
     Attributes:
         split: the split that was scored.
         step: the number of aligned steps that the clients had taken.
-        scores: maps each client to its metrics and their values (``classes`` counts the classes that AUROC and AUPRC
-            average); NaN if undefined.
+        scores: maps each client to its metrics and their values (``classes`` counts the classes
+            that AUROC and AUPRC average); NaN if undefined.
         rows: maps each client to its number of rows.
-        summary: the mean over clients, the worst client, and the number of clients that were counted, per metric.
-        unseen: maps each client that has such rows to the number of rows whose label occurs in none of its training
-            rows.
-        absent: maps each client to those of its classes that no row of the split has, if AUROC is a mean over more than
-            two classes.
-        planted: descriptions of the attacks that were planted in these clients; mean and worst count attackers like the
-            others.
+        summary: the mean over clients, the worst client, and the number of clients that were
+            counted, per metric.
+        unseen: maps each client that has such rows to the number of rows whose label occurs in none
+            of its training rows.
+        absent: maps each client to those of its classes that no row of the split has, if AUROC is a
+            mean over more than two classes.
+        planted: descriptions of the attacks that were planted in these clients; mean and worst
+            count attackers like the others.
         known: the scores that are known to be better the larger, or the smaller, they are.
         main: the score by which clients are ordered if there are too many to print.
         guarded: the clients that were left out of exchanges or watched, and how often.
-        findings: sentences on what blocks a verdict on these scores, and on what is known of columns.
+        findings: sentences on what blocks a verdict on these scores, and on what is known of
+            columns.
         weak: descriptions of clients whose networks are no better than the simplest models.
-        apart: scores whose units differ between clients, so that neither their mean nor their worst value is shown.
+        apart: scores whose units differ between clients, so that neither their mean nor their worst
+            value is shown.
         shown: the scores to show; all if it is empty. Files have all scores.
         ended: how the training ended of which these are the last scores.
-        best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was the last epoch.
+        best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was
+            the last epoch.
         best_means: the means over clients in that epoch.
         supplements: tables that the user asked for beside the scores.
         notes: all findings about the tables, if somebody has looked for them.
@@ -250,31 +287,47 @@ class Results(Shown):
     notes: Findings = field(default_factory=Findings, kw_only=True)
 
     def brief(self) -> Results:
-        """Return results that show only the main score, loss and accuracy; all, if a client lacks the main score."""
+        """Return results that show only the main score, loss and accuracy; all, if a client lacks
+        the main score.
+        """
         if any(self.main.name not in own for own in self.scores.values()):
             return self
         return replace(self, shown=tuple(dict.fromkeys((self.main.name, "loss", "accuracy"))))
 
     def of_clients(self) -> dict[str, Any]:
         """Return the results of each client as plain data."""
-        return {"scores": self.scores, "rows": self.rows, "unseen": self.unseen, "absent": self.absent}
+        return {
+            "scores": self.scores,
+            "rows": self.rows,
+            "unseen": self.unseen,
+            "absent": self.absent,
+        }
 
     def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
-        """Return results that include the clients of other processes, given what :meth:`of_clients` returned there."""
+        """Return results that include the clients of other processes, given what :meth:`of_clients`
+        returned there.
+        """
         if len(told) == 1:
             return self
         scores, rows, unseen, absent = (
-            {name: value for own in told for name, value in own[key].items()} for key in self.of_clients()
+            {name: value for own in told for name, value in own[key].items()}
+            for key in self.of_clients()
         )
         return replace(self, scores=scores, rows=rows, unseen=unseen, absent=absent)
 
     def scalars(self) -> dict[str, float]:
-        """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation ``<tag>/<metric>`` (mean) and
-        ``<tag>/worst/<metric>``. Scores such as ``classes``, which are the same in each epoch, are left out.
+        """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation
+        ``<tag>/<metric>`` (mean) and ``<tag>/worst/<metric>``. Scores such as ``classes``, which
+        are the same in each epoch, are left out.
         """
         tag = "val" if self.split == "validation" else self.split
-        worst = {metric: value for metric, value in self.summary["worst"].items() if metric in self.known}
-        of = {**{f"{site}/{tag}": own for site, own in self.scores.items()}, tag: self.summary["mean"]}
+        worst = {
+            metric: value for metric, value in self.summary["worst"].items() if metric in self.known
+        }
+        of = {
+            **{f"{site}/{tag}": own for site, own in self.scores.items()},
+            tag: self.summary["mean"],
+        }
         return {
             f"{where}/{metric}": value
             for where, own in {**of, f"{tag}/worst": worst}.items()
@@ -298,13 +351,20 @@ class Results(Shown):
         """
         from fedlit.show.effects import plot_intervals
 
-        scores = {name: own[self.main.name] for name, own in self.scores.items() if self.main.name in own}
+        scores = {
+            name: own[self.main.name] for name, own in self.scores.items() if self.main.name in own
+        }
         none = [math.nan] * len(scores)
-        return plot_intervals(list(scores), list(scores.values()), none, none, self.main.label, axes, zero=False)
+        return plot_intervals(
+            list(scores), list(scores.values()), none, none, self.main.label, axes, zero=False
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. Undefined values are None."""
-        clients = {name: {"rows": self.rows[name], **_plain(scores)} for name, scores in self.scores.items()}
+        clients = {
+            name: {"rows": self.rows[name], **_plain(scores)}
+            for name, scores in self.scores.items()
+        }
         for supplement in self.supplements:
             for name, own in clients.items():
                 own[supplement.name] = supplement.of(name)
@@ -313,11 +373,19 @@ class Results(Shown):
             "clients": clients,
             **({"planted": list(self.planted)} if self.planted else {}),
             "unseen": self.unseen,
-            **({"absent": {name: list(labels) for name, labels in self.absent.items()}} if self.absent else {}),
+            **(
+                {"absent": {name: list(labels) for name, labels in self.absent.items()}}
+                if self.absent
+                else {}
+            ),
             **({"findings": list(self.findings)} if self.findings else {}),
             **({"weak": list(self.weak)} if self.weak else {}),
             **({"ended": self.ended} if self.ended else {}),
-            **({"guarded": {name: dict(own) for name, own in self.guarded.items()}} if self.guarded else {}),
+            **(
+                {"guarded": {name: dict(own) for name, own in self.guarded.items()}}
+                if self.guarded
+                else {}
+            ),
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
@@ -326,30 +394,58 @@ class Results(Shown):
         known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
         metrics = [metric for metric in self.shown if metric in known] or list(known)
         lines = [
-            [name, f"{self.rows[name]:,}", *(self._cell(metric, scores.get(metric)) for metric in metrics)]
+            [
+                name,
+                f"{self.rows[name]:,}",
+                *(self._cell(metric, scores.get(metric)) for metric in metrics),
+            ]
             for name, scores in self._printed().items()
         ]
         if len(self.scores) > MOST_ROWS:
             quartiles = self.to_frame().drop(columns="rows").quantile([0.25, 0.5, 0.75])
-            for label, row in zip(("25 %", "median", "75 %"), quartiles.to_dict("records"), strict=True):
-                lines.append([label, "", *("" if self._context(own) else self._cell(own, row[own]) for own in metrics)])
+            for label, row in zip(
+                ("25 %", "median", "75 %"), quartiles.to_dict("records"), strict=True
+            ):
+                lines.append(
+                    [
+                        label,
+                        "",
+                        *(
+                            "" if self._context(own) else self._cell(own, row[own])
+                            for own in metrics
+                        ),
+                    ]
+                )
         for label in ("mean", "worst"):
-            values = {metric: value for metric, value in self.summary[label].items() if not self._context(metric)}
+            values = {
+                metric: value
+                for metric, value in self.summary[label].items()
+                if not self._context(metric)
+            }
             values |= dict.fromkeys(self.apart & values.keys(), math.nan)
-            lines.append([label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)])
+            lines.append(
+                [label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)]
+            )
         if self.best_epoch:
             values = dict.fromkeys(self.apart, math.nan)
             best = {**self.best_means, **values}
             lines.append(
-                [f"mean, epoch {self.best_epoch}", "", *(self._cell(metric, best.get(metric)) for metric in metrics)]
+                [
+                    f"mean, epoch {self.best_epoch}",
+                    "",
+                    *(self._cell(metric, best.get(metric)) for metric in metrics),
+                ]
             )
         lost = lost_sites(self.scores, self.known)
         notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
         if shown := sorted(self.apart.intersection(metrics)):
             notes.append(
-                f"Note: no mean of {' and '.join(shown)}: clients' targets are in other units, or of other sizes"
+                f"Note: no mean of {' and '.join(shown)}: clients' targets are in other units, or "
+                "of other sizes"
             )
-        notes += [f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost]
+        notes += [
+            f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost
+        ]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
             for name, count in self.unseen.items()
@@ -358,25 +454,50 @@ class Results(Shown):
             score = self.scores[name]
             if not math.isnan(score.get("auroc", math.nan)) and "classes" in score:
                 notes.append(
-                    f"Note: {name}: AUROC and AUPRC are means over {score['classes']:.0f} of its classes, so they are "
-                    f"not those of clients with all; no row has {' or '.join(labels)}"
+                    f"Note: {name}: AUROC and AUPRC are means over {score['classes']:.0f} of its "
+                    "classes, so they are not those of clients with all; no row has "
+                    f"{' or '.join(labels)}"
                 )
-        notes = [*(f"Note: {line}" for line in (*self.findings, *self.weak, *words(self.guarded))), *notes]
+        notes = [
+            *(f"Note: {line}" for line in (*self.findings, *self.weak, *words(self.guarded))),
+            *notes,
+        ]
         if len(self.scores) > MOST_ROWS:
             order = "least" if self.main.higher_is_better else "largest"
-            notes = [f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}", *notes[:MOST_ROWS]]
-        more = [f"{len(known) - len(metrics)} more scores with --all"] if len(metrics) < len(known) else []
+            notes = [
+                f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}",
+                *notes[:MOST_ROWS],
+            ]
+        more = (
+            [f"{len(known) - len(metrics)} more scores with --all"]
+            if len(metrics) < len(known)
+            else []
+        )
         ended = [self.ended] if self.ended else []
         tables = [part for own in self.supplements for part in own.parts(self.split)]
         found = ["", *self.notes.parts()] if self.notes else []
-        return [Grid([f"{self.split}:", "rows", *metrics], lines), *more, *notes, *ended, *tables, *found]
+        return [
+            Grid([f"{self.split}:", "rows", *metrics], lines),
+            *more,
+            *notes,
+            *ended,
+            *tables,
+            *found,
+        ]
 
     def _printed(self) -> dict[str, dict[str, float]]:
-        """Return the clients to print: if they are too many, the worst by the main score, undefined ones first."""
+        """Return the clients to print: if they are too many, the worst by the main score, undefined
+        ones first.
+        """
         if len(self.scores) <= MOST_ROWS:
             return self.scores
         main = {name: own.get(self.main.name, math.nan) for name, own in self.scores.items()}
-        worst = sorted(main, key=lambda name: -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0))
+        worst = sorted(
+            main,
+            key=lambda name: (
+                -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0)
+            ),
+        )
         return {name: self.scores[name] for name in worst[:MOST_ROWS]}
 
     def _context(self, metric: str) -> bool:
@@ -387,11 +508,18 @@ class Results(Shown):
             return ""
         if not math.isfinite(value):
             return "–"
-        return f"{value:.0f}" if self._context(metric) else f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
+        return (
+            f"{value:.0f}"
+            if self._context(metric)
+            else f"{value:.4f}"
+            if abs(value) < 1000
+            else f"{value:,.1f}"
+        )
 
     def write(self, folder: Path) -> tuple[Path, ...]:
-        """Write ``<split>.csv`` (one row per client), ``<split>.json`` (with mean and worst) and a file for each of
-        :attr:`supplements` into the folder of a run. Files of earlier supplements are removed.
+        """Write ``<split>.csv`` (one row per client), ``<split>.json`` (with mean and worst) and a
+        file for each of :attr:`supplements` into the folder of a run. Files of earlier supplements
+        are removed.
         """
         tables = {f"{self.split}.csv": csv_of(self.to_frame(), index=True)}
         tables |= {own.file(self.split): csv_of(own.to_frame()) for own in self.supplements}
@@ -422,5 +550,6 @@ def _write(content: bytes, file: IO[bytes]) -> None:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
     }

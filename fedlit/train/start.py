@@ -1,4 +1,6 @@
-"""Lets clients start from the tensors of a run that was trained before, instead of random values."""
+"""Lets clients start from the tensors of a run that was trained before, instead of random
+values.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,16 @@ if TYPE_CHECKING:
 class Start:
     """A trained run that clients start from.
 
-    A client of the run starts as it was there. Any other client, a newcomer, takes the federated tensors and keeps its
-    own initial values elsewhere. If the run's clients differ in a federated tensor, the newcomer takes their mean.
-    Optimizers and rules start anew.
+    A client of the run starts as it was there. Any other client, a newcomer, takes the federated
+    tensors and keeps its own initial values elsewhere. If the run's clients differ in a federated
+    tensor, the newcomer takes their mean. Optimizers and rules start anew.
 
     Attributes:
         checkpoint: the checkpoint of the run.
-        core: patterns of the tensors that a newcomer takes, as the run federated them; the patterns of
-            ``exchange.federated`` if None.
-        buffers: ``average`` if floating-point buffers that the patterns match are taken too; it is used together with
-            ``core`` only.
+        core: patterns of the tensors that a newcomer takes, as the run federated them; the patterns
+            of ``exchange.federated`` if None.
+        buffers: ``average`` if floating-point buffers that the patterns match are taken too; it is
+            used together with ``core`` only.
         frozen: whether a newcomer keeps what it took as it is, and trains everything else.
     """
 
@@ -58,17 +60,20 @@ class Begun:
     def __init__(self, start: Start) -> None:
         if not Path(start.checkpoint).is_file():
             raise ConfigError(
-                f"model.start.checkpoint: expected a run's checkpoint, found no file {start.checkpoint}; it is needed "
-                "for as long as this run is trained"
+                "model.start.checkpoint: expected a run's checkpoint, found no file "
+                f"{start.checkpoint}; it is needed for as long as this run is trained"
             )
-        self.start, self.header = start, read_checkpoint(Path(start.checkpoint), resumable=False)
+        self.start = start
+        self.header = read_checkpoint(Path(start.checkpoint), resumable=False)
         self.saved = Manifest.read(self.header)
 
     def apply(self, federation: Federation) -> None:
-        """Let clients start from the run. The federation then has notes about this, and knows which tensors are frozen.
+        """Let clients start from the run. The federation then has notes about this, and knows which
+        tensors are frozen.
 
         Raises:
-            ConfigError: tensors have other shapes, a client of the run has other rows, or there is nothing to take.
+            ConfigError: tensors have other shapes, a client of the run has other rows, or there is
+                nothing to take.
         """
         federation.exchange.started = True
         notes = []
@@ -81,14 +86,19 @@ class Begun:
 
     def _tensors(self, client: str) -> dict[str, Tensor]:
         prefix = f"clients.{client}."
-        return {k[len(prefix) :]: own for k, own in self.header["state_dict"].items() if k.startswith(prefix)}
+        return {
+            k[len(prefix) :]: own
+            for k, own in self.header["state_dict"].items()
+            if k.startswith(prefix)
+        }
 
     def _restore(self, federation: Federation, client: FederatedClient) -> None:
         name = client.spec.name
         if self.saved.data[name] != federation.fingerprints[name]:
             raise ConfigError(
-                f"client {name!r}: expected the rows and splits that the run was trained on, found others: rows that "
-                f"it was trained on could be scored as test rows; use the run's tables and its seed ({self.saved.seed})"
+                f"client {name!r}: expected the rows and splits that the run was trained on, found "
+                "others: rows that it was trained on could be scored as test rows; use the run's "
+                f"tables and its seed ({self.saved.seed})"
             )
         _check_shapes(name, named_tensors(client), self._tensors(name))
         client.load_state_dict(self._tensors(name))
@@ -97,15 +107,18 @@ class Begun:
         call_hook(client, "on_load_checkpoint", own)
 
     def _join(self, federation: Federation, client: FederatedClient) -> list[str]:
-        start, exchange, name = self.start, federation.exchange, client.spec.name
+        start = self.start
+        exchange = federation.exchange
+        name = client.spec.name
         patterns = start.core if start.core is not None else exchange.federated
         buffers = start.buffers if start.core is not None else exchange.buffers
         names = list(offer(client, patterns, buffers, exchange.by_name)["tensors"])
         taken, differ = core_of(self._saved(federation, exchange.by_name), self.saved.data, names)
         if not taken:
             raise ConfigError(
-                f"client {name!r}: expected tensors that the run's clients share ({', '.join(patterns) or 'nothing'}), "
-                "found none of these names in the run; let it have the run's network"
+                f"client {name!r}: expected tensors that the run's clients share "
+                f"({', '.join(patterns) or 'nothing'}), found none of these names in the run; let "
+                "it have the run's network"
             )
         own = live_of(client, named_tensors(client), names)
         _check_shapes(name, own, taken)
@@ -120,23 +133,29 @@ class Begun:
             federation.frozen[name] = whole
             if apart:
                 notes.append(
-                    f"{name}: has more columns or classes than the run knows, and trains further: {shorten(apart)}"
+                    f"{name}: has more columns or classes than the run knows, and trains further: "
+                    f"{shorten(apart)}"
                 )
             taken = whole
             size = sum(value.numel() for value in taken.values())
-            notes.append(f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}")
+            notes.append(
+                f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}"
+            )
         if missing := [key for key in names if key not in taken]:
             notes.append(
-                f"{name}: no client of the run has {shorten(missing)}; {name} starts from its own values there"
+                f"{name}: no client of the run has {shorten(missing)}; {name} starts from its own "
+                "values there"
             )
         if differ:
             notes.append(
-                f"{name}: the run's clients differ in {len(differ)} of {len(taken)} federated tensors; {name} takes "
-                "their mean"
+                f"{name}: the run's clients differ in {len(differ)} of {len(taken)} federated "
+                f"tensors; {name} takes their mean"
             )
         return notes
 
-    def _check_meanings(self, federation: Federation, newcomer: FederatedClient, taken: list[str]) -> None:
+    def _check_meanings(
+        self, federation: Federation, newcomer: FederatedClient, taken: list[str]
+    ) -> None:
         """Refuse tensors that stand for other columns or labels in the run than at the newcomer."""
         clients = {newcomer.spec.name: Described(newcomer, newcomer.spec, taken)}
         known = {_inputs_and_labels(newcomer.spec)}
@@ -151,11 +170,14 @@ class Begun:
             problems = unlike(find_meanings(clients, federation.fresh, agreed).meanings)
             if problems:
                 raise ConfigError(
-                    "model.start: the run's tensors do not mean the same at the new client:\n  " + "\n  ".join(problems)
+                    "model.start: the run's tensors do not mean the same at the new client:\n  "
+                    + "\n  ".join(problems)
                 )
 
     def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
-        """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map its slices too."""
+        """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map
+        its slices too.
+        """
         state = dict(self.header["state_dict"])
         specs = self.header["fedlit"]["specs"] if by_name else {}
         for name, described in specs.items():
@@ -176,8 +198,8 @@ def _inputs_and_labels(spec: ClientSpec) -> tuple[Hashable, ...]:
 def core_of(
     state: Mapping[str, Tensor], clients: Mapping[str, Any], names: list[str]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Return what a newcomer takes from a run: for each tensor, the value that all clients with this tensor agree on,
-    or else their mean, summed in the order of names.
+    """Return what a newcomer takes from a run: for each tensor, the value that all clients with
+    this tensor agree on, or else their mean, summed in the order of names.
 
     Args:
         state: the tensors of a checkpoint: ``clients.<client>.<tensor>`` → value.
@@ -185,7 +207,8 @@ def core_of(
         names: the names of tensors.
 
     Returns:
-        The tensors by name, without names that no client has; and the names in which clients differ.
+        The tensors by name, without names that no client has; and the names in which clients
+        differ.
 
     Raises:
         ConfigError: clients have a tensor of different shapes.
@@ -195,15 +218,18 @@ def core_of(
         >>> core_of(saved, {"a": 0, "b": 0}, ["w", "v"])
         ({'w': tensor([2.])}, ['w'])
     """
-    taken, differ = dict[str, Tensor](), list[str]()
+    taken = dict[str, Tensor]()
+    differ = list[str]()
     for name in names:
-        values = [state[key] for client in sorted(clients) if (key := f"clients.{client}.{name}") in state]
+        values = [
+            state[key] for client in sorted(clients) if (key := f"clients.{client}.{name}") in state
+        ]
         if not values:
             continue
         if any(own.shape != values[0].shape for own in values):
             raise ConfigError(
-                f"{name}: expected a tensor of one shape at all clients of the run, found several: it is private "
-                "there; leave it out of model.start.core"
+                f"{name}: expected a tensor of one shape at all clients of the run, found several: "
+                "it is private there; leave it out of model.start.core"
             )
         if all(torch.equal(own, values[0]) for own in values):
             taken[name] = values[0]
@@ -218,19 +244,24 @@ def _check_shapes(client: str, own: Mapping[str, Tensor], theirs: Mapping[str, T
         if name not in own or own[name].shape != value.shape:
             found = tuple(own[name].shape) if name in own else "none of this name"
             raise ConfigError(
-                f"client {client!r}: {name}: expected the shape {tuple(value.shape)}, as in the run, found {found}; "
-                "keep it private (exchange.federated: [core] for Global Layers), or let the client have the columns "
-                "and classes that are common in the run"
+                f"client {client!r}: {name}: expected the shape {tuple(value.shape)}, as in the "
+                f"run, found {found}; keep it private (exchange.federated: [core] for Global "
+                "Layers), or let the client have the columns and classes that are common in the "
+                "run"
             )
 
 
 def _whole(live: Live, taken: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the whole tensors that were taken, also if slice by slice, and the names of the others."""
+    """Return the whole tensors that were taken, also if slice by slice, and the names of the
+    others.
+    """
     tensors = dict.fromkeys(live.tensor_of(name) for name in taken)
     counts = {tensor: live.size_of(tensor) for tensor in tensors}
     have = {tensor: sum(live.tensor_of(name) == tensor for name in taken) for tensor in tensors}
     apart = [tensor for tensor in tensors if have[tensor] < counts[tensor]]
-    return {tensor: live.tensor(tensor).detach().clone() for tensor in tensors if tensor not in apart}, apart
+    return {
+        tensor: live.tensor(tensor).detach().clone() for tensor in tensors if tensor not in apart
+    }, apart
 
 
 def _freeze(client: FederatedClient, names: list[str]) -> None:
@@ -242,8 +273,9 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
             client.get_submodule(name.rpartition(".")[0]).register_forward_pre_hook(_evaluating)
     if not any(own.requires_grad for own in parameters.values()):
         raise ConfigError(
-            f"client {client.spec.name!r}: expected private parts to train, found that the whole network is federated; "
-            "train all clients together, or train a run that federates a part alone, such as core"
+            f"client {client.spec.name!r}: expected private parts to train, found that the whole "
+            "network is federated; train all clients together, or train a run that federates a "
+            "part alone, such as core"
         )
 
 

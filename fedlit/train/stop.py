@@ -1,8 +1,10 @@
-"""What ends a training: it is decided here, once in each epoch, before clients' best epochs are put back.
+"""What ends a training: it is decided here, once in each epoch, before clients' best epochs are put
+back.
 
-A federation is trained until its score no longer improves (:class:`Stop`) or its last epoch is reached. Then
-fine-tuning begins, if there is any, and ends when no client improves or after its last epoch. The limits of the Trainer
-(``max_steps``, ``max_time``) and a callback that sets ``should_stop`` end the run in either phase.
+A federation is trained until its score no longer improves (:class:`Stop`) or its last epoch is
+reached. Then fine-tuning begins, if there is any, and ends when no client improves or after its
+last epoch. The limits of the Trainer (``max_steps``, ``max_time``) and a callback that sets
+``should_stop`` end the run in either phase.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ class Stop:
     """When the federation has been trained enough: a score has not improved for some epochs.
 
     Attributes:
-        monitor: the score: the clients' mean (``val/auroc``), the worst client's (``val/worst/auroc``), that of one
-            client (``north/val/auroc``), or ``train/loss``. Whether a larger value is better follows from the score.
-        patience: the number of scored epochs in a row without an improvement after which the federation stops.
+        monitor: the score: the clients' mean (``val/auroc``), the worst client's
+            (``val/worst/auroc``), that of one client (``north/val/auroc``), or ``train/loss``.
+            Whether a larger value is better follows from the score.
+        patience: the number of scored epochs in a row without an improvement after which the
+            federation stops.
         min_delta: an improvement is larger than this.
         min_epochs: the federation does not stop before this epoch.
 
@@ -55,7 +59,12 @@ class Stop:
 
     def __post_init__(self) -> None:
         expect(self.patience >= 1, "model.stop.patience", "at least 1", self.patience)
-        expect(0 <= self.min_delta < math.inf, "model.stop.min_delta", "a number of at least 0", self.min_delta)
+        expect(
+            0 <= self.min_delta < math.inf,
+            "model.stop.min_delta",
+            "a number of at least 0",
+            self.min_delta,
+        )
         expect(self.min_epochs >= 0, "model.stop.min_epochs", "at least 0", self.min_epochs)
 
     @property
@@ -78,8 +87,8 @@ class Stop:
         known = score_of(self.monitor, scores_of)
         if known is None:
             raise ConfigError(
-                f"model.stop.monitor: expected a score of validation rows or train/loss, found {self.monitor}, of "
-                "which fedlit does not know whether more is better"
+                "model.stop.monitor: expected a score of validation rows or train/loss, found "
+                f"{self.monitor}, of which fedlit does not know whether more is better"
             )
         return known
 
@@ -92,7 +101,8 @@ class Epoch:
         number: its number, from 1.
         scored: whether validation rows were scored in it.
         values: all values that were logged so far, by name.
-        limit: the limit of the Trainer that was reached, or :data:`CALLBACK`; empty if there is none.
+        limit: the limit of the Trainer that was reached, or :data:`CALLBACK`; empty if there is
+            none.
         open: whether an exchange must follow before the federation may stop early.
     """
 
@@ -187,19 +197,23 @@ class Ending:
         if tune is not None and planned is not None:
             if planned <= tune.epochs:
                 raise ConfigError(
-                    f"model.then.fine_tune: expected trainer.max_epochs above its {tune.epochs} epochs, found "
-                    f"{max_epochs}; a Trainer's max_epochs counts both phases"
+                    f"model.then.fine_tune: expected trainer.max_epochs above its {tune.epochs} "
+                    f"epochs, found {max_epochs}; a Trainer's max_epochs counts both phases"
                 )
             planned -= tune.epochs
         self._state.planned = planned
         self._state.reason = ""
         if self.stop is None or self.stop.in_training:
             return
-        rows = {name: client.spec.rows.get("validation", 0) for name, client in federation.clients.items()}
+        rows = {
+            name: client.spec.rows.get("validation", 0)
+            for name, client in federation.clients.items()
+        }
         if not any(federation.share("validation rows", rows).values()):
             raise ConfigError(
-                f"model.stop.monitor: expected validation rows, by which {self.stop.monitor} is scored, found none; "
-                "give the source a share of validation rows, or set model.stop: null"
+                f"model.stop.monitor: expected validation rows, by which {self.stop.monitor} is "
+                "scored, found none; give the source a share of validation rows, or set "
+                "model.stop: null"
             )
 
     # ------------------------------------------------------------------ an epoch
@@ -230,7 +244,9 @@ class Ending:
             return False
         self._state.reason = reason
         if personal.tune is not None and not personal.tuning:
-            _log.warning("nothing was fine-tuned: %s ended the run after epoch %d", reason, epoch.number)
+            _log.warning(
+                "nothing was fine-tuned: %s ended the run after epoch %d", reason, epoch.number
+            )
         personal.finish(federation)
         return reason in (SCORE, TUNED) or personal.done
 
@@ -244,20 +260,27 @@ class Ending:
     def _end_of_tuning(self, federation: Members, epoch: Epoch) -> str:
         personal = self.personal
         assert personal.tune is not None
-        stopped = federation.share("fine-tuned", {name: name in personal.stopped for name in federation.clients})
+        stopped = federation.share(
+            "fine-tuned", {name: name in personal.stopped for name in federation.clients}
+        )
         last = epoch.number - self._state.federated >= personal.tune.epochs
         return TUNED if last or all(stopped.values()) else ""
 
     def _stops(self, federation: Members, epoch: Epoch) -> bool:
-        """Compare the monitored score with its best value, and return whether it has not improved for long enough."""
-        stop, state = self.stop, self._state
+        """Compare the monitored score with its best value, and return whether it has not improved
+        for long enough.
+        """
+        stop = self.stop
+        state = self._state
         if stop is None:
             return False
         if epoch.scored or stop.in_training:
             value = self._value(epoch)
             gain = stop.score(federation.scores_of).gain(value, state.best)
             if math.isfinite(value) and (not state.best_epoch or gain > stop.min_delta):
-                state.best, state.best_epoch, state.waited = value, epoch.number, 0
+                state.best = value
+                state.best_epoch = epoch.number
+                state.waited = 0
                 state.best_means = _means(epoch.values)
             else:  # a value that is not finite is no better
                 state.waited += 1
@@ -268,8 +291,9 @@ class Ending:
         monitor = self.stop.monitor
         if monitor not in epoch.values:
             raise RunError(
-                f"model.stop.monitor: expected a value that is logged in each epoch, found none called {monitor} after "
-                f"epoch {epoch.number}; set another one." + did_you_mean(monitor, list(epoch.values))
+                "model.stop.monitor: expected a value that is logged in each epoch, found none "
+                f"called {monitor} after epoch {epoch.number}; set another one."
+                + did_you_mean(monitor, list(epoch.values))
             )
         return float(epoch.values[monitor])
 
@@ -298,12 +322,13 @@ class Ending:
         least = f", but not before epoch {self.stop.min_epochs}" if self.stop.min_epochs else ""
         delta = f" by more than {self.stop.min_delta:g}" if self.stop.min_delta else ""
         return [
-            f"the federation stops early when {self.stop.monitor} has not improved{delta} for {self.stop.patience} "
-            f"scored epochs{least}"
+            f"the federation stops early when {self.stop.monitor} has not improved{delta} for "
+            f"{self.stop.patience} scored epochs{least}"
         ]
 
     def ended(self, scores_of: ScoresOf) -> str:
-        """Describe how the run ended; empty if it was trained for all its epochs and no score was monitored.
+        """Describe how the run ended; empty if it was trained for all its epochs and no score was
+        monitored.
 
         Args:
             scores_of: maps each client to its scores, the main one first.
@@ -315,7 +340,10 @@ class Ending:
         if state.early:
             assert self.stop is not None
             what = self._words(scores_of)
-            parts.append(f"Stopped early after epoch {federated}{of}: no better {what} for {self.stop.patience}")
+            parts.append(
+                f"Stopped early after epoch {federated}{of}: no better {what} for "
+                f"{self.stop.patience}"
+            )
         elif state.reason not in ("", SCORE, EPOCHS, TUNED):
             parts.append(f"Ended by {state.reason} after epoch {state.epochs}")
         elif self.stop is not None:
@@ -331,7 +359,10 @@ class Ending:
         assert self.stop is not None
         label = self.stop.score(scores_of).label
         words = label if label.isupper() else label.lower()
-        shown = {"val": f"mean validation {words}", "val/worst": f"validation {words} of the worst client"}
+        shown = {
+            "val": f"mean validation {words}",
+            "val/worst": f"validation {words} of the worst client",
+        }
         where = self.stop.monitor.rpartition("/")[0]
         return shown.get(where, self.stop.monitor)
 

@@ -43,7 +43,9 @@ class Supplement:
     def of(self, client: str) -> list[dict[str, Any]]:
         """Return a client's rows as plain data. Undefined values are None."""
         rows = [record for record in self.records if record["client"] == client]
-        return [{key: _plain(value) for key, value in row.items() if key != "client"} for row in rows]
+        return [
+            {key: _plain(value) for key, value in row.items() if key != "client"} for row in rows
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table with all columns."""
@@ -55,7 +57,8 @@ class Supplement:
         """Return the columns to print, of the first rows if there are too many."""
         columns = [name for name in self.shown if any(name in record for record in self.records)]
         rows = [
-            [record["client"], *(_cell(record.get(name)) for name in columns)] for record in self.records[:MOST_ROWS]
+            [record["client"], *(_cell(record.get(name)) for name in columns)]
+            for record in self.records[:MOST_ROWS]
         ]
         return Grid(["client", *(name.replace("_", " ") for name in columns)], rows)
 

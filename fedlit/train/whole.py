@@ -39,6 +39,6 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
         if str(path) not in _said:
             _said.add(str(path))
             say(
-                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without {lost}. If that is "
-                f"wanted: {advice(error)}, and start again"
+                f"{path}: expected to write there, found: {reason(error)}; {go_on}, without "
+                f"{lost}. If that is wanted: {advice(error)}, and start again"
             )

@@ -1,1 +1,3 @@
-"""Extremely randomised trees that parties grow together: draws, sums, splits and finished trees. NumPy only."""
+"""Extremely randomised trees that parties grow together: draws, sums, splits and finished trees.
+NumPy only.
+"""

@@ -1,5 +1,5 @@
-"""How trees are grown, and what is drawn for their open nodes. Whoever knows the seed, the range of each column and the
-splits so far draws the same thresholds, so that none of them is sent.
+"""How trees are grown, and what is drawn for their open nodes. Whoever knows the seed, the range of
+each column and the splits so far draws the same thresholds, so that none of them is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from fedlit.trees.nodes import FEATURE, THRESHOLD, Keys, children, uniform
 TRIES = 12
 """How often thresholds are drawn for a node before it becomes a leaf."""
 
-NOTHING_LEFT, NOTHING_RIGHT = 1, 2
+NOTHING_LEFT = 1
+NOTHING_RIGHT = 2
 """What is said of a threshold that leaves no row of any party on one side; 0 of any other."""
 
 Totals = NDArray[np.int64]
@@ -28,13 +29,17 @@ class Way:
         classes: how many there are; 0 for numbers.
         columns: d.
         tried: columns of a node that are tried.
-        thresholds: drawn for each column; the first that leaves rows on both sides counts. One if ``exact``.
-        minimum: a number of a party's rows (of a class, where there are classes) below this is not told.
-        levels: how often parties are asked at most; nodes that are open then are leaves. Any number if None.
-        exact: whether thresholds are drawn between least and largest value of the node's rows, which are asked for;
-            else in the box that the node's ancestors leave, which shrinks where it has no rows.
-        summed: whether parties tell of each open node and class, where they have no rows, too, so that answers of all
-            have one form and their sum is enough.
+        thresholds: drawn for each column; the first that leaves rows on both sides counts. One if
+            ``exact``.
+        minimum: a number of a party's rows (of a class, where there are classes) below this is not
+            told.
+        levels: how often parties are asked at most; nodes that are open then are leaves. Any number
+            if None.
+        exact: whether thresholds are drawn between least and largest value of the node's rows,
+            which are asked for; else in the box that the node's ancestors leave, which shrinks
+            where it has no rows.
+        summed: whether parties tell of each open node and class, where they have no rows, too, so
+            that answers of all have one form and their sum is enough.
     """
 
     classes: int
@@ -72,8 +77,8 @@ class Frontier:
         keys: (nodes,) their keys.
         low: (columns, nodes) float32, the lower end of the range from which thresholds are drawn.
         high: (columns, nodes) float32, its upper end.
-        tried: (nodes,) how often thresholds were drawn for the node before; one less for a root, which gets the same
-            numbers twice, the second time in the smaller range.
+        tried: (nodes,) how often thresholds were drawn for the node before; one less for a root,
+            which gets the same numbers twice, the second time in the smaller range.
     """
 
     keys: Keys
@@ -84,7 +89,9 @@ class Frontier:
     @classmethod
     def begin(cls, keys: Keys, low: NDArray[np.float32], high: NDArray[np.float32]) -> Frontier:
         """Return the frontier of roots, all with the same range (columns,)."""
-        low, high = (np.repeat(end.astype(np.float32)[:, None], len(keys), 1) for end in (low, high))
+        low, high = (
+            np.repeat(end.astype(np.float32)[:, None], len(keys), 1) for end in (low, high)
+        )
         return cls(keys, low, high, np.full(len(keys), -1))
 
     def __len__(self) -> int:
@@ -95,14 +102,14 @@ class Frontier:
         return np.maximum(self.tried, 0)
 
     def ranks(self, way: Way) -> NDArray[np.float64]:
-        """Return a random number for each column and node: the larger ones are tried, and decide between equal
-        splits.
+        """Return a random number for each column and node: the larger ones are tried, and decide
+        between equal splits.
         """
         return uniform(self.keys, FEATURE, way.columns, attempts=self._attempts)
 
     def draw(self, way: Way, ranks: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
-        """Return the thresholds drawn for each column and node, (columns, thresholds, nodes); NaN if a column is not
-        tried.
+        """Return the thresholds drawn for each column and node, (columns, thresholds, nodes); NaN
+        if a column is not tried.
 
         Args:
             way: how trees are grown.
@@ -143,7 +150,8 @@ class Frontier:
         """Return the open nodes of the next level.
 
         Args:
-            feature: (nodes,) the column that splits each node; −1 if none, and the node is its own left child.
+            feature: (nodes,) the column that splits each node; −1 if none, and the node is its own
+                left child.
             threshold: (nodes,) the threshold that splits it.
             keep: (nodes, 2) which children stay open.
         """
@@ -162,6 +170,8 @@ class Frontier:
 
 
 def _put(ends: NDArray[np.float32], values: NDArray[np.float32], where: NDArray[np.bool_]) -> None:
-    """Replace some values in place, by their bits: np.where is three times as slow on masks without a pattern."""
+    """Replace some values in place, by their bits: np.where is three times as slow on masks without
+    a pattern.
+    """
     bits = ends.view(np.int32)
     bits ^= (bits ^ values.view(np.int32)) & -where.astype(np.int32)

@@ -1,8 +1,9 @@
-"""Grows trees from sums: it decides which node is split and where, and sees no row. What a party makes of these trees
-stands at the end: ends of branches of its own, and predictions of leaves.
+"""Grows trees from sums: it decides which node is split and where, and sees no row. What a party
+makes of these trees stands at the end: ends of branches of its own, and predictions of leaves.
 
-Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine Learning 63:3-42):
-each column of a node gets a threshold that is drawn, and the best of these splits it.
+Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine
+Learning 63:3-42): each column of a node gets a threshold that is drawn, and the best of these
+splits it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from fedlit.trees.party import SCALE, Arrays, Party
 Shapes = Mapping[str, tuple[int, ...]]
 """The shapes of the arrays of an answer, by name."""
 Ask = Callable[[str, Sequence["dict[str, NDArray] | None"], Sequence[Shapes]], Sequence[Arrays]]
-"""Asks all parties at once: (topic, the message to each, the shapes of each answer) → answers. There is no message, but
-None, to a party that is not asked.
+"""Asks all parties at once: (topic, the message to each, the shapes of each answer) → answers.
+There is no message, but None, to a party that is not asked.
 """
 
 
@@ -40,8 +41,8 @@ class _Level:
 
 @dataclass
 class _Split:
-    """The decision on open nodes: column (−1 if none), which threshold of the column, its value, sums on the left,
-    which children stay open, and which thresholds have no row on a side.
+    """The decision on open nodes: column (−1 if none), which threshold of the column, its value,
+    sums on the left, which children stay open, and which thresholds have no row on a side.
     """
 
     feature: NDArray[np.int64]
@@ -61,7 +62,8 @@ class _Side:
     """
 
     def __init__(self, start: Arrays, way: Way) -> None:
-        self.way, self.totals = way, start["totals"]
+        self.way = way
+        self.totals = start["totals"]
         told = self.totals.any(0) | way.summed | (not way.classes)
         self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
         self.nodes = np.arange(len(self.totals))
@@ -69,7 +71,8 @@ class _Side:
     def _keep(self, totals: Totals, nodes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
         if not self.way.summed:
             kept = kept & totals.any(1)
-        self.totals, self.nodes = totals[kept], nodes[kept]
+        self.totals = totals[kept]
+        self.nodes = nodes[kept]
 
     def shape(self, thresholds: NDArray) -> tuple[int, ...]:
         """Return the shape of the party's counts at thresholds (d, thresholds, nodes)."""
@@ -83,9 +86,12 @@ class _Side:
         return {"low": low, "high": high, "open": open_}
 
     def go_on(self, split: _Split, left: Totals) -> dict[str, NDArray]:
-        """Return what the party is sent about a level that has been decided; ``left`` holds the party's sums there."""
+        """Return what the party is sent about a level that has been decided; ``left`` holds the
+        party's sums there.
+        """
         nodes = self.nodes
-        feature, keep = split.feature[nodes], split.keep[nodes]
+        feature = split.feature[nodes]
+        keep = split.keep[nodes]
         told: dict[str, NDArray] = {
             "feature": feature.astype(np.int16),
             "number": split.number[nodes].astype(np.uint8),
@@ -103,7 +109,8 @@ class _Side:
 def asking(parties: Sequence[Party]) -> Ask:
     """Return a function that asks parties of this process."""
     return lambda topic, told, shapes: [
-        {} if own is None else getattr(party, topic)(own) for party, own in zip(parties, told, strict=True)
+        {} if own is None else getattr(party, topic)(own)
+        for party, own in zip(parties, told, strict=True)
     ]
 
 
@@ -145,7 +152,11 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
 
 
 def _asked(
-    ask: Ask, topic: str, told: Sequence[dict[str, NDArray]], sides: Sequence[_Side], shapes: Sequence[Shapes]
+    ask: Ask,
+    topic: str,
+    told: Sequence[dict[str, NDArray]],
+    sides: Sequence[_Side],
+    shapes: Sequence[Shapes],
 ) -> list[Arrays]:
     """Ask the parties that have open nodes; the others never have any again."""
     open_ = [own if len(side.nodes) else None for own, side in zip(told, sides, strict=True)]
@@ -166,7 +177,9 @@ def _decide(
         told = [{"thresholds": thresholds[:, :, side.nodes]} for side in sides]
     shapes = [{"left": side.shape(thresholds)} for side in sides]
     answers = [answer.get("left") for answer in _asked(ask, "counts", told, sides, shapes)]
-    left = np.zeros((level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64)
+    left = np.zeros(
+        (level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64
+    )
     for side, answer in zip(sides, answers, strict=True):
         if answer is not None:
             _add(left, answer, side)
@@ -182,11 +195,15 @@ def _decide(
     return split, lefts
 
 
-def _narrow(ask: Ask, frontier: Frontier, sides: Sequence[_Side], told: list[dict[str, NDArray]]) -> None:
+def _narrow(
+    ask: Ask, frontier: Frontier, sides: Sequence[_Side], told: list[dict[str, NDArray]]
+) -> None:
     """Ask for the range of each column in each node."""
     frontier.low = np.full_like(frontier.low, np.inf)
     frontier.high = np.full_like(frontier.high, -np.inf)
-    shapes = [dict.fromkeys(("low", "high"), (len(frontier.low), len(side.nodes))) for side in sides]
+    shapes = [
+        dict.fromkeys(("low", "high"), (len(frontier.low), len(side.nodes))) for side in sides
+    ]
     for side, answer in zip(sides, _asked(ask, "ranges", told, sides, shapes), strict=True):
         if answer:
             frontier.low[:, side.nodes] = np.minimum(frontier.low[:, side.nodes], answer["low"])
@@ -202,8 +219,16 @@ def _add(left: Totals, answer: Totals, side: _Side) -> None:
             left[number][..., side.nodes] += answer[place]
 
 
-def _best(level: _Level, left: Totals, thresholds: NDArray[np.float32], ranks: NDArray[np.float64], way: Way) -> _Split:
-    """Return the best split of each node, and shrink the ranges of columns to where there are rows."""
+def _best(
+    level: _Level,
+    left: Totals,
+    thresholds: NDArray[np.float32],
+    ranks: NDArray[np.float64],
+    way: Way,
+) -> _Split:
+    """Return the best split of each node, and shrink the ranges of columns to where there are
+    rows.
+    """
     frontier = level.frontier
     rows = left.sum(0, dtype=left.dtype) if way.classes else left[0]
     total = level.totals.sum(-1) if way.classes else level.totals[:, 0]
@@ -223,18 +248,29 @@ def _best(level: _Level, left: Totals, thresholds: NDArray[np.float32], ranks: N
     good = np.isfinite(score[feature, nodes])
     number = number[feature, nodes]
     mine = ours[:, feature, nodes].T.astype(np.int64)
-    again = ~good & (not way.exact) & (frontier.tried + 1 < TRIES) & (frontier.high > frontier.low).any(0)
+    again = (
+        ~good
+        & (not way.exact)
+        & (frontier.tried + 1 < TRIES)
+        & (frontier.high > frontier.low).any(0)
+    )
     keep = ~np.stack([way.done(mine), way.done(level.totals - mine)], 1) & good[:, None]
     keep[again, 0] = True
     threshold = np.where(good, thresholds[feature, number, nodes], np.float32(0))
     return _Split(np.where(good, feature, -1), number, threshold, mine, keep, empty)
 
 
-def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) -> NDArray[np.float64]:
-    """Return how much a split explains: larger values are purer by Gini's impurity, or by the variance."""
+def _score(
+    left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way
+) -> NDArray[np.float64]:
+    """Return how much a split explains: larger values are purer by Gini's impurity, or by the
+    variance.
+    """
     if not way.classes:
-        left, totals = left[1:2], totals[1:2]
-    found, others = np.zeros(rows.shape), np.zeros(rows.shape)
+        left = left[1:2]
+        totals = totals[1:2]
+    found = np.zeros(rows.shape)
+    others = np.zeros(rows.shape)
     for own, both in zip(left.astype(np.float64), totals.astype(np.float64), strict=True):
         found += own**2
         others += (both - own) ** 2
@@ -247,9 +283,13 @@ def _score(left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way) 
 def _next(level: _Level, split: _Split, nodes: Nodes) -> _Level:
     """Return the open nodes of the next level, and record the finished ones."""
     good = np.flatnonzero(split.feature >= 0)
-    feature, threshold, left = split.feature[good], split.threshold[good], split.left[good]
+    feature = split.feature[good]
+    threshold = split.threshold[good]
+    left = split.left[good]
     child = np.full((len(level), 2), -1)
-    child[good] = nodes.split(level.number[good], feature, threshold, left, level.totals[good] - left)
+    child[good] = nodes.split(
+        level.number[good], feature, threshold, left, level.totals[good] - left
+    )
     again = split.feature < 0
     child[again, 0] = level.number[again]
     ours = np.where(again[:, None], level.totals, split.left)
@@ -264,12 +304,15 @@ def _next(level: _Level, split: _Split, nodes: Nodes) -> _Level:
 
 # ---------------------------------------------------------------------- a party's own ends
 
-_MOST, _FADES = 2.0, 100
-"""The most rows that are added to a leaf, and a party's rows at which it is one; chosen on validation rows."""
+_MOST = 2.0
+_FADES = 100
+"""The most rows that are added to a leaf, and a party's rows at which it is one; chosen on
+validation rows."""
 
 
 def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
-    """Return the trees of a party that lacks columns: at their splits, all its rows take the side that was drawn.
+    """Return the trees of a party that lacks columns: at their splits, all its rows take the side
+    that was drawn.
 
     Args:
         grown: the trees.
@@ -292,9 +335,9 @@ def finished(
 ) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
     """Return the trees of one party, and what each of their nodes predicts.
 
-    Shares of classes are the m-estimate of Cestnik 1990 ("Estimating probabilities: a crucial task in machine
-    learning", ECAI). Otherwise, leaves of one or two rows would be sure of their class, and so would a forest of few
-    rows, whose trees are similar.
+    Shares of classes are the m-estimate of Cestnik 1990 ("Estimating probabilities: a crucial task
+    in machine learning", ECAI). Otherwise, leaves of one or two rows would be sure of their class,
+    and so would a forest of few rows, whose trees are similar.
 
     Args:
         grown: the trees that all parties have.
@@ -303,13 +346,15 @@ def finished(
         x: (n, d) the rows of the party.
         y: (n,) the target of these rows.
         lacks: the positions of the columns that the party does not have.
-        alone: whether the party goes on where the trees end, with its rows alone, and sends nothing about it.
-        smoothing: m, the number of rows that are added to each leaf, with the shares of classes of all rows that were
-            reported. If None, it is 0 unless the party goes on alone; then it is larger the fewer rows the party has,
-            at most 2.
+        alone: whether the party goes on where the trees end, with its rows alone, and sends nothing
+            about it.
+        smoothing: m, the number of rows that are added to each leaf, with the shares of classes of
+            all rows that were reported. If None, it is 0 unless the party goes on alone; then it is
+            larger the fewer rows the party has, at most 2.
 
     Returns:
-        The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers. Only the values of leaves count.
+        The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers. Only the values of
+        leaves count.
     """
     keys = keys_of(grown, roots)
     grown = sided(grown, keys, lacks)
@@ -322,21 +367,26 @@ def finished(
         return grown, values
     way = replace(way, exact=True, minimum=1, levels=None, summed=False)
     party = Party(x, y, way, lacks)
-    found = find_leaves(x, grown.feature, grown.threshold, grown.child, np.arange(grown.roots))[party.order].T.ravel()
+    found = find_leaves(x, grown.feature, grown.threshold, grown.child, np.arange(grown.roots))[
+        party.order
+    ].T.ravel()
     order = np.argsort(found, kind="stable")  # rows of a class stay together
     leaves, sizes = np.unique(found, return_counts=True)
     begun = party.start(keys[leaves], np.tile(party.order, grown.roots)[order], sizes)
     below = grow(asking([party]), [begun], keys[leaves], way)
-    # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever its weight
+    # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever
+    # its weight
     own = _predicted(below.totals, way, prior)
     values = np.concatenate([values, own[len(leaves) :]])
     values[leaves] = own[: len(leaves)]
     return grown.with_below(leaves, below), values
 
 
-def _predicted(totals: NDArray[np.int64], way: Way, prior: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return means; or shares of classes, with ``prior`` (classes,) added to the counts. Without any rows, all classes
-    have the same share.
+def _predicted(
+    totals: NDArray[np.int64], way: Way, prior: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return means; or shares of classes, with ``prior`` (classes,) added to the counts. Without
+    any rows, all classes have the same share.
     """
     if not way.classes:
         return (totals[:, 1:2] / SCALE / np.maximum(totals[:, :1], 1)).astype(np.float32)

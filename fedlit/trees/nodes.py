@@ -1,4 +1,5 @@
-"""Nodes of trees: their keys, of which draws are functions; finished trees as arrays; and where rows end up in them.
+"""Nodes of trees: their keys, of which draws are functions; finished trees as arrays; and where
+rows end up in them.
 
 Whoever knows the seed draws the same numbers for (seed, tree, node), in any order, without asking.
 """
@@ -16,8 +17,11 @@ from fedlit.errors import RunError
 Keys = NDArray[np.uint64]
 """(nodes,) one key for each node: a function of (seed, tree, the path from the root)."""
 
-FEATURE, THRESHOLD, SIDE = 1, 2, 3
-"""The purposes of draws: the rank of a column, a threshold, and the side of rows without the column."""
+FEATURE = 1
+THRESHOLD = 2
+SIDE = 3
+"""The purposes of draws: the rank of a column, a threshold, and the side of rows without the
+column."""
 
 LARGEST: Final = 255
 """The largest number of an attempt or a threshold."""
@@ -96,7 +100,8 @@ class Grown:
     Attributes:
         feature: (nodes,) int16, the column that splits a node; −1 for a leaf.
         threshold: (nodes,) float32; rows that are not above it go to the left child.
-        child: (nodes,) int32, the left child; the right one follows it. The child of a leaf is the leaf itself.
+        child: (nodes,) int32, the left child; the right one follows it. The child of a leaf is the
+            leaf itself.
         totals: (nodes, sums) int64, the sums over the rows that parties reported.
         roots: the number of trees.
     """
@@ -113,13 +118,15 @@ class Grown:
         return self.feature < 0
 
     def check(self, columns: int) -> None:
-        """Refuse what is no trees: whoever follows the children of nodes would never come to an end.
+        """Refuse what is no trees: whoever follows the children of nodes would never come to an
+        end.
 
         Args:
             columns: d.
 
         Raises:
-            RunError: arrays do not fit together, or nodes are not the children of one earlier node each.
+            RunError: arrays do not fit together, or nodes are not the children of one earlier node
+                each.
         """
         count = len(self.feature)
         shapes = self.threshold.shape == self.child.shape == self.feature.shape == (count,)
@@ -130,8 +137,8 @@ class Grown:
             if later and np.array_equal(np.sort(left), np.arange(self.roots, count, 2)):
                 return
         raise RunError(
-            f"forest: expected {self.roots} trees over {columns} columns, whose nodes have one parent each, found "
-            f"{count} nodes that are none. Do all sites run the same version?"
+            f"forest: expected {self.roots} trees over {columns} columns, whose nodes have one "
+            f"parent each, found {count} nodes that are none. Do all sites run the same version?"
         )
 
     def with_below(self, leaves: NDArray[np.int64], below: Grown) -> Grown:
@@ -141,13 +148,17 @@ class Grown:
             leaves: (k,) the numbers of the leaves.
             below: k trees.
         """
-        number = np.concatenate([leaves, np.arange(len(below.feature) - len(leaves)) + len(self.feature)])
+        number = np.concatenate(
+            [leaves, np.arange(len(below.feature) - len(leaves)) + len(self.feature)]
+        )
         feature, threshold, child, totals = (
             np.concatenate([own, np.zeros((len(number) - len(leaves), *own.shape[1:]), own.dtype)])
             for own in (self.feature, self.threshold, self.child, self.totals)
         )
-        feature[number], threshold[number] = below.feature, below.threshold
-        child[number], totals[number] = number[below.child], below.totals
+        feature[number] = below.feature
+        threshold[number] = below.threshold
+        child[number] = number[below.child]
+        totals[number] = below.totals
         return Grown(feature, threshold, child, totals, self.roots)
 
 
@@ -159,7 +170,9 @@ class Nodes:
     """
 
     def __init__(self, totals: NDArray[np.int64]) -> None:
-        self._roots, self._count, self._totals = len(totals), len(totals), [totals]
+        self._roots = len(totals)
+        self._count = len(totals)
+        self._totals = [totals]
         self._splits: list[tuple[NDArray, ...]] = []
 
     def __len__(self) -> int:
@@ -178,10 +191,13 @@ class Nodes:
     def grown(self) -> Grown:
         """Return all nodes that were collected."""
         count = self._count
-        feature, threshold = np.full(count, -1, np.int16), np.full(count, np.inf, np.float32)
+        feature = np.full(count, -1, np.int16)
+        threshold = np.full(count, np.inf, np.float32)
         child = np.arange(count, dtype=np.int32)
         for number, own, at, first in self._splits:
-            feature[number], threshold[number], child[number] = own, at, first
+            feature[number] = own
+            threshold[number] = at
+            child[number] = first
         return Grown(feature, threshold, child, np.concatenate(self._totals), self._roots)
 
 
@@ -198,17 +214,24 @@ def keys_of(grown: Grown, roots: Keys) -> Keys:
 
 
 _TOGETHER = 3
-"""The number of levels between two checks of which rows have arrived; a check costs as much as a level."""
+"""The number of levels between two checks of which rows have arrived; a check costs as much as a
+level."""
 
 
 def find_leaves(
-    x: NDArray[np.float32], feature: NDArray, threshold: NDArray, child: NDArray, roots: NDArray, chunk: int = 2048
+    x: NDArray[np.float32],
+    feature: NDArray,
+    threshold: NDArray,
+    child: NDArray,
+    roots: NDArray,
+    chunk: int = 2048,
 ) -> NDArray[np.int64]:
     """Return the leaf of each row in each tree, (n, trees).
 
     Args:
         x: (n, d) the rows.
-        feature: (nodes,) as in :class:`Grown`, like the next two; the values of a leaf do not count.
+        feature: (nodes,) as in :class:`Grown`, like the next two; the values of a leaf do not
+            count.
         threshold: (nodes,) as in :class:`Grown`.
         child: (nodes,) as in :class:`Grown`.
         roots: (trees,) the numbers of the roots.
@@ -221,7 +244,8 @@ def find_leaves(
     found = np.empty((len(x), len(roots)), np.int64)
     for start in range(0, len(x), chunk):
         rows = np.ascontiguousarray(x[start : start + chunk])
-        cells, width = rows.ravel(), rows.shape[1]
+        cells = rows.ravel()
+        width = rows.shape[1]
         end = here = np.tile(roots.astype(np.int64), len(rows))
         offset = np.repeat(np.arange(len(rows)) * width, len(roots))
         place = np.arange(len(here))
@@ -231,6 +255,8 @@ def find_leaves(
                 here = child.take(here) + right
             end[place] = here
             going = np.flatnonzero(~leaf.take(here))
-            here, offset, place = here.take(going), offset.take(going), place.take(going)
+            here = here.take(going)
+            offset = offset.take(going)
+            place = place.take(going)
         found[start : start + chunk] = end.reshape(len(rows), -1)
     return found

@@ -1,4 +1,6 @@
-"""One party's rows while trees are grown: what it answers, what it refuses, and what it keeps to itself."""
+"""One party's rows while trees are grown: what it answers, what it refuses, and what it keeps to
+itself.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from fedlit.trees.nodes import SIDE, Keys, uniform
 Arrays = Mapping[str, NDArray]
 
 SCALE = 2.0**16
-"""Numbers are summed as whole multiples of 1 / SCALE, so that no order of parties or rows changes a sum."""
+"""Numbers are summed as whole multiples of 1 / SCALE, so that no order of parties or rows changes a
+sum."""
 
 _EXACT = 2**53
 _LARGEST = np.finfo(np.float32).max
@@ -26,7 +29,8 @@ def range_of(column: NDArray[np.float32], rows: int = 1) -> tuple[float, float]:
 
     Args:
         column: (n,) its values.
-        rows: the number of rows that stand behind each end (see :func:`fedlit.disclosure.outer_means`).
+        rows: the number of rows that stand behind each end (see
+            :func:`fedlit.disclosure.outer_means`).
 
     Example:
         >>> range_of(np.array([0.5, 1.5, 2.5], np.float32)), range_of(np.array([0.5, 1.5, 4.5], np.float32), 2)
@@ -39,19 +43,22 @@ def range_of(column: NDArray[np.float32], rows: int = 1) -> tuple[float, float]:
 class Party:
     """Answers by sums over its rows: of each class, or (rows, sum, sum of squares) of a number.
 
-    All trees are grown at once, level by level. The party records which open node each row is in, and continues with
-    what it receives about the last level. It keeps no node that has none of its rows. It draws thresholds itself, from
-    the keys of nodes, the range that all parties agreed on, and the splits that it received, and answers no others.
+    All trees are grown at once, level by level. The party records which open node each row is in,
+    and continues with what it receives about the last level. It keeps no node that has none of its
+    rows. It draws thresholds itself, from the keys of nodes, the range that all parties agreed on,
+    and the splits that it received, and answers no others.
 
-    With a minimum above 1, a split that leaves fewer of its rows (of a class) on one side counts all of them on the
-    side that has more, and they stay there. A threshold within so few rows of another one of the same node and column
-    counts as that one. So all differences of counts that it tells of a node are 0 or at least the minimum.
+    With a minimum above 1, a split that leaves fewer of its rows (of a class) on one side counts
+    all of them on the side that has more, and they stay there. A threshold within so few rows of
+    another one of the same node and column counts as that one. So all differences of counts that it
+    tells of a node are 0 or at least the minimum.
 
     Args:
         x: (n, d) float32.
         y: (n,) positions of classes, int64; or numbers, float32.
         way: how trees are grown.
-        lacks: positions of columns that the party does not have: all its rows go to a side that is drawn.
+        lacks: positions of columns that the party does not have: all its rows go to a side that is
+            drawn.
         facts_from: the number of rows that stand behind each end of a column's range.
 
     Raises:
@@ -59,25 +66,40 @@ class Party:
     """
 
     def __init__(
-        self, x: NDArray[np.float32], y: NDArray, way: Way, lacks: Sequence[int] = (), facts_from: int = 1
+        self,
+        x: NDArray[np.float32],
+        y: NDArray,
+        way: Way,
+        lacks: Sequence[int] = (),
+        facts_from: int = 1,
     ) -> None:
         self.columns = np.ascontiguousarray(x.T)
-        self.way, self.lacks = way, sorted(lacks)
+        self.way = way
+        self.lacks = sorted(lacks)
         self._facts_from = facts_from
         # in the order of classes, so that the rows of a node and class lie together, here and below
         self.order = np.argsort(y, kind="stable") if way.classes else np.arange(len(y))
-        self._y = y.astype(np.int64) if way.classes else np.rint(y.astype(np.float64) * SCALE).astype(np.int64)
-        if not way.classes and (squares := float((y.astype(np.float64) ** 2).sum())) * SCALE**2 >= _EXACT:
+        self._y = (
+            y.astype(np.int64)
+            if way.classes
+            else np.rint(y.astype(np.float64) * SCALE).astype(np.int64)
+        )
+        if (
+            not way.classes
+            and (squares := float((y.astype(np.float64) ** 2).sum())) * SCALE**2 >= _EXACT
+        ):
             raise DataError(
-                "a forest of numbers: expected a standardised target, found one whose squares are too large for exact "
-                f"sums ({squares:.3g}); look for wrong values in the target"
+                "a forest of numbers: expected a standardised target, found one whose squares are "
+                f"too large for exact sums ({squares:.3g}); look for wrong values in the target"
             )
         self._frontier: Frontier | None = None
         self._levels = 0
 
     # ------------------------------------------------------------------ nodes
 
-    def start(self, keys: Keys, rows: NDArray[np.int64] | None = None, sizes: NDArray | None = None) -> Arrays:
+    def start(
+        self, keys: Keys, rows: NDArray[np.int64] | None = None, sizes: NDArray | None = None
+    ) -> Arrays:
         """Begin at some nodes.
 
         Args:
@@ -86,13 +108,15 @@ class Party:
             sizes: the number of rows of each node.
 
         Returns:
-            ``totals`` (nodes, sums), and ``low`` and ``high`` (d,) float32, the range of each column, rounded outward
-            to whole numbers; empty, of the largest number and its negative, for a column that is lacking.
+            ``totals`` (nodes, sums), and ``low`` and ``high`` (d,) float32, the range of each
+            column, rounded outward to whole numbers; empty, of the largest number and its negative,
+            for a column that is lacking.
         """
         self._roots = keys
         self.rows = np.tile(self.order, len(keys)) if rows is None else rows
         self.sizes = np.full(len(keys), len(self.order)) if sizes is None else sizes
-        classes, minimum = self.way.classes, self.way.minimum
+        classes = self.way.classes
+        minimum = self.way.minimum
         if classes:
             group = np.repeat(np.arange(len(keys)), self.sizes) * classes + self._y[self.rows]
             self._counts = np.bincount(group, minlength=len(keys) * classes)
@@ -105,24 +129,30 @@ class Party:
         self._place()
         ends = np.array([range_of(column, self._facts_from) for column in self.columns], np.float32)
         ends[self.lacks] = np.inf, -np.inf
-        ends = ends.clip(-_LARGEST, _LARGEST)  # whoever sends numbers that are not finite is refused
+        # whoever sends numbers that are not finite is refused
+        ends = ends.clip(-_LARGEST, _LARGEST)
         self._range = ends.reshape(-1, 2).T
         self._told = np.flatnonzero(self.totals.any(0) | self.way.summed | (not classes))
         return {"totals": self.totals, "low": self._range[0], "high": self._range[1]}
 
     def _place(self) -> None:
-        """Compute where the rows of each node, or of each node and class, begin and end, and their sums."""
+        """Compute where the rows of each node, or of each node and class, begin and end, and their
+        sums.
+        """
         self._ends = np.concatenate([[0], np.cumsum(self._counts)])
         if self.way.classes:
             self.totals = self._counts.reshape(-1, self.way.classes)
             self.sizes = self.totals.sum(1)
         else:
-            self.sizes, y = self._counts, self._y[self.rows]
+            self.sizes = self._counts
+            y = self._y[self.rows]
             self._values = y, y**2
             self.totals = self._sums(np.ones(len(y), bool))
 
     def _sums(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the sums over the chosen rows, (nodes, sums), as differences of running sums, which are fast."""
+        """Return the sums over the chosen rows, (nodes, sums), as differences of running sums,
+        which are fast.
+        """
         if self.way.classes:
             return self._between(chosen, np.int32).reshape(-1, self.way.classes)
         parts = [chosen, *(np.where(chosen, own, 0) for own in self._values)]
@@ -138,12 +168,13 @@ class Party:
     # ------------------------------------------------------------------ answers
 
     def ranges(self, told: Arrays) -> Arrays:
-        """Return ``low`` and ``high`` (d, nodes) float32, the range of each column in each node; empty (∞, −∞) if there
-        are no rows. Only asked if trees are grown ``exact``.
+        """Return ``low`` and ``high`` (d, nodes) float32, the range of each column in each node;
+        empty (∞, −∞) if there are no rows. Only asked if trees are grown ``exact``.
         """
         self._go_on(told)
         shape = len(self.columns), len(self.sizes)
-        low, high = np.full(shape, np.inf, np.float32), np.full(shape, -np.inf, np.float32)
+        low = np.full(shape, np.inf, np.float32)
+        high = np.full(shape, -np.inf, np.float32)
         full = np.flatnonzero(self.sizes)
         first = (np.cumsum(self.sizes) - self.sizes)[full]
         for place, column in enumerate(self.columns):
@@ -154,15 +185,17 @@ class Party:
         return {"low": low, "high": high}
 
     def counts(self, told: Arrays) -> Arrays:
-        """Return ``left``: the sums over the rows that are not above a threshold, (sums, d, thresholds, nodes).
+        """Return ``left``: the sums over the rows that are not above a threshold, (sums, d,
+        thresholds, nodes).
 
         Args:
-            told: at first ``open`` (roots,), which roots are, and ``low`` and ``high`` (d,), the ranges of
-                columns on which all agreed. Later ``feature`` (nodes,), −1 for a node that is not split; ``number``
-                (nodes,), which of the column's thresholds splits it; ``keep`` (nodes, 2), which children stay open:
-                (true, false) for a node that is not split, if it is tried again; and ``empty`` (d, thresholds, nodes),
-                see :meth:`fedlit.trees.draws.Frontier.shrink`. Where trees are grown ``exact``, which nobody is told,
-                no ``empty`` but ``thresholds`` (d, 1, nodes).
+            told: at first ``open`` (roots,), which roots are, and ``low`` and ``high`` (d,), the
+                ranges of columns on which all agreed. Later ``feature`` (nodes,), −1 for a node
+                that is not split; ``number`` (nodes,), which of the column's thresholds splits it;
+                ``keep`` (nodes, 2), which children stay open: (true, false) for a node that is not
+                split, if it is tried again; and ``empty`` (d, thresholds, nodes), see
+                :meth:`fedlit.trees.draws.Frontier.shrink`. Where trees are grown ``exact``, which
+                nobody is told, no ``empty`` but ``thresholds`` (d, 1, nodes).
 
         Raises:
             RunError: a question that contradicts the party's own rows, or what was agreed.
@@ -188,8 +221,9 @@ class Party:
         return {"left": left[self._told]}
 
     def _coarsened(self, left: NDArray) -> NDArray:
-        """Return counts of which no two differ by less than the minimum, nor from none or all rows: all rows count on
-        one side if there are too few on the other, and a threshold close to an earlier one of its column counts as it.
+        """Return counts of which no two differ by less than the minimum, nor from none or all rows:
+        all rows count on one side if there are too few on the other, and a threshold close to an
+        earlier one of its column counts as it.
         """
         totals = self.totals.T.astype(left.dtype)[:, None, None]
         counted, total = (left, totals) if self.way.classes else (left[:1], totals[:1])
@@ -198,7 +232,8 @@ class Party:
         counted = left if self.way.classes else left[:1]
         for later in range(1, left.shape[2]):
             for earlier in range(later):
-                here, there = counted[:, :, later], counted[:, :, earlier]
+                here = counted[:, :, later]
+                there = counted[:, :, earlier]
                 gap = np.maximum(here, there) - np.minimum(here, there)
                 near = (gap > 0) & (gap < self.way.minimum)
                 if near.any():
@@ -208,7 +243,9 @@ class Party:
     # ------------------------------------------------------------------ the next level
 
     def _go_on(self, told: Arrays) -> None:
-        """Take what is told of the last level, if anything is, and move rows into the open nodes of the next one."""
+        """Take what is told of the last level, if anything is, and move rows into the open nodes of
+        the next one.
+        """
         if "feature" not in told and "open" not in told:
             return  # the ranges of the level were asked for before
         if self._frontier is None:
@@ -221,8 +258,16 @@ class Party:
             raise _refused(f"at most {most} levels of nodes, as agreed", "one more")
 
     def _begin(self, told: Arrays) -> None:
-        _check_forms(told, {"low": (len(self.columns),), "high": (len(self.columns),), "open": (len(self._roots),)})
-        low, high = told["low"], told["high"]
+        _check_forms(
+            told,
+            {
+                "low": (len(self.columns),),
+                "high": (len(self.columns),),
+                "open": (len(self._roots),),
+            },
+        )
+        low = told["low"]
+        high = told["high"]
         if not ((low <= self._range[0]) & (high >= self._range[1])).all():
             raise _refused("ranges of columns that hold those of this site", "others")
         kept = told["open"] & ((self.sizes > 0) | self.way.summed)
@@ -235,7 +280,8 @@ class Party:
         """Move rows into the children of the nodes that were split."""
         assert self._frontier is not None
         self._check(told)
-        feature, keep = told["feature"].astype(np.int64), told["keep"]
+        feature = told["feature"].astype(np.int64)
+        keep = told["keep"]
         chosen = np.maximum(feature, 0), told["number"].astype(np.int64), np.arange(len(feature))
         cut = np.repeat(self._cut(chosen).ravel(), self._counts)
         places = np.repeat(chosen[0] * self.columns.shape[1], self.sizes) + self.rows
@@ -247,7 +293,8 @@ class Party:
         each = np.stack([part.reshape(len(feature), -1) for part in (ours, self._counts - ours)], 1)
         sizes = each.sum(2).ravel()
         self.rows = self._parted(left, before, sizes[::2])[np.repeat(keep.ravel(), sizes)]
-        # a node is the party's own while it has rows there, unless it is not to tell where it has none
+        # a node is the party's own while it has rows there, unless it is not to tell where it has
+        # none
         kept = keep.ravel() & ((sizes > 0) | self.way.summed)
         if "empty" in told:
             self._frontier.shrink(self._drawn, told["empty"])
@@ -256,7 +303,8 @@ class Party:
         self._place()
 
     def _cut(self, chosen: tuple[NDArray[np.int64], ...]) -> NDArray[np.float32]:
-        """Return the thresholds by which rows are moved, (nodes, classes or 1): those of which the counts were told.
+        """Return the thresholds by which rows are moved, (nodes, classes or 1): those of which the
+        counts were told.
 
         Args:
             chosen: the column, the number of the threshold, and the position of each node.
@@ -272,16 +320,22 @@ class Party:
         return cut
 
     def _check(self, told: Arrays) -> None:
-        """Refuse what this party knows to be impossible: its own counts say which thresholds have rows on a side, and
-        which nodes can be split.
+        """Refuse what this party knows to be impossible: its own counts say which thresholds have
+        rows on a side, and which nodes can be split.
         """
         assert self._frontier is not None
         nodes = len(self.sizes)
-        forms: dict[str, tuple[int, ...]] = {"feature": (nodes,), "number": (nodes,), "keep": (nodes, 2)}
+        forms: dict[str, tuple[int, ...]] = {
+            "feature": (nodes,),
+            "number": (nodes,),
+            "keep": (nodes, 2),
+        }
         if not self.way.exact:
             forms["empty"] = self._drawn.shape
         _check_forms(told, forms)
-        feature, number, keep = told["feature"], told["number"], told["keep"]
+        feature = told["feature"]
+        number = told["number"]
+        keep = told["keep"]
         if ((feature < -1) | (feature >= len(self.columns))).any() or (
             (number < 0) | (number >= self._drawn.shape[1])
         ).any():
@@ -296,16 +350,26 @@ class Party:
             return
         counted = self._left if self.way.classes else self._left[:1]
         total = self.totals.T[: len(counted), None, None].astype(counted.dtype)
-        sides = np.where(counted.any(0), NOTHING_LEFT, 0) | np.where((counted < total).any(0), NOTHING_RIGHT, 0)
+        sides = np.where(counted.any(0), NOTHING_LEFT, 0) | np.where(
+            (counted < total).any(0), NOTHING_RIGHT, 0
+        )
         if (sides & told["empty"]).any():
-            raise _refused("thresholds with this site's rows on both sides to count as such", "others")
+            raise _refused(
+                "thresholds with this site's rows on both sides to count as such", "others"
+            )
         tried = np.flatnonzero(again)
         both = sides[:, :, tried] == NOTHING_LEFT | NOTHING_RIGHT
         if (both & ~np.isnan(self._drawn[:, :, tried])).any():
-            raise _refused("a node that this site's rows can split to be split", "that it is tried again")
+            raise _refused(
+                "a node that this site's rows can split to be split", "that it is tried again"
+            )
 
-    def _parted(self, left: NDArray[np.bool_], before: NDArray[np.int64], ours: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows with those on the left of each node before the others; otherwise they keep their order."""
+    def _parted(
+        self, left: NDArray[np.bool_], before: NDArray[np.int64], ours: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the rows with those on the left of each node before the others; otherwise they
+        keep their order.
+        """
         first = np.cumsum(self.sizes) - self.sizes
         start = before[first]
         on_left = before[:-1] + np.repeat(first - start, self.sizes)
@@ -315,8 +379,12 @@ class Party:
         return parted
 
 
-def _few(left: NDArray, total: NDArray, minimum: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return whether one side has some, but too few, and whether the left one has at least as many as the right."""
+def _few(
+    left: NDArray, total: NDArray, minimum: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether one side has some, but too few, and whether the left one has at least as many
+    as the right.
+    """
     right = total - left  # of one type, so that nothing is smaller than 0
     return ((left > 0) & (left < minimum)) | ((right > 0) & (right < minimum)), left >= right
 
@@ -330,12 +398,19 @@ def _check_forms(told: Arrays, forms: Mapping[str, tuple[int, ...]]) -> None:
 
 def _refused(expected: str, found: str) -> RunError:
     return RunError(
-        f"forest: expected {expected}, found {found}; nothing was answered. Do all sites run the same version?"
+        f"forest: expected {expected}, found {found}; nothing was answered. Do all sites run the "
+        "same version?"
     )
 
 
 def _smallest(values: NDArray[np.int64]) -> type[np.integer]:
-    """Return the smallest integer type that holds the values; torch and safetensors have it, too."""
+    """Return the smallest integer type that holds the values; torch and safetensors have it,
+    too.
+    """
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
-    fitting = [own for own in (np.uint8, np.int16, np.int32) if np.iinfo(own).min <= low and high <= np.iinfo(own).max]
+    fitting = [
+        own
+        for own in (np.uint8, np.int16, np.int32)
+        if np.iinfo(own).min <= low and high <= np.iinfo(own).max
+    ]
     return fitting[0] if fitting else np.int64

@@ -1,4 +1,5 @@
-"""Modules that lie in the folder in which a command is started, with the names of all that it imports: none runs."""
+"""Modules that lie in the folder in which a command is started, with the names of all that it
+imports: none runs."""
 
 import ast
 from pathlib import Path
@@ -29,7 +30,8 @@ def test_each_command_is_started_beside_planted_modules() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [own if own in SHORT else pytest.param(own, marks=pytest.mark.full) for own in beside.COMMANDS]
+    "name",
+    [own if own in SHORT else pytest.param(own, marks=pytest.mark.full) for own in beside.COMMANDS],
 )
 def test_no_module_beside_a_command_runs(folders: Path, name: str) -> None:
     assert beside.wrong_of(folders, name, folders / "canary") == ""
@@ -41,13 +43,23 @@ def test_no_module_beside_an_institution_runs(folders: Path, name: str) -> None:
     assert beside.wrong_of_waiting(folders, name, folders / "canary") == ""
 
 
-def test_no_module_beside_a_child_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A site's process for the network, and the worker of a study; both import fedlit before they can fail."""
+def test_no_module_beside_a_child_process_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site's process for the network, and the worker of a study; both import fedlit before they
+    can fail."""
     canary = tmp_path / "canary"
     (tmp_path / "here").mkdir()
     beside.hostile.plant_modules(tmp_path / "here", canary)
     monkeypatch.chdir(tmp_path / "here")
-    child = Child("A child", "speaker", tmp_path / "log", address="localhost:1", certificate="none", key="none")
+    child = Child(
+        "A child",
+        "speaker",
+        tmp_path / "log",
+        address="localhost:1",
+        certificate="none",
+        key="none",
+    )
     with pytest.raises(Gone):
         child.hear(60)
     assert child.end() != 99 and "No such file" in (tmp_path / "log").read_text()

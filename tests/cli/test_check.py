@@ -1,4 +1,5 @@
-"""``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it says."""
+"""``fedlit check``: the page, its data, and that what it suggests can be pasted and changes what it
+says."""
 
 import json
 from pathlib import Path
@@ -16,7 +17,10 @@ SOUTH = {"path": "south.csv", "sep": ";"}
 SETTINGS: dict[str, Any] = {
     "files": {"north": "north.csv", "south": SOUTH}, "target": "outcome", "drop": {"south": ["ward"]},
 }  # fmt: skip
-NETWORK = {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}}
+NETWORK = {
+    "class_path": "fedlit.FederatedClient",
+    "init_args": {"network": {"class_path": "fedlit.MLP"}},
+}
 
 
 def write(source: dict[str, Any], **data: Any) -> None:
@@ -28,14 +32,16 @@ def write(source: dict[str, Any], **data: Any) -> None:
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two clients with a leak, a code for missing, several rows of a patient, a date, another name, and a class of the
-    wrong name.
+    """Two clients with a leak, a code for missing, several rows of a patient, a date, another name,
+    and a class of the wrong name.
     """
     monkeypatch.chdir(tmp_path)
     made = {}
     for seed, client in enumerate(["north", "south"]):
         draw = np.random.default_rng(seed)
-        own = pd.DataFrame({"age": draw.integers(20, 90, 200), "bmi": draw.normal(27, 4, 200).round(1)})
+        own = pd.DataFrame(
+            {"age": draw.integers(20, 90, 200), "bmi": draw.normal(27, 4, 200).round(1)}
+        )
         own["ward"] = draw.choice(["a", "b"], 200)
         own["outcome"] = draw.choice(["ill", "well"], 200)
         made[client] = own
@@ -56,8 +62,11 @@ def told(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
     return found
 
 
-def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Merged as a block: then nothing is found any more, and what was written before still holds."""
+def test_what_is_suggested_settles_what_was_found(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Merged as a block: then nothing is found any more, and what was written before still
+    holds."""
     page = told(capsys)
     settled = [own["kind"] for own in page["findings"] if own["fix"]]
     assert settled == ["leak", "group", "missing", "date", "positive", "name"]
@@ -76,9 +85,14 @@ def test_what_is_suggested_settles_what_was_found(tables: Path, capsys: pytest.C
     assert {own["positive"] for own in after["clients"]} == {"ill"}
 
 
-def test_sources_of_sources_are_looked_at_too(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sources_of_sources_are_looked_at_too(
+    tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Keys of Tables are none of theirs; columns can be left out by pattern."""
-    own = {"class_path": "fedlit.Tables", "init_args": {"files": {"north": "north.csv"}, "target": "outcome"}}
+    own = {
+        "class_path": "fedlit.Tables",
+        "init_args": {"files": {"north": "north.csv"}, "target": "outcome"},
+    }
     source = {"class_path": "fedlit.Partition", "init_args": {"source": own, "clients": 2}}
     write(source)
     assert main(["check", "--config", "mine.yaml"]) == 0

@@ -1,4 +1,5 @@
-"""``fedlit check --fix``: each fix and each choice that a finding proposes loads, and settles it; comments stay."""
+"""``fedlit check --fix``: each fix and each choice that a finding proposes loads, and settles it;
+comments stay."""
 
 import json
 from collections.abc import Callable
@@ -82,30 +83,70 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
     "a leak at one client": ("leak", site(1, told=of_outcome), site(2)),
     "several rows of a person": ("group", site(1, patient_id=PEOPLE), site(2)),
-    "several rows of a person everywhere": ("group", site(1, patient_id=PEOPLE), site(2, patient_id=PEOPLE)),
+    "several rows of a person everywhere": (
+        "group",
+        site(1, patient_id=PEOPLE),
+        site(2, patient_id=PEOPLE),
+    ),
     "a code for missing": ("missing", site(1, bmi=with_gaps), site(2)),
     "a code for missing everywhere": ("missing", site(1, bmi=with_gaps), site(2, bmi=with_gaps)),
     "dates as numbers": ("date", site(1, seen=DAYS), site(2)),
-    "many classes": ("task", site(1, outcome=labels(*range(12))), site(2, outcome=labels(*range(12)))),
-    "the other class": ("positive", site(1, outcome=labels("ill", "well")), site(2, outcome=labels("ill", "well"))),
-    "either class": ("positive", site(1, outcome=labels("red", "blue")), site(2, outcome=labels("red", "blue"))),
+    "many classes": (
+        "task",
+        site(1, outcome=labels(*range(12))),
+        site(2, outcome=labels(*range(12))),
+    ),
+    "the other class": (
+        "positive",
+        site(1, outcome=labels("ill", "well")),
+        site(2, outcome=labels("ill", "well")),
+    ),
+    "either class": (
+        "positive",
+        site(1, outcome=labels("red", "blue")),
+        site(2, outcome=labels("red", "blue")),
+    ),
     "two names": ("name", site(1), site(2).rename(columns={"age": "AGE_YEARS"})),
-    "two names and units": ("name", site(1), site(2).assign(age_days=lambda own: own.pop("age") * 365)),
+    "two names and units": (
+        "name",
+        site(1),
+        site(2).assign(age_days=lambda own: own.pop("age") * 365),
+    ),
     "two units": ("scale", site(1), site(2, bmi=lambda own, draw: own["bmi"] * 1000)),
     "two kinds": ("kind", site(1, smoker=FLAG), site(2, smoker=np.where(FLAG, "yes", "no"))),
-    "an identifier of one": ("kind", site(1, case_no=np.arange(N) * 9), site(2, case_no=np.arange(N) % 15)),
-    "two spellings": ("values", site(1, sex=labels("M", "F")), site(2, sex=labels("male", "female"))),
+    "an identifier of one": (
+        "kind",
+        site(1, case_no=np.arange(N) * 9),
+        site(2, case_no=np.arange(N) % 15),
+    ),
+    "two spellings": (
+        "values",
+        site(1, sex=labels("M", "F")),
+        site(2, sex=labels("male", "female")),
+    ),
     "two kinds of labels": ("labels", site(1), site(2, outcome=labels(1, 2))),
-    "either order of days": ("guess", site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]), site(2)),
+    "either order of days": (
+        "guess",
+        site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]),
+        site(2),
+    ),
     "codes for missing": ("missing", site(1, need=SCALE), site(2, need=SCALE)),
     "zeros that cannot be": ("missing", site(1, glucose=GLUCOSE), site(2)),
     "codes of diseases": ("codes", site(1, dx=ICD), site(2, dx=ICD)),
     "two currencies": ("unit", site(1, cost=money("$")), site(2, cost=money("€"))),
-    "two units in one column": ("unit", site(1, dose=[f"{n}.5 {('kg', 'lb')[n % 2]}" for n in range(N)]), site(2)),
+    "two units in one column": (
+        "unit",
+        site(1, dose=[f"{n}.5 {('kg', 'lb')[n % 2]}" for n in range(N)]),
+        site(2),
+    ),
     "one name for two": ("collision", site(1, seen=WEEKS, **{"seen.month": FLAG}), site(2)),
     "grades": ("task", site(1, outcome=GRADES), site(2, outcome=GRADES)),
     "a slip": ("far", site(1, bmi=lambda own, draw: [2600.5, *own["bmi"][1:]]), site(2)),
-    "a word for a total": ("total", site(1, age=lambda own, draw: [*own["age"][1:], "Total"]), site(2)),
+    "a word for a total": (
+        "total",
+        site(1, age=lambda own, draw: [*own["age"][1:], "Total"]),
+        site(2),
+    ),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),
 }
 
@@ -113,7 +154,9 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
 def wrote(north: pd.DataFrame, south: pd.DataFrame, text: str) -> None:
     north.to_csv("north.csv", index=False)
     south.to_csv("south.csv", index=False)
-    pd.concat([north.assign(site="north"), south.assign(site="south")]).to_csv("all.csv", index=False)
+    pd.concat([north.assign(site="north"), south.assign(site="south")]).to_csv(
+        "all.csv", index=False
+    )
     Path("mine.yaml").write_text(text)
 
 
@@ -131,7 +174,11 @@ def open_ones(findings: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]
 @pytest.mark.parametrize("text", [FILE, IN_ONE_FILE], ids=["files", "in one file"])
 @pytest.mark.parametrize("case", CASES)
 def test_each_fix_and_each_choice_loads_and_settles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: str, text: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+    text: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kind, north, south = CASES[case]
@@ -191,7 +238,10 @@ def test_comments_and_order_of_a_file_stay(
     [
         ("a: 1  # one\n# two\nb: {c: [x]}  # three\n", {"b": {"c": ["x", "y"], "d": {"e": "no"}}}),
         ("a:\n  - x  # one\n  # two\n  - y\nb: 2\n", {"a": ["x", "y", "z: 1"]}),
-        ("a:\n  b: north.csv  # one\n\n# two\nc:\n", {"a": {"b": {"path": "north.csv"}}, "c": {"d": 1}}),
+        (
+            "a:\n  b: north.csv  # one\n\n# two\nc:\n",
+            {"a": {"b": {"path": "north.csv"}}, "c": {"d": 1}},
+        ),
         ("a: {b: {c: 1}}  # one", {"a": {"b": {"c": 1, "d": [1, 2]}, "e": "1e3"}, "f": None}),
         ("a: {\n  b: 1,  # one\n  c: 2  # two\n}\n", {"a": {"d": {"e": [3]}}}),
         ("a: [1, 2]  # one\nb: {x: 1}  # two\n", {"a": [3], "b": "none"}),
@@ -200,7 +250,9 @@ def test_comments_and_order_of_a_file_stay(
     ],
 )
 def test_a_text_is_edited_around_its_comments(text: str, wanted: dict[str, Any]) -> None:
-    content = merged(yaml_text.load(text), wanted) if not isinstance(wanted.get("a"), list) else wanted
+    content = (
+        merged(yaml_text.load(text), wanted) if not isinstance(wanted.get("a"), list) else wanted
+    )
     result = edited(text, content)
     assert {**yaml_text.load(text), **yaml_text.load(result)} == {**yaml_text.load(text), **content}
     comments = [word for word in ("# one", "# two", "# three") if word in text]

@@ -1,4 +1,5 @@
-"""A table whose labels, columns and categories are formulas and markup, from fit to scores and an exported folder."""
+"""A table whose labels, columns and categories are formulas and markup, from fit to scores and an
+exported folder."""
 
 import csv
 import re
@@ -30,7 +31,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 writer.writerow([20 + row, MARKUP if row % 2 else "+b", label])
     with chdir(folder):
         run("init", "*.csv", "--target", "outcome", "--out", "federation.yaml")
-        run("fit", "federation.yaml", "--trainer.max_epochs", "2", "--trainer.enable_progress_bar", "false")
+        run(
+            "fit",
+            "federation.yaml",
+            "--trainer.max_epochs",
+            "2",
+            "--trainer.enable_progress_bar",
+            "false",
+        )
     return folder
 
 
@@ -41,10 +49,22 @@ def first_cells(path: Path) -> set[str]:
 
 def test_scores_hold_no_formula_unless_asked_for(trained: Path) -> None:
     with chdir(trained):
-        scored = ("predict", "--run", "federation", "--client", "north", "--data", "north.csv", "--keys", "@ward")
+        scored = (
+            "predict",
+            "--run",
+            "federation",
+            "--client",
+            "north",
+            "--data",
+            "north.csv",
+            "--keys",
+            "@ward",
+        )
         run(*scored, "--out", "scores.csv")
         run(*scored, "--out", "raw.csv", "--raw")
-    assert not {cell for cell in first_cells(trained / "scores.csv") if cell[:1] in "=+@\t\r" and cell}
+    assert not {
+        cell for cell in first_cells(trained / "scores.csv") if cell[:1] in "=+@\t\r" and cell
+    }
     assert {"=1", "+b"} <= first_cells(trained / "raw.csv")
 
 

@@ -25,7 +25,9 @@ def sites(here: Path) -> None:
 
 def site(name: str, seed: int, rows: int = 120, **columns: Any) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
-    frame = pd.DataFrame({"age": draw.integers(20, 90, rows), "bmi": draw.normal(27, 4, rows).round(1)})
+    frame = pd.DataFrame(
+        {"age": draw.integers(20, 90, rows), "bmi": draw.normal(27, 4, rows).round(1)}
+    )
     for column, value in columns.items():
         frame[column] = value(frame, draw)
     frame.to_csv(Path("sites", name), index=False)
@@ -45,18 +47,32 @@ def settings(file: str = "sites.yaml") -> dict[str, Any]:
 
 
 def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Other columns, classes, tasks, ways of writing and missing labels; by the commands that it names."""
+    """Other columns, classes, tasks, ways of writing and missing labels; by the commands that it
+    names."""
     site("north.csv", 1, outcome=ill, code=lambda own, draw: own["outcome"].str.upper() + "!")
     site("west.csv", 2, stage=lambda own, draw: draw.choice(["I", "II", "III"], len(own)))
     west = pd.read_csv("sites/west.csv").rename(columns={"stage": "class"})
     west.loc[:6, "class"] = None
     west["town"] = ["Москва", "Казань", "Пермь", "Тула"] * (len(west) // 4)
     west.to_csv("sites/west.csv", index=False, sep=";", decimal=",", encoding="cp1251")
-    site("south.csv", 3, target=lambda own, draw: (own["bmi"] * 3 + draw.normal(0, 1, len(own))).round(2))
+    site(
+        "south.csv",
+        3,
+        target=lambda own, draw: (own["bmi"] * 3 + draw.normal(0, 1, len(own))).round(2),
+    )
     draw = np.random.default_rng(4)
     rows = np.column_stack([draw.normal(size=(90, 3)).round(3), draw.integers(0, 2, 90)])
     pd.DataFrame(rows).to_csv("sites/bare.csv", index=False, header=False)
-    targets = ["--target", "outcome", "--target", "west=class", "--target", "south=target", "--target", "bare=c4"]
+    targets = [
+        "--target",
+        "outcome",
+        "--target",
+        "west=class",
+        "--target",
+        "south=target",
+        "--target",
+        "bare=c4",
+    ]
     assert main(["init", "sites", *targets]) == 0
     said = capsys.readouterr().out
     own = settings()
@@ -82,7 +98,10 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
     )
     assert all(part in said and part in text for part in told)
     assert max(map(len, [*said.splitlines(), *text.splitlines()])) <= 80
-    for line in ("fedlit fit --config sites.yaml", "fedlit test --config sites.yaml --ckpt_path best"):
+    for line in (
+        "fedlit fit --config sites.yaml",
+        "fedlit test --config sites.yaml --ckpt_path best",
+    ):
         assert f"#   {line}\n" in text
     assert main(["fit", "--config", "sites.yaml", "--trainer.max_epochs", "1"]) == 0
     assert main(["test", "--config", "sites.yaml", "--ckpt_path", "best"]) == 0
@@ -92,7 +111,9 @@ def test_what_it_writes_trains_and_scores(here: Path, capsys: pytest.CaptureFixt
 
 def test_real_files_are_understood(here: Path, real_file: Callable[[RemoteFile], Path]) -> None:
     """Their own descriptions say what is predicted; all seven are read as one federation."""
-    files = {file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.known_files}
+    files = {
+        file.path.partition("/")[2].partition(".")[0]: real_file(file) for file in Heart.known_files
+    }
     for client, path in files.items():
         Path("sites", client + path.suffix).symlink_to(path)
     others = {"faisalabad": "DEATH_EVENT", "framingham": "TenYearCHD", "sa": "chd"}
@@ -110,7 +131,9 @@ def test_real_files_are_understood(here: Path, real_file: Callable[[RemoteFile],
     }  # fmt: skip
 
 
-def test_one_file_a_pattern_and_nothing_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_file_a_pattern_and_nothing_overwritten(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site("north.csv", 1, outcome=ill)
     site("south.csv", 2, outcome=ill)
     Path("north.yaml").write_text("mine")
@@ -126,7 +149,12 @@ def test_one_file_a_pattern_and_nothing_overwritten(here: Path, capsys: pytest.C
 def test_mistakes_are_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site("north.csv", 1, outcome=ill)
     site("other.csv", 2, zz=lambda own, draw: draw.normal(size=len(own)), one=lambda own, draw: 1)
-    site("year.csv", 1, species=lambda own, draw: "Adelie", year=lambda own, draw: draw.integers(2007, 2010, len(own)))
+    site(
+        "year.csv",
+        1,
+        species=lambda own, draw: "Adelie",
+        year=lambda own, draw: draw.integers(2007, 2010, len(own)),
+    )
     schools([30, 30]).to_csv("schools.csv", index=False)
     schools([30]).to_csv("one.csv", index=False)
     for words, names in mistakes("init"):
@@ -147,24 +175,39 @@ def test_neither_it_nor_check_needs_torch(here: Path) -> None:
 
 
 def test_a_site_with_few_rows_predicts_what_the_others_predict(here: Path) -> None:
-    """At a school with five pupils a score has few values: it is no class there, for it is a number elsewhere."""
-    for name, scores in (("big", range(20, 60)), ("small", (28, 33, 38, 14, 39)), ("yes_no", (0, 1, 1, 0, 1, 0))):
-        rows = "\n".join(f"{number % 7},{number % 5},{score}" for number, score in enumerate(scores))
+    """At a school with five pupils a score has few values: it is no class there, for it is a number
+    elsewhere."""
+    for name, scores in (
+        ("big", range(20, 60)),
+        ("small", (28, 33, 38, 14, 39)),
+        ("yes_no", (0, 1, 1, 0, 1, 0)),
+    ):
+        rows = "\n".join(
+            f"{number % 7},{number % 5},{score}" for number, score in enumerate(scores)
+        )
         Path("sites", f"{name}.csv").write_text(f"iq,ses,score\n{rows}\n")
     assert main(["init", "sites", "--target", "score"]) == 0
     assert settings()["task"] == {"big": "regression", "small": "regression"}
 
 
-def test_numbers_beside_words_for_a_missing_value_are_numbers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_beside_words_for_a_missing_value_are_numbers(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     days = [f"{n}.5" if n % 9 else "." for n in range(60)]
-    pd.DataFrame({"x": np.arange(60) % 7, "days": [*days[:-1], "unknown"]}).to_csv(here / "sites.csv", index=False)
+    pd.DataFrame({"x": np.arange(60) % 7, "days": [*days[:-1], "unknown"]}).to_csv(
+        here / "sites.csv", index=False
+    )
     assert main(["init", "sites.csv", "--target", "days"]) == 0
     assert (settings()["task"], settings()["unlabelled"]) == ({"sites": "regression"}, "drop")
-    assert main(["check", "sites.yaml"]) == 0 and "8 of 60 rows have no label in days" in capsys.readouterr().out
+    assert (
+        main(["check", "sites.yaml"]) == 0
+        and "8 of 60 rows have no label in days" in capsys.readouterr().out
+    )
 
 
 def schools(sizes: list[int]) -> pd.DataFrame:
-    """Pupils of several schools: few whole scores at each, a column that is the school's own, and row numbers."""
+    """Pupils of several schools: few whole scores at each, a column that is the school's own, and
+    row numbers."""
     draw = np.random.default_rng(0)
     parts = [
         pd.DataFrame(
@@ -182,22 +225,31 @@ def schools(sizes: list[int]) -> pd.DataFrame:
 
 
 def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One table has one schema and one task; what is constant at a site and differs between sites is kept; tiny sites
-    are left out with a note; how a number is written is found column by column, and nothing is written of the whole
-    file; and what init writes trains with 20 rows a site.
+    """One table has one schema and one task; what is constant at a site and differs between sites
+    is kept; tiny sites are left out with a note; how a number is written is found column by column,
+    and nothing is written of the whole file; and what init writes trains with 20 rows a site.
     """
     schools([20] * 14 + [7, 3]).to_csv("schools.csv", index=False, sep=";", decimal=",")
     assert main(["init", "schools.csv", "--target", "score", "--client-column", "school"]) == 0
     own = settings("schools.yaml")
     assert own["client_column"] == "school" and own["least_rows"] == 20
-    assert own["task"] == {"name": "regression", "targets": "pooled"}  # which the forest grown together needs
+    # which the forest grown together needs
+    assert own["task"] == {"name": "regression", "targets": "pooled"}
     assert "(targets: pooled)" in Path("schools.yaml").read_text()
     assert main(["fit", "schools.yaml", "--method", "forest", "--exchange.rule.trees", "5"]) == 0
     tables = Tables(**own).tables(seed=1)
     assert len(tables) == 14 and not any(table.categorical for table in tables)
     assert all(list(table.features.select_dtypes("number")) == ["size", "iq"] for table in tables)
-    assert all(table.features["size"].nunique() == 1 and table.schema == tables[0].schema for table in tables)
-    notes = [note for table in tables for note in table.notes if isinstance(note, Note) and not note.column]
+    assert all(
+        table.features["size"].nunique() == 1 and table.schema == tables[0].schema
+        for table in tables
+    )
+    notes = [
+        note
+        for table in tables
+        for note in table.notes
+        if isinstance(note, Note) and not note.column
+    ]
     kinds = sorted(note.kind for note in notes)
     assert kinds == [*["few rows"] * 14, "small clients"]
     capsys.readouterr()
@@ -208,10 +260,14 @@ def test_one_table_of_many_small_sites(here: Path, capsys: pytest.CaptureFixture
         Tables(**own | {"least_rows": 31}).tables(seed=0)
 
 
-def test_the_example_is_trained_by_the_printed_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_is_trained_by_the_printed_commands(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each command prints the next one; new rows are no client."""
     assert main(["init", "--example"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  fedlit ")]
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("  fedlit ")
+    ]
     files = {path.name for path in here.glob("*.csv")}
     assert files == {"north.csv", "south.csv", "west.csv", "tomorrow.csv"}
     assert main(line.split()[1:]) == 0
@@ -230,10 +286,15 @@ def test_the_example_overwrites_no_file(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_column_of_parts_is_found(here: Path) -> None:
-    """It splits the rows, and is no feature; batches fit its training rows. Two parts of three are a column like any
-    other.
+    """It splits the rows, and is no feature; batches fit its training rows. Two parts of three are
+    a column like any other.
     """
-    site("north.csv", 1, outcome=ill, fold=lambda own, draw: ["Train", "val", "test", "test", "test", "test"] * 20)
+    site(
+        "north.csv",
+        1,
+        outcome=ill,
+        fold=lambda own, draw: ["Train", "val", "test", "test", "test", "test"] * 20,
+    )
     site("south.csv", 2, outcome=ill, fold=lambda own, draw: ["train", "test"] * 60)
     assert main(["init", "sites", "--target", "outcome"]) == 0
     own = settings()

@@ -1,5 +1,5 @@
-"""What a beginner mistypes: exit status 2, one message that names the key and what may have been meant. At once
-where no class has to be known, else before data is read.
+"""What a beginner mistypes: exit status 2, one message that names the key and what may have been
+meant. At once where no class has to be known, else before data is read.
 """
 
 import os
@@ -27,7 +27,9 @@ FOREIGN = re.compile(
 
 
 def test_what_is_misspelt_is_said_without_torch(tmp_path: Path) -> None:
-    for name, content in yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())["files"].items():
+    for name, content in yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())[
+        "files"
+    ].items():
         (tmp_path / name).write_text(content)
     commands = mistakes("light")
     told = light([words for words, _ in commands], tmp_path, "pandas", "sklearn")
@@ -58,12 +60,16 @@ def test_values_are_held_against_types_before_data_is_read(
     (here / "broken_own.py").write_text("import fedlit\nx = 1 / 0\n")
     (here / "wrong_own.py").write_text("def f(:\n")
     (here / "imports_own.py").write_text("import nothing_there\n")
-    (here / "lacks_own.py").write_text("import fedlit\nclass Lacks(fedlit.Rule):\n    def call(self, round): ...\n")
+    (here / "lacks_own.py").write_text(
+        "import fedlit\nclass Lacks(fedlit.Rule):\n    def call(self, round): ...\n"
+    )
     for words, names in mistakes("typed"):
         assert main(words) == 2, words
         one_message(capsys.readouterr().err, names)
     # the same in a file, which is named too
-    (here / "own.yaml").write_text(find_config("quickstart").read_text().replace("every: epoch", "every: epcoh"))
+    (here / "own.yaml").write_text(
+        find_config("quickstart").read_text().replace("every: epoch", "every: epcoh")
+    )
     assert main(["fit", "--config", "own.yaml"]) == 2
     one_message(capsys.readouterr().err, ["own.yaml: exchange.every:", "'epoch'"])
     assert not (here / "lightning_logs").exists()
@@ -74,12 +80,19 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
 ) -> None:
     stopping = ["--trainer.callbacks", "EarlyStopping", "--trainer.callbacks.monitor"]
     for args in (["--checkpoint.monitor"], stopping):
-        for wrong, meant in (("loss", "val/loss"), ("west/auroc", "west/val/auroc"), ("val/aurocc", "val/auroc")):
+        for wrong, meant in (
+            ("loss", "val/loss"),
+            ("west/auroc", "west/val/auroc"),
+            ("val/aurocc", "val/auroc"),
+        ):
             assert main([*Q, *args, wrong]) == 2
             message = capsys.readouterr().err
-            assert re.search(f"expected a score .*found {wrong}. Did you mean '{meant}'", message), message
+            assert re.search(
+                f"expected a score .*found {wrong}. Did you mean '{meant}'", message
+            ), message
     assert not list(here.glob("lightning_logs/*/version_*"))
-    assert main([*Q, *stopping, "train/losss"]) == 2  # of which it is not known whether more is better
+    # of which it is not known whether more is better
+    assert main([*Q, *stopping, "train/losss"]) == 2
     assert "found train/losss" in capsys.readouterr().err
 
 
@@ -87,7 +100,8 @@ def test_all_help_fits_80_columns_and_colour_comes_with_a_terminal(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    own = ("fit", "describe", "validate", "test", "predict")  # of those the whole parser: tests/run/test_keys.py
+    # of those the whole parser: tests/run/test_keys.py
+    own = ("fit", "describe", "validate", "test", "predict")
     for line in ["", "--help", "site", *(f"{name} --help" for name in COMMANDS if name not in own)]:
         with suppress(SystemExit):
             assert main(line.replace(" --run", " --run x").split()) == 0
@@ -95,12 +109,19 @@ def test_all_help_fits_80_columns_and_colour_comes_with_a_terminal(
         assert told.out and not told.err and max(map(len, told.out.splitlines())) <= 80, line
         assert "python -m" not in told.out and "\x1b" not in told.out
     master, slave = pty.openpty()
-    env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"COLUMNS": "80", "TERM": "xterm"}
-    subprocess.run([sys.executable, "-m", "fedlit", "--sed"], stdout=slave, stderr=slave, stdin=slave, env=env)
+    env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {
+        "COLUMNS": "80",
+        "TERM": "xterm",
+    }
+    subprocess.run(
+        [sys.executable, "-m", "fedlit", "--sed"], stdout=slave, stderr=slave, stdin=slave, env=env
+    )
     assert b"\x1b[31mfedlit: error:" in os.read(master, 65536)
 
 
-def test_two_configurations_are_put_together_and_found_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_configurations_are_put_together_and_found_again(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "more.yaml").write_text("trainer: {max_epochs: 1, limit_train_batches: 2}\n")
     both = ["--config", "quickstart", "--config", "more.yaml"]
     assert main(["fit", *both]) == 0
@@ -109,6 +130,9 @@ def test_two_configurations_are_put_together_and_found_again(here: Path, capsys:
     assert "test --config quickstart --config more.yaml" in told.out
     assert main(["test", *both]) == 0
     told = capsys.readouterr()
-    assert "configuration lightning_logs/quickstart+more/version_0" in told.err and "Reading" not in told.err
+    assert (
+        "configuration lightning_logs/quickstart+more/version_0" in told.err
+        and "Reading" not in told.err
+    )
     assert main(["test", "--config", "quickstart"]) == 2
     assert "expected a trained run" in capsys.readouterr().err

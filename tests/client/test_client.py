@@ -33,14 +33,25 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
-    args = ("--model.client.rank=3", "--model.client.network=fedlit.MLP", "--model.client.network.hidden=[7,5]")
+    args = (
+        "--model.client.rank=3",
+        "--model.client.network=fedlit.MLP",
+        "--model.client.network.hidden=[7,5]",
+    )
     run = fedlit.load(str(BUNDLED), f"--model.client={module}.Named", *args)
     run.describe()
     client = next(iter(run.loop.federation.clients.values()))
-    assert client.rank == 3 and client.core.state_dict().keys() == MLP(4, 2, hidden=[7, 5]).core.state_dict().keys()
+    assert (
+        client.rank == 3
+        and client.core.state_dict().keys() == MLP(4, 2, hidden=[7, 5]).core.state_dict().keys()
+    )
 
 
 @pytest.mark.parametrize(("name", "given"), [("Named", "mu"), ("Hidden", "rank")])
-def test_a_setting_that_nobody_takes_is_refused_with_its_key(name: str, given: str, module: str) -> None:
+def test_a_setting_that_nobody_takes_is_refused_with_its_key(
+    name: str, given: str, module: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"--model\.client\.{given}: expected .*found '{given}'"):
-        fedlit.load("quickstart.yaml", f"--model.client={module}.{name}", f"--model.client.{given}=3")
+        fedlit.load(
+            "quickstart.yaml", f"--model.client={module}.{name}", f"--model.client.{given}=3"
+        )

@@ -39,7 +39,8 @@ from fedlit.train.loop import FederatedLoop
 
 
 class Watching(Watch):
-    """Looks at more than a user's test does: what each client sends, and whether all are given the same."""
+    """Looks at more than a user's test does: what each client sends, and whether all are given the
+    same."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -53,11 +54,15 @@ class Watching(Watch):
         for client, update in updates.items():
             self.names.setdefault(client, set()).update(update.state)
             self.published.setdefault(client, set()).update(update.published)
-            self.bytes.setdefault(client, set()).add(bytes_of(update.state) + bytes_of(update.published))
+            self.bytes.setdefault(client, set()).add(
+                bytes_of(update.state) + bytes_of(update.published)
+            )
         given: dict[str, Tensor] = {}
         for state in received.values():
             for key, value in state.items():
-                self.equal &= key.startswith(DOWN) or torch.equal(given.setdefault(key, value), value)
+                self.equal &= key.startswith(DOWN) or torch.equal(
+                    given.setdefault(key, value), value
+                )
         rule = self._run.exchange.rule
         for key, value in given.items() if type(rule) is Mean and rule.weights == "uniform" else ():
             sent = [update.state[key] for update in updates.values() if key in update.state]
@@ -65,7 +70,8 @@ class Watching(Watch):
 
 
 class Late(Callback):
-    """Looks for tensors that change between an epoch's last step, with its exchange, and validation or checkpoint."""
+    """Looks for tensors that change between an epoch's last step, with its exchange, and validation
+    or checkpoint."""
 
     def __init__(self) -> None:
         self.behind: dict[str, Tensor] = {}
@@ -75,17 +81,21 @@ class Late(Callback):
         self.behind = {key: value.clone() for key, value in pl_module.state_dict().items()}
 
     def on_validation_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
-        if self.behind and not pl_module.federation.personal.wanted:  # averages and best epochs are scored
+        # averages and best epochs are scored
+        if self.behind and not pl_module.federation.personal.wanted:
             self.changed += different(self.behind, pl_module.state_dict())
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]
+    ) -> None:
         if not pl_module.federation.personal.wanted:  # each client ends with its best epoch
             self.changed += different(self.behind, checkpoint["state_dict"])
 
 
 @pytest.mark.parametrize(("method", "engine"), covering(list(ALL), ENGINES))
 def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> None:
-    options, late = options_of(method, engine), Late()
+    options = options_of(method, engine)
+    late = Late()
     whole = make_run(tmp_path / "whole", callbacks=[late], **options)
     watch = Watching(whole)
     planned = {name: own["bytes_per_exchange"] for name, own in whole.describe().clients.items()}
@@ -96,8 +106,10 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
             first = starts.setdefault((key, parameter.shape), parameter.detach().clone())
             assert torch.equal(first, parameter), key
     expected = whole.fit(quiet=True).scores
-    assert late.changed == []  # 10: an exchange at the end of an epoch comes before its validation and checkpoint
-    # 1: the global generator, the order of clients and the number of threads do not matter; 13: nor does a guard
+    # 10: an exchange at the end of an epoch comes before its validation and checkpoint
+    assert late.changed == []
+    # 1: the global generator, the order of clients and the number of threads do not matter; 13: nor
+    # does a guard
     torch.rand(17)
     # (one client that is all clients uses threads within its operations)
     fewer = options_of(method, engine, threads=2 if options.get("pool") else 1)
@@ -116,10 +128,14 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "again" / "fedlit").iterdir()] == ["version_0"]
     assert different(weights(whole), weights(again)) == []
     assert whole.exchange.rounds == again.exchange.rounds and scores.keys() == expected.keys()
-    # a stack scores clients to float32 tolerance of each alone, and the first validation behind a start is alone
+    # a stack scores clients to float32 tolerance of each alone, and the first validation behind a
+    # start is alone
     for name, own in scores.items():
-        assert own == pytest.approx(expected[name], rel=1e-5 if engine == "stacked" else 0, abs=0, nan_ok=True)
-    # 4, with the same for all; 6, by storage: a private tensor under a federated name would be seen too
+        assert own == pytest.approx(
+            expected[name], rel=1e-5 if engine == "stacked" else 0, abs=0, nan_ok=True
+        )
+    # 4, with the same for all; 6, by storage: a private tensor under a federated name would be seen
+    # too
     assert watch.changed == watch.leaked == set()
     if method in FEDERATED:
         assert watch.exchanges == whole.exchange.rounds > 0 and whole.exchange.sharing.all_names
@@ -127,7 +143,8 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
         assert watch.equal
     for name in watch.names:
         own_names = set(whole.exchange.sharing.names[name])
-        buffers = own_names - {*whole.exchange.sharing.parameters[name]}  # 7: on request, and integers never
+        # 7: on request, and integers never
+        buffers = own_names - {*whole.exchange.sharing.parameters[name]}
         assert not buffers or options["exchange"]["buffers"] == "average"
         assert not [key for key in own_names if "num_batches_tracked" in key]
         assert watch.names[name] == own_names
@@ -137,9 +154,15 @@ def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> No
 
 
 ROOTS = {"encoder", "core", "head", "common", "prior", "effects"}
-"""The first parts of names that any method may send; what is private by a method's nature has others."""
-PACES: list[dict[str, Any]] = [{}, {"batches": None, "batch_size": 8}, {"batches": 4, "steps": {"ash": 9, "*": 3}}]
-# without an exchange a method is its client; a stack agrees with its clients on their own to float32 tolerance only
+"""The first parts of names that any method may send; what is private by a method's nature has
+others."""
+PACES: list[dict[str, Any]] = [
+    {},
+    {"batches": None, "batch_size": 8},
+    {"batches": 4, "steps": {"ash": 9, "*": 3}},
+]
+# without an exchange a method is its client; a stack agrees with its clients on their own to
+# float32 tolerance only
 CLIENTS = [
     "local", "two optimizers", "fedprox", "ifedavg", "apfl", "chfl", "ditto", "fedrep", "fedbabu", "scaffold",
     "feddyn", "pfedme", "per-fedavg, first-order", "moon", "averages, then fine-tuned",
@@ -160,16 +183,28 @@ class Before(Callback):
 
 
 @pytest.mark.parametrize(("method", "pace"), covering(CLIENTS, range(len(PACES))))
-def test_2_without_exchange_another_client_changes_no_weight(method: str, pace: int, tmp_path: Path) -> None:
-    options = {key: value for key, value in options_of(method, "plain").items() if key in ("client", "loop")}
-    exchange = {"every": {"epochs": 3}, "federated": ["common", "!common.*.head"] if method == "chfl" else ["core"]}
+def test_2_without_exchange_another_client_changes_no_weight(
+    method: str, pace: int, tmp_path: Path
+) -> None:
+    options = {
+        key: value
+        for key, value in options_of(method, "plain").items()
+        if key in ("client", "loop")
+    }
+    exchange = {
+        "every": {"epochs": 3},
+        "federated": ["common", "!common.*.head"] if method == "chfl" else ["core"],
+    }
     options["exchange"] = {**exchange, "rule": ALL[method].get("exchange", {}).get("rule", Mean)}
     data = {**({"common": ["x0", "x1"]} if method == "chfl" else {}), **PACES[pace]}
     few = {**data, "steps": 3} if "steps" in data else data
-    alone, among = Before(2), Before(2)
+    alone = Before(2)
+    among = Before(2)
     trained(tmp_path / "a", clients=("birch", "cedar"), data=few, callbacks=[alone], **options)
     # ash has the most steps, and the others wait for it
-    trained(tmp_path / "b", clients=("ash", "birch", "cedar"), data=data, callbacks=[among], **options)
+    trained(
+        tmp_path / "b", clients=("ash", "birch", "cedar"), data=data, callbacks=[among], **options
+    )
     assert {name.split(".")[1] for name in different(alone.weights, among.weights)} == {"ash"}
 
 
@@ -181,7 +216,9 @@ def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_p
             ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[dict-item]
 
     run = make_run(tmp_path, exchange=Leaky(["core"]))
-    with pytest.raises(RunError, match=r"client 'ash': expected only federated tensors .* found \['head.weight'\]"):
+    with pytest.raises(
+        RunError, match=r"client 'ash': expected only federated tensors .* found \['head.weight'\]"
+    ):
         run.fit(quiet=True)
 
 
@@ -193,12 +230,23 @@ def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path
             seen.append(set(round.updates))
             return super().__call__(round)
 
-    run = trained(tmp_path, client=Explodes, exchange={"federated": ["core"], "rule": Counting()}, epochs=4)
-    assert seen == [{"ash", "birch", "cedar"}, {"ash", "cedar"}, {"ash", "birch", "cedar"}, {"ash", "birch", "cedar"}]
+    run = trained(
+        tmp_path, client=Explodes, exchange={"federated": ["core"], "rule": Counting()}, epochs=4
+    )
+    assert seen == [
+        {"ash", "birch", "cedar"},
+        {"ash", "cedar"},
+        {"ash", "birch", "cedar"},
+        {"ash", "birch", "cedar"},
+    ]
     assert run.exchange.not_finite == {"birch": 1}
-    assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+    assert all(
+        torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point()
+    )
     # its optimizer started anew behind the second of four exchanges: 4 batches each remain
-    steps = {int(state["step"]) for state in run.loop.federation["birch"]._optimizers[0].state.values()}
+    steps = {
+        int(state["step"]) for state in run.loop.federation["birch"]._optimizers[0].state.values()
+    }
     assert steps == {8}
 
 
@@ -208,7 +256,9 @@ def test_3_early_stops_of_killed_runs_are_the_same(method: str, tmp_path: Path) 
     options |= {"loop": {**options["loop"], "stop": EARLY}, "epochs": 9}
     whole = trained(tmp_path / "whole", **options)
     assert whole.trainer is not None and whole.loop.federation.ending.best_epoch == 1
-    assert whole.loop.federation.ending.epochs == 2 + 2 * whole.loop.federation.tuning - ("fedbabu" in method)
+    assert whole.loop.federation.ending.epochs == 2 + 2 * whole.loop.federation.tuning - (
+        "fedbabu" in method
+    )
     for step, resumed in ((4, None), (6, "last")):
         stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
         with pytest.raises(KeyboardInterrupt):
@@ -216,7 +266,10 @@ def test_3_early_stops_of_killed_runs_are_the_same(method: str, tmp_path: Path) 
     for _ in range(2):  # the second time nothing is left
         again = trained(tmp_path / "again", "last", **options)
         assert different(weights(whole), weights(again)) == []
-        assert again.trainer is not None and again.trainer.global_step in (whole.trainer.global_step, 0)
+        assert again.trainer is not None and again.trainer.global_step in (
+            whole.trainer.global_step,
+            0,
+        )
         assert again.exchange.rounds in (whole.exchange.rounds, 0)
 
 
@@ -226,33 +279,50 @@ def test_8_every_method_goes_on_without_what_is_not_finite(method: str, tmp_path
     options["exchange"] = {**options["exchange"], "attacks": [Attack("nan", client="birch")]}
     run = trained(tmp_path, **options, epochs=2)
     assert run.exchange.not_finite == {"birch": run.exchange.rounds}
-    assert all(torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point())
+    assert all(
+        torch.isfinite(value).all() for value in weights(run).values() if value.is_floating_point()
+    )
 
 
 @pytest.mark.parametrize(
     ("client", "found"),
-    [(Explodes, "not finite: birch"), (type("Far", (Faulty,), {"fault": "1e8"}), "far from the others: cedar")],
+    [
+        (Explodes, "not finite: birch"),
+        (type("Far", (Faulty,), {"fault": "1e8"}), "far from the others: cedar"),
+    ],
 )
-def test_8_the_run_fails_when_too_few_clients_remain(client: Any, found: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=rf"counts from at least 3 clients, found it at 2 \({found}\)"):
+def test_8_the_run_fails_when_too_few_clients_remain(
+    client: Any, found: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        RunError, match=rf"counts from at least 3 clients, found it at 2 \({found}\)"
+    ):
         trained(tmp_path, client=client, exchange={"federated": ["core"], "minimum": 3})
 
 
-@pytest.mark.parametrize("hook", ["training_step", "on_send", "on_receive", "publish", "configure_optimizers"])
+@pytest.mark.parametrize(
+    "hook", ["training_step", "on_send", "on_receive", "publish", "configure_optimizers"]
+)
 def test_14_what_fails_at_a_client_names_it(hook: str, tmp_path: Path) -> None:
     def fails(self: FederatedClient, *args: Any) -> Any:
         if self.spec.name == "birch" and (hook != "publish" or self.steps_taken):
             raise ValueError("out of paper")
         return getattr(FederatedClient, hook)(self, *args)
 
-    run = make_run(tmp_path, client=type("Fails", (FederatedClient,), {hook: fails}), exchange={"federated": ["core"]})
+    run = make_run(
+        tmp_path,
+        client=type("Fails", (FederatedClient,), {hook: fails}),
+        exchange={"federated": ["core"]},
+    )
     with pytest.raises(FedlitError, match=r"(?s)client 'birch'.*out of paper") as found:
         run.fit(quiet=True)
     assert "ash" not in str(found.value) and "cedar" not in str(found.value)
 
 
 @pytest.mark.parametrize("method", ALL)
-def test_14_a_network_that_fails_names_its_client_in_every_method(method: str, tmp_path: Path) -> None:
+def test_14_a_network_that_fails_names_its_client_in_every_method(
+    method: str, tmp_path: Path
+) -> None:
     def fails(*_: Any) -> None:
         raise ValueError("out of paper")
 

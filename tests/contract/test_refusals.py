@@ -1,4 +1,5 @@
-"""Settings of exchanges, rules, methods and trainings that are refused before training, by the key that is named."""
+"""Settings of exchanges, rules, methods and trainings that are refused before training, by the key
+that is named."""
 
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,9 @@ from fedlit.train.personal import FineTune
 
 class Headless(Network):
     def __init__(self, num_features: int, num_outputs: int) -> None:
-        super().__init__(torch.nn.Linear(num_features, num_outputs), torch.nn.Identity(), torch.nn.Identity())
+        super().__init__(
+            torch.nn.Linear(num_features, num_outputs), torch.nn.Identity(), torch.nn.Identity()
+        )
 
 
 class Token(torch.nn.Module):
@@ -68,9 +71,11 @@ SETTINGS: list[tuple[Any, str]] = [
     *((partial(m.GrowForest, **{"trees": 2, **own}), next(iter(own)))
       for own in ({"trees": 0}, {"minimum": 0}, {"max_features": 1.5})),
     *((partial(m.ByPart, parts), key) for parts, key in (
-        ({}, "none"), ({"core": "median"}, "core: .*'median'"), ({"core": "maen"}, "Did you mean 'mean'"),
+        ({}, "none"), ({"core": "median"}, "core: .*'median'"), ({"core": "maen"}, "Did you mean "
+            "'mean'"),
         ({"core": None}, "None"), ({"": "mean"}, "found ''"), ({"!head": "mean"}, "'!head'"),
-        ({"core": m.GrowForest(3)}, "GrowForest"), ({"core": m.ByPart({"core": "mean"})}, "found ByPart"),
+        ({"core": m.GrowForest(3)}, "GrowForest"), ({"core": m.ByPart({"core": "mean"})}, "found "
+            "ByPart"),
         ({"core": m.CFL(9.0, 1e-6), "head": m.IFCA()}, "core and head"))),
     # exchanges
     (partial(Exchange, ["core"], rate=1.5), "1.5"),
@@ -94,7 +99,8 @@ SETTINGS: list[tuple[Any, str]] = [
     *((partial(m.CHFL, spec(common=SHARED), mu=own), "mu") for own in (1.5, {"b*": 0.5})),
     (partial(m.IFedAvg, spec(), MLP, lr_factor=0.0), "lr_factor"),
     (partial(m.FedBABU, spec(), Headless), "head"),
-    (partial(build_clients, [spec()], partial(FederatedClient, network=WithToken), 8), "'ash': .*core.token .*reset_"),
+    (partial(build_clients, [spec()], partial(FederatedClient, network=WithToken), 8), "'ash': "
+        ".*core.token .*reset_"),
     (partial(m.Forest, HUBER), "huber"),
     (partial(m.MixedModel, HUBER), "task"),
     (partial(m.PooledLogistic, COUNTS), "counts"),
@@ -153,14 +159,25 @@ def parts(**options: Any) -> dict[str, Any]:
     return small(exchange={"federated": ["*"], "rule": partial(m.ByPart, options)}, align="both")
 
 
-def forest(rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Forest, **options: Any) -> dict[str, Any]:
+def forest(
+    rule: Any = None, federated: tuple[str, ...] = (), client: Any = m.Forest, **options: Any
+) -> dict[str, Any]:
     exchange = {"federated": list(federated), "rule": rule or m.GrowForest(2)}
     loop = {"client": client} if client else {}
-    return {"align": "both", "data": {"scaling": "pooled"}, "loop": loop, "exchange": exchange, **options}
+    return {
+        "align": "both",
+        "data": {"scaling": "pooled"},
+        "loop": loop,
+        "exchange": exchange,
+        **options,
+    }
 
 
 SGD = {"optimizer": partial(torch.optim.SGD, lr=0.1)}
-COMMON = {"loop": {"client": partial(m.CHFL, hidden=[8, 6])}, "data": {"common": "all", "scaling": "pooled"}}
+COMMON = {
+    "loop": {"client": partial(m.CHFL, hidden=[8, 6])},
+    "data": {"common": "all", "scaling": "pooled"},
+}
 SLICES = {"federated": ["encoder"], "by_name": ["encoder"]}
 GMCC = {"rule": partial(m.FedGMCC, outputs="raw"), "federated": ["common", "!common.*.head"]}
 FEDERATIONS: list[tuple[dict[str, Any], str]] = [
@@ -169,9 +186,11 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (small(exchange={"rule": m.Median, "participation": 0.6}), "exchange.partici"),
     *((small(exchange={"rule": rule, "rate": 0.5}), "exchange.rate") for rule in (m.FedNova, m.CFL)),
     (small(partial(m.FedProx, mu=0.1), {"rule": m.FedNova}, loop=SGD), "model.client: .*FedProx"),
-    (small(exchange={"rule": partial(m.FedGMCC, outputs="probabilities")}), "head in exchange.federated"),
+    (small(exchange={"rule": partial(m.FedGMCC, outputs="probabilities")}), "head in "
+        "exchange.federated"),
     ({"exchange": GMCC, **COMMON}, "found common"),
-    (small(Deep, {"rule": m.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at ash"),
+    (small(Deep, {"rule": m.IFCA, "federated": ["core", "deep"]}), "deep.bias at cedar and not at "
+        "ash"),
     (small(exchange={"participation": 0.5, "minimum": 3}), "take part in a round, 2, found 3"),
     (small(Tallies), "client 'ash': .*found count"),
     (small(exchange={"by_name": ["*"]}), r"exchange.by_name: pattern '\*': expected a federated tensor whose slices"),
@@ -183,13 +202,15 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (parts(**{"*": "mean", "core": m.Krum()}), "core: .*Krum: expected at least 5 clients"),
     (parts(**{"*": "mean", "head": "by_name"}), "exchange.by_name: pattern 'head'"),
     # what would never be trained
-    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': .*exchange.every")
+    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': "
+        ".*exchange.every")
       for first, every in (("epoch", "epoch"), ({"steps": 1}, "step"), ({"steps": 5}, {"steps": 5}))),
     *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),
        "exchange.federated") for own in (["*"], [])),
     (small(m.FedPAC, {"rule": m.FedPACMean()}), "'ash': FedPAC .*classifier_first.* exchange.every"),
     # what stays private, or must be federated
-    (small(m.FedPAC, {"rule": m.FedPACMean(), "federated": ["head"]}, align="both"), "FedPAC .*exchange.federated"),
+    (small(m.FedPAC, {"rule": m.FedPACMean(), "federated": ["head"]}, align="both"), "FedPAC "
+        ".*exchange.federated"),
     (small(m.IFedAvg, {"federated": ["core", "affine_in"]}), "pattern 'affine_in'"),
     (small(m.MOON, {"federated": ["head"]}, align="both"), "'ash': MOON"),
     (small(m.PerFedAvg, {"federated": []}), "'ash': PerFedAvg"),
@@ -205,7 +226,8 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     ({"loop": {"client": m.PooledLogistic}, "exchange": {"federated": ["prior"]}}, "Newton"),
     (small(exchange={"rule": m.Newton}, align="both"), "exchange.federated: .*core"),
     # settings that break what is promised
-    *((small(m.Scaffold, {"rule": m.ScaffoldMean}, loop={"optimizer": own}), "'ash': .*model.optimizer")
+    *((small(m.Scaffold, {"rule": m.ScaffoldMean}, loop={"optimizer": own}), "'ash': "
+        ".*model.optimizer")
       for own in (torch.optim.AdamW, partial(torch.optim.SGD, lr=0.1, momentum=0.9))),
     (small(m.FedDyn, {"rule": m.FedDynMean, "rate": 0.5}), "exchange.rate"),
     (small(Uneven, {"rule": m.FedDynMean}), "'birch': .*alpha 0.2"),
@@ -228,7 +250,13 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-LATER = ("'ash': .*FederatedClient", "Newton", "'birch': .*alpha 0.2", "checkpoint.monitor", "val/auc")
+LATER = (
+    "'ash': .*FederatedClient",
+    "Newton",
+    "'birch': .*alpha 0.2",
+    "checkpoint.monitor",
+    "val/auc",
+)
 """What clients say of each other, and what only a Trainer sees: the plan does not know it."""
 
 

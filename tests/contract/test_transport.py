@@ -1,7 +1,8 @@
-"""Contract 12, and the others over it: sites that exchange bytes end with the bits of one federation.
+"""Contract 12, and the others over it: sites that exchange bytes end with the bits of one
+federation.
 
-Whatever the contracts say of one federation then holds for its sites: they are compared with it tensor by tensor,
-score by score and byte by byte.
+Whatever the contracts say of one federation then holds for its sites: they are compared with it
+tensor by tensor, score by score and byte by byte.
 """
 
 from itertools import product
@@ -17,7 +18,9 @@ import fedlit
 from fedlit.errors import RunError
 
 SITES = [
-    name for name, own in ALL.items() if name not in ("centralized", "local") and "stop" not in own.get("loop", {})
+    name
+    for name, own in ALL.items()
+    if name not in ("centralized", "local") and "stop" not in own.get("loop", {})
 ]
 """All but what needs all rows or all scores in one place, and what exchanges nothing."""
 
@@ -34,7 +37,10 @@ def same(whole: fedlit.Run, sites: Sites) -> None:
         assert repr(run.loop.results["validation"].scores) == repr({name: scores[name]})
         federated = slice(run.exchange.rounds)  # behind the federation a site waits for nobody
         assert history(run, name)[federated] == history(whole, name)[federated]
-        assert run.exchange.rounds == whole.exchange.rounds and run.exchange.bytes == whole.exchange.bytes
+        assert (
+            run.exchange.rounds == whole.exchange.rounds
+            and run.exchange.bytes == whole.exchange.bytes
+        )
         assert run.exchange.found.get(name) == whole.exchange.found.get(name)
         assert run.loop.kernels == whole.loop.kernels
 
@@ -48,9 +54,17 @@ def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    one_in(5, product(["ifca", "cfl", "two optimizers", "forest", "global layers, rate 0.5, every 3 steps"], [3, 6])),
+    one_in(
+        5,
+        product(
+            ["ifca", "cfl", "two optimizers", "forest", "global layers, rate 0.5, every 3 steps"],
+            [3, 6],
+        ),
+    ),
 )
-def test_3_killed_sites_and_coordinators_go_on_with_the_same_bits(case: tuple[str, int], tmp_path: Path) -> None:
+def test_3_killed_sites_and_coordinators_go_on_with_the_same_bits(
+    case: tuple[str, int], tmp_path: Path
+) -> None:
     method, step = case
     whole = trained(tmp_path / "whole", **plain(method))
     stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}

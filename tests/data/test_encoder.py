@@ -1,4 +1,5 @@
-"""What was learnt from training rows can be kept, sent, and used for rows of another day, or by a client that joins."""
+"""What was learnt from training rows can be kept, sent, and used for rows of another day, or by a
+client that joins."""
 
 import io
 import json
@@ -22,7 +23,9 @@ ILL = [True, False] * (N // 2)
 
 
 def fitted(own: ClientTable | None = None, **terms: Any) -> tuple[TableEncoder, ClientTable]:
-    own = own or table("a", {**mixed("a").features, "ill": ILL}, categorical=("town", "ward", "ill"))
+    own = own or table(
+        "a", {**mixed("a").features, "ill": ILL}, categorical=("town", "ward", "ill")
+    )
     agreement, *_ = negotiate([own, mixed("b", seed=3)], Terms(**terms))
     return TableEncoder("a", agreement).fit(own), own
 
@@ -31,12 +34,17 @@ def fitted(own: ClientTable | None = None, **terms: Any) -> tuple[TableEncoder, 
 @pytest.mark.parametrize("scaling", ["client", "pooled", "none"])
 @pytest.mark.parametrize("categories", ["codes", "indicators"])
 @pytest.mark.parametrize(("common", "bins"), [(None, "own"), ("groups", "agreed")])
-def test_an_encoder_is_its_state(align: Any, scaling: Any, categories: Any, common: Any, bins: Any) -> None:
-    encoder, own = fitted(align=align, scaling=scaling, categories=categories, common=common, bins=bins)
+def test_an_encoder_is_its_state(
+    align: Any, scaling: Any, categories: Any, common: Any, bins: Any
+) -> None:
+    encoder, own = fitted(
+        align=align, scaling=scaling, categories=categories, common=common, bins=bins
+    )
     spec = encoder.encode(own).spec
     assert any(each.edges for each in spec.inputs)
     assert ClientSpec.from_state(json.loads(json.dumps(spec.state_dict()))) == spec
-    state, file = encoder.state_dict(), io.BytesIO()
+    state = encoder.state_dict()
+    file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
     for copy in (json.loads(json.dumps(state)), torch.load(file, weights_only=True)):
@@ -51,7 +59,9 @@ def test_rows_of_another_day() -> None:
     encoder, own = fitted()
     x = encoder.transform(own.features)
     some = own.features.iloc[[3, 5]]
-    np.testing.assert_array_equal(encoder.transform(some[reversed(some.columns)].assign(new=1)), x[[3, 5]])
+    np.testing.assert_array_equal(
+        encoder.transform(some[reversed(some.columns)].assign(new=1)), x[[3, 5]]
+    )
     np.testing.assert_array_equal(encoder.transform(some.iloc[:0]), x[:0])
     gaps = encoder.transform(pd.DataFrame({column: [None] for column in own.features}))
     assert gaps.tolist() == [[0, 0, -1, -1, -1]]
@@ -62,13 +72,20 @@ def test_rows_of_another_day() -> None:
 def test_whole_numbers_that_a_gap_made_floats_are_the_categories_that_they_were() -> None:
     codes = ["1", "2", "x", "10"] * 5
     encoder, _ = fitted(table("a", {"zip": codes}, categorical=["zip"]))
-    assert encoder.transform(pd.DataFrame({"zip": [10.0, np.nan, 1.0]}))[:, 0].tolist() == [1, -1, 0]
+    assert encoder.transform(pd.DataFrame({"zip": [10.0, np.nan, 1.0]}))[:, 0].tolist() == [
+        1,
+        -1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"age": "old"}, "column 'age': expected numbers, found text such as 'old'; write the values"),
+        (
+            {"age": "old"},
+            "column 'age': expected numbers, found text such as 'old'; write the values",
+        ),
         ({"age": True}, "column 'age': expected numbers, found true/false such as"),
         ({"ward": "first"}, "column 'ward': expected numbers, found text such as 'first'"),
         ({"ill": 1}, "column 'ill': expected true/false, found numbers such as"),
@@ -79,7 +96,11 @@ def test_whole_numbers_that_a_gap_made_floats_are_the_categories_that_they_were(
 )
 def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
     encoder, own = fitted()
-    rows = own.features.rename(columns={"town": "Town"}) if "town" in change else own.features.assign(**change)
+    rows = (
+        own.features.rename(columns={"town": "Town"})
+        if "town" in change
+        else own.features.assign(**change)
+    )
     with pytest.raises(DataError, match=f"client 'a'.*{message}"):
         encoder.transform(rows)
 
@@ -87,12 +108,16 @@ def test_rows_that_do_not_fit_are_refused(change: dict[str, Any], message: str) 
 def test_labels_of_another_day() -> None:
     encoder, _ = fitted(table("a", {"x": numbers()}, ["no", "yes"] * 10, positive="no"))
     assert encoder.target(pd.Series(["no", "perhaps", None, "yes"])).tolist() == [1, -1, -1, 0]
-    with pytest.raises(DataError, match=r"client 'a', target 'y': expected text as labels, found 0; .*'yes', 'no'"):
+    with pytest.raises(
+        DataError, match=r"client 'a', target 'y': expected text as labels, found 0; .*'yes', 'no'"
+    ):
         encoder.target(pd.Series([0, 1]))
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"align": "both", "scaling": "pooled"}, {"align": "both", "pool": True}], ids=str
+    "settings",
+    [{}, {"align": "both", "scaling": "pooled"}, {"align": "both", "pool": True}],
+    ids=str,
 )
 def test_a_run_encodes_by_what_a_trained_run_learnt(settings: dict[str, Any]) -> None:
     tables = [mixed("a"), mixed("b", seed=3)]
@@ -100,24 +125,31 @@ def test_a_run_encodes_by_what_a_trained_run_learnt(settings: dict[str, Any]) ->
     trained.setup()
     changed = [mixed("a"), mixed("b", seed=3)]
     for own in changed:
-        own.features.iloc[own.splits["train"], 0] *= 3  # another file, in which the test rows are what they were
+        # another file, in which the test rows are what they were
+        own.features.iloc[own.splits["train"], 0] *= 3
     states = json.loads(json.dumps(trained.encoder_states()))
     scored = FederatedData(Given(changed), batches=2, **settings)
     scored.use_encoders(states)
     scored.setup()
     for before, after in zip(trained.sites("test"), scored.sites("test"), strict=True):
         assert torch.equal(before[2].x, after[2].x)
-    assert scored.specs[0].features == trained.specs[0].features and scored.encoder_states() == states
+    assert (
+        scored.specs[0].features == trained.specs[0].features and scored.encoder_states() == states
+    )
     stranger = FederatedData(Given([mixed("z"), mixed("a")]), batches=2, **settings)
     stranger.use_encoders(states)
-    with pytest.raises(ConfigError, match="the trained run: expected one of the clients a, b, found 'z'"):
+    with pytest.raises(
+        ConfigError, match="the trained run: expected one of the clients a, b, found 'z'"
+    ):
         stranger.setup()
 
 
 # ------------------------------------------------------------------ a client that comes later
 
 
-def join(later: ClientTable, terms: Terms, run: list[ClientTable]) -> tuple[TableEncoder, ClientTable]:
+def join(
+    later: ClientTable, terms: Terms, run: list[ClientTable]
+) -> tuple[TableEncoder, ClientTable]:
     """A client that joins a run of others, by what the run has saved."""
     agreement, *_ = negotiate(run, terms)
     encoders = {own.name: TableEncoder(own.name, agreement).fit(own).state_dict() for own in run}
@@ -127,14 +159,17 @@ def join(later: ClientTable, terms: Terms, run: list[ClientTable]) -> tuple[Tabl
 @pytest.mark.parametrize("categories", ["codes", "indicators", "auto"])
 @pytest.mark.parametrize("scaling", ["client", "pooled"])
 def test_the_same_rows_under_another_name_are_encoded_alike(categories: Any, scaling: Any) -> None:
-    """The oracle is a client of the run itself: a newcomer with its rows must get its tensors, bit by bit."""
+    """The oracle is a client of the run itself: a newcomer with its rows must get its tensors, bit
+    by bit."""
     terms = Terms(align="both", scaling=scaling, categories=categories)
     run = [mixed("bern", 1), mixed("chur", 2)]
     agreement, *_ = negotiate(run, terms)
     expected = TableEncoder("bern", agreement).fit(run[0])
     encoder, own = join(replace(run[0], name="thun"), terms, run)
     assert encoder.features == expected.features and own.notes == run[0].notes
-    np.testing.assert_array_equal(encoder.transform(own.features), expected.transform(run[0].features))
+    np.testing.assert_array_equal(
+        encoder.transform(own.features), expected.transform(run[0].features)
+    )
     assert encoder.task.classes == expected.task.classes and encoder.seen == expected.seen
 
 
@@ -146,11 +181,18 @@ def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted(
     encoder, own = join(later, terms, run)
     assert encoder.features == ("age", "town") and list(own.features) == ["town"]
     made = encoder.transform(own.features)
-    assert (made[:, 0] == 0).all() and made[::2, 1].tolist() == [0.5] * 10 and made[1::2, 1].tolist() == [1.0] * 10
+    assert (
+        (made[:, 0] == 0).all()
+        and made[::2, 1].tolist() == [0.5] * 10
+        and made[1::2, 1].tolist() == [1.0] * 10
+    )
     count = int((own.features["town"].iloc[own.splits["train"]] == "Köln").sum())
     assert any("not common to clients of the run (bern): bmi" in note for note in own.notes)
     assert any("has no column for inputs of the run: age" in note for note in own.notes)
-    assert any(f"town: {count} training rows have a category" in note and "Köln" in note for note in own.notes)
+    assert any(
+        f"town: {count} training rows have a category" in note and "Köln" in note
+        for note in own.notes
+    )
 
 
 RUN = table("bern", {"age": numbers(), "sex": ["m", "f"] * 10}, categorical=["sex"])
@@ -161,17 +203,30 @@ RUN = table("bern", {"age": numbers(), "sex": ["m", "f"] * 10}, categorical=["se
     [
         ({"age": numbers()}, [0, 7] * 10, DataError, r"found 7; rename them"),
         ({"age": ["a", "b"] * 10}, None, DataError, "'age': expected numeric.*found categorical"),
-        ({"sex": [1, 2] * 10}, None, DataError, "'sex': expected categorical"),  # no codes of the run's categories
-        ({"bmi": numbers()}, None, ConfigError, "expected a column that clients of the run have.*age"),
+        # no codes of the run's categories
+        ({"sex": [1, 2] * 10}, None, DataError, "'sex': expected categorical"),
+        (
+            {"bmi": numbers()},
+            None,
+            ConfigError,
+            "expected a column that clients of the run have.*age",
+        ),
     ],
 )
 def test_what_does_not_fit_the_run_is_refused(
     columns: dict[str, Any], target: Any, error: type[Exception], message: str
 ) -> None:
-    later = table("thun", columns, target, categorical=[name for name in columns if name == "sex" or target is None])
+    later = table(
+        "thun",
+        columns,
+        target,
+        categorical=[name for name in columns if name == "sex" or target is None],
+    )
     for categories in ("codes", "indicators", "auto"):
         with pytest.raises(error, match=message):
-            join(later, Terms(align="both", categories=categories), [RUN, replace(RUN, name="chur")])  # type: ignore[arg-type]
+            join(
+                later, Terms(align="both", categories=categories), [RUN, replace(RUN, name="chur")]
+            )  # type: ignore[arg-type]
 
 
 def test_without_alignment_it_is_on_its_own() -> None:
@@ -192,9 +247,17 @@ def test_it_is_in_the_groups_of_whose_columns_it_has_all() -> None:
     ]
     agreement, *_ = negotiate(run, terms)
     encoder, _ = join(table("thun", {"age": numbers(7), "dose": numbers(8)}), terms, run)
-    assert encoder.common == {group.name: ["age"] for group in agreement.groups or () if group.columns == ("age",)}
-    assert encoder.columns["age"].moments == TableEncoder("bern", agreement).fit(run[0]).columns["age"].moments
-    assert encoder.columns["dose"].moments != TableEncoder("genf", agreement).fit(run[2]).columns["dose"].moments
+    assert encoder.common == {
+        group.name: ["age"] for group in agreement.groups or () if group.columns == ("age",)
+    }
+    assert (
+        encoder.columns["age"].moments
+        == TableEncoder("bern", agreement).fit(run[0]).columns["age"].moments
+    )
+    assert (
+        encoder.columns["dose"].moments
+        != TableEncoder("genf", agreement).fit(run[2]).columns["dose"].moments
+    )
 
 
 def test_a_column_whose_codes_the_run_never_agreed_on_is_left_out() -> None:

@@ -1,4 +1,5 @@
-"""Batches: their order, resuming in the middle of an epoch, evaluation, who steps when, and what hands them out."""
+"""Batches: their order, resuming in the middle of an epoch, evaluation, who steps when, and what
+hands them out."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,9 @@ def drawn(loader: ClientLoader, epoch: int = 0) -> list[list[int] | None]:
     loader.epoch = epoch
     found = list(loader)
     whole = (batch for batch in found if batch is not None)
-    assert all(torch.equal(batch.x, torch.stack([batch.y.float(), -batch.y.float()], 1)) for batch in whole)
+    assert all(
+        torch.equal(batch.x, torch.stack([batch.y.float(), -batch.y.float()], 1)) for batch in whole
+    )
     return [None if batch is None else batch.y.tolist() for batch in found]
 
 
@@ -64,7 +67,9 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
     loader = loader_of(n, batches=batches)
     found = drawn(loader, epoch)
     visited = [row for batch in found for row in batch or []]
-    assert [len(batch or []) for batch in found] == [n // batches] * batches and len(loader) == batches
+    assert [len(batch or []) for batch in found] == [n // batches] * batches and len(
+        loader
+    ) == batches
     assert len(set(visited)) == len(visited) == batches * (n // batches)
 
 
@@ -125,13 +130,18 @@ def test_evaluation_covers_all_rows_in_order(n: int, batch_size: int) -> None:
     [
         ({}, "expected one of batches .* found neither"),
         ({"batch_size": 0}, "data.batch_size: expected at least 1, found 0"),
-        ({"batches": 3, "steps": [5, 2]}, r"data.steps: expected a number of at least 1, or \[least, most\]"),
+        (
+            {"batches": 3, "steps": [5, 2]},
+            r"data.steps: expected a number of at least 1, or \[least, most\]",
+        ),
     ],
 )
 def test_what_is_refused(pace: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Batching(**pace)
-    with pytest.raises(ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"):
+    with pytest.raises(
+        ConfigError, match=r"client 'a': expected a checkpoint with 5 steps per epoch, found 10"
+    ):
         loader_of(20, batches=5).load_state_dict({"epoch": 0, "position": 7, "length": 10})
 
 
@@ -144,7 +154,11 @@ def made(rows: dict[str, int], **settings: Any) -> FederatedData:
     for name, train in rows.items():
         n = train + 8
         splits: Any = dict(
-            zip(("train", "validation", "test"), np.split(np.arange(n), [train, train + 3]), strict=True)
+            zip(
+                ("train", "validation", "test"),
+                np.split(np.arange(n), [train, train + 3]),
+                strict=True,
+            )
         )
         frame = pd.DataFrame({"x": np.arange(n) / 7})
         tables.append(ClientTable(name, frame, pd.Series(np.arange(n) % 2, name="y"), splits))
@@ -161,16 +175,24 @@ def test_clients_take_the_same_number_of_steps() -> None:
     assert len(combined) == len(steps) == 10
     for batch, _, _ in steps:
         assert {name: len(rows.y) for name, rows in batch.items()} == {"a": 2, "b": 5, "c": 10}
-    with pytest.raises(DataError, match=r"data.batches: .* a \(20\); set data.batches to at most 20"):
+    with pytest.raises(
+        DataError, match=r"data.batches: .* a \(20\); set data.batches to at most 20"
+    ):
         made(rows, batches=25)
-    with pytest.raises(ConfigError, match=r"data.steps: expected one of the clients .*found 'aa'.*'a'"):
+    with pytest.raises(
+        ConfigError, match=r"data.steps: expected one of the clients .*found 'aa'.*'a'"
+    ):
         made(rows, batches=4, steps={"aa": 3})
 
 
 def test_sites_are_ordered_by_name_and_match_their_loaders() -> None:
     data = made({"c": 30, "a": 20, "b": 25}, batches=5)
     assert [spec.name for spec in data.specs] == ["a", "b", "c"]
-    assert [(client, site) for client, site, _ in data.sites("test")] == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert [(client, site) for client, site, _ in data.sites("test")] == [
+        ("a", "a"),
+        ("b", "b"),
+        ("c", "c"),
+    ]
     for (_, _, rows), loader in zip(data.sites("test"), data.test_dataloader(), strict=True):
         (batch,) = loader
         assert torch.equal(batch.x, rows.x)
@@ -184,8 +206,11 @@ def steps_of(client: Any) -> int:
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_each_client_steps_as_often_as_it_has_batches_and_the_exchange_waits(accumulate: int, tmp_path: Path) -> None:
-    data, loop = {"batches": None, "batch_size": 8}, {"accumulate": accumulate}
+def test_each_client_steps_as_often_as_it_has_batches_and_the_exchange_waits(
+    accumulate: int, tmp_path: Path
+) -> None:
+    data = {"batches": None, "batch_size": 8}
+    loop = {"accumulate": accumulate}
     run = make_run(tmp_path, data=data, loop=loop, exchange={"federated": ["core"]})
     run.fit(quiet=True)
     batches = {name: len(loader.rows) // 8 for name, loader in run.data.train_loaders.items()}

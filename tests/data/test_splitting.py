@@ -1,4 +1,5 @@
-"""Splits and folds: each class, group and time where it belongs; every row of a table is held out once."""
+"""Splits and folds: each class, group and time where it belongs; every row of a table is held out
+once."""
 
 import warnings
 from pathlib import Path
@@ -14,9 +15,17 @@ from fedlit.data.splitting import check_fold, check_split, fold_of, random_split
 from fedlit.errors import ConfigError, DataError
 
 
-def split(target: list[object], how: str = "", by: list[object] | None = None, classes: bool = True, seed: int = 3):  # type: ignore[no-untyped-def]
+def split(
+    target: list[object],
+    how: str = "",
+    by: list[object] | None = None,
+    classes: bool = True,
+    seed: int = 3,
+):  # type: ignore[no-untyped-def]
     column = None if by is None else pd.Series(by, name="by")
-    made, notes = split_rows("north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes)
+    made, notes = split_rows(
+        "north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes
+    )
     everything = np.concatenate(list(made.values()))
     assert sorted(everything.tolist()) == [*range(len(target))]  # each row once
     return made, notes
@@ -26,7 +35,9 @@ def test_each_class_is_dealt_alike() -> None:
     target = ["a"] * 100 + ["b"] * 50 + ["c"] * 10
     made, notes = split(target)
     labels = np.array(target)
-    assert {part: {c: int((labels[rows] == c).sum()) for c in "abc"} for part, rows in made.items()} == {
+    assert {
+        part: {c: int((labels[rows] == c).sum()) for c in "abc"} for part, rows in made.items()
+    } == {
         "train": {"a": 60, "b": 30, "c": 6},
         "validation": {"a": 20, "b": 10, "c": 2},
         "test": {"a": 20, "b": 10, "c": 2},
@@ -38,8 +49,11 @@ def test_a_class_that_cannot_be_everywhere_is_trained_on_and_said() -> None:
     made, notes = split(["a"] * 50 + ["b"] * 48 + ["c"] * 2)
     assert {98, 99} <= set(made["train"].tolist())
     (note,) = notes
-    assert note.startswith("north: ") and "never scored: 'c' (2)" in note and note.kind == "rare class"
-    made, notes = split(["a"] * 50 + ["b"] * 3)  # three rows, but scikit-learn cannot deal them to each split
+    assert (
+        note.startswith("north: ") and "never scored: 'c' (2)" in note and note.kind == "rare class"
+    )
+    # three rows, but scikit-learn cannot deal them to each split
+    made, notes = split(["a"] * 50 + ["b"] * 3)
     assert sum(len(rows) for rows in made.values()) == 53
 
 
@@ -62,12 +76,20 @@ def test_later_rows_are_for_test_and_one_time_is_on_one_side(form: str) -> None:
 @pytest.mark.parametrize(
     ("how", "by", "message"),
     [
-        ("group", ["one"] * 20, "client 'north', column 'by': expected groups enough for three splits, found 1"),
+        (
+            "group",
+            ["one"] * 20,
+            "client 'north', column 'by': expected groups enough for three splits, found 1",
+        ),
         ("group", [None, *range(19)], "expected a group in each row, found 1 rows without one"),
         ("time", [7] * 20, "found 1 different"),
         ("time", ["x"] * 20, "expected dates or numbers"),
         ("time", [None, *range(19)], "1 rows without"),
-        ("column", ["train", "x"] * 10, "expected train, validation or test in each row, found 10 others: 'x'"),
+        (
+            "column",
+            ["train", "x"] * 10,
+            "expected train, validation or test in each row, found 10 others: 'x'",
+        ),
     ],
 )
 def test_columns_that_cannot_split(how: str, by: list[object], message: str) -> None:
@@ -84,7 +106,9 @@ def test_a_column_that_says_it() -> None:
 
 def test_what_cannot_split_is_refused() -> None:
     for wrong in ("stratifed", {"group": 3}, {"group": "a", "time": "b"}, 3):
-        with pytest.raises(ConfigError, match=r"split: expected stratified, random, \{group: COLUMN\}"):
+        with pytest.raises(
+            ConfigError, match=r"split: expected stratified, random, \{group: COLUMN\}"
+        ):
             check_split(wrong)  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"^client 'a': 2 rows cannot be split .*Give more rows"):
         random_split(2, 0, 0.2, 0.25, "a")
@@ -111,10 +135,14 @@ def test_each_fold_has_its_share_of_every_class_tenth_of_numbers_and_combination
     assert sorted(set(folds.tolist())) == list(range(n)) and spread(folds, n) <= 4
     assert all(spread(folds[y == own], n) <= 1 for own in range(4))
     numbers = np.random.default_rng(0).lognormal(size=400)
-    folds, tenth = fold_of(numbers, n, 8, "a"), np.argsort(np.argsort(numbers)) // 40
+    folds = fold_of(numbers, n, 8, "a")
+    tenth = np.argsort(np.argsort(numbers)) // 40
     assert all(spread(folds[tenth == own], n) <= 1 for own in range(10))
-    assert (folds != fold_of(numbers, n, 9, "a")).any() and (folds != fold_of(numbers, n, 8, "b")).any()
-    labels = np.repeat([[0.0, 1.0], [1.0, np.nan], [1.0, 1.0]], 24, axis=0)  # several a row, some not known
+    assert (folds != fold_of(numbers, n, 9, "a")).any() and (
+        folds != fold_of(numbers, n, 8, "b")
+    ).any()
+    # several a row, some not known
+    labels = np.repeat([[0.0, 1.0], [1.0, np.nan], [1.0, 1.0]], 24, axis=0)
     folds = fold_of(labels, n, 8, "a")
     assert all(spread(folds[start : start + 24], n) == 0 for start in (0, 24, 48))
 
@@ -135,7 +163,9 @@ def test_folds_that_are_refused() -> None:
     for folds, fold in ((1, 0), (4, 4), (0, 1)):
         with pytest.raises(ConfigError, match=r"data\.fold.*expected .* found"):
             made(fold, folds)
-    with pytest.raises(DataError, match=r"client 'a': expected 4 training and validation rows or more.*found 3"):
+    with pytest.raises(
+        DataError, match=r"client 'a': expected 4 training and validation rows or more.*found 3"
+    ):
         fold_of(np.zeros(3, int), 4, 8, "a")
     with pytest.raises(DataError, match=r"client 'a': expected 4 .*groups of rows.*found 2"):
         fold_of(np.zeros(9, int), 4, 8, "a", np.arange(9) % 2)
@@ -149,7 +179,8 @@ def made(fold: int, folds: int = 4, source: Any = None, **changes: Any) -> Feder
 
 
 def test_each_row_is_held_out_once_and_learnt_from_by_all_others() -> None:
-    whole, parts = made(0, 0), [made(fold) for fold in range(4)]
+    whole = made(0, 0)
+    parts = [made(fold) for fold in range(4)]
     for place, client in enumerate(whole.clients):
         name = client.spec.name
         both = client.train.merged(client.sites[name]["validation"])
@@ -159,7 +190,9 @@ def test_each_row_is_held_out_once_and_learnt_from_by_all_others() -> None:
             held = own.sites[name]["validation"]
             np.testing.assert_array_equal(held.row, both.row[expected == fold])
             np.testing.assert_array_equal(own.train.row, both.row[expected != fold])
-            np.testing.assert_array_equal(own.sites[name]["test"].row, client.sites[name]["test"].row)
+            np.testing.assert_array_equal(
+                own.sites[name]["test"].row, client.sites[name]["test"].row
+            )
 
 
 def test_rows_of_a_group_are_on_one_side_of_every_fold_and_of_the_test(tmp_path: Path) -> None:
@@ -171,8 +204,15 @@ def test_rows_of_a_group_are_on_one_side_of_every_fold_and_of_the_test(tmp_path:
     for fold in range(4):
         (client,) = made(fold, source=source).clients
         train, validation, test = (people[rows.row] for rows in client.sites["north"].values())
-        assert not {*train} & {*validation} and not {*train} & {*test} and not {*validation} & {*test}
-        held += [*client.sites["north"]["validation"].row, *(client.sites["north"]["test"].row if fold == 0 else ())]
+        assert (
+            not {*train} & {*validation} and not {*train} & {*test} and not {*validation} & {*test}
+        )
+        held += [
+            *client.sites["north"]["validation"].row,
+            *(client.sites["north"]["test"].row if fold == 0 else ()),
+        ]
         groups = client.groups_of(client.train)
-        assert groups is not None and groups.tolist() == [str(own) for own in people[client.train.row]]
+        assert groups is not None and groups.tolist() == [
+            str(own) for own in people[client.train.row]
+        ]
     assert sorted(held) == [*range(120)]

@@ -1,4 +1,5 @@
-"""Values that are mapped to others before types are found: what becomes of cells, and where the mapping holds."""
+"""Values that are mapped to others before types are found: what becomes of cells, and where the
+mapping holds."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,11 @@ from fedlit.run.run import Run
 from fedlit.score import load as load_folder
 from fedlit.yaml_text import load as load_yaml
 
-VALUES: dict[str, Any] = {"sex": {1: "M", 2: "F"}, "smoker": {"": "no"}, "outcome": {"1": "yes", "": "no"}}
+VALUES: dict[str, Any] = {
+    "sex": {1: "M", 2: "F"},
+    "smoker": {"": "no"},
+    "outcome": {"1": "yes", "": "no"},
+}
 SETTINGS = """
 seed: 1
 data:
@@ -74,15 +79,25 @@ def trained(folder: Path, tables: dict[str, pd.DataFrame], more: str = "") -> Ru
     return run
 
 
-def test_mapped_rows_train_and_predict_as_rows_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapped_rows_train_and_predict_as_rows_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tables = {name: coded(seed) for seed, name in enumerate(["north", "south"])}
     # as YAML has it: 1 and no without quotes
-    values = 'data: {source: {init_args: {values: {sex: {1: M, 2: F}, smoker: {"": no}, outcome: {1: yes, "": no}}}}}'
+    values = (
+        'data: {source: {init_args: {values: {sex: {1: M, 2: F}, smoker: {"": no}, outcome: '
+        '{1: yes, "": no}}}}}'
+    )
     mapped = trained(tmp_path / "mapped", tables, values)
     words = trained(tmp_path / "words", {name: in_words(frame) for name, frame in tables.items()})
-    first, second = (torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"] for run in (mapped, words))
-    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    first, second = (
+        torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"]
+        for run in (mapped, words)
+    )
+    assert first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
     tomorrow = coded(7).drop(columns="outcome")
     expected = words.client("north").predict(in_words(coded(7)).drop(columns="outcome"))
     scorer = mapped.client("north")
@@ -100,24 +115,37 @@ def test_mapped_rows_train_and_predict_as_rows_in_words(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("name", ["north.csv", "north.parquet"])
 def test_codes_are_met_as_text_number_or_true(name: str, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"sex": [1.0, 2.0, None] * 30, "flag": [True, False, True] * 30, "outcome": [0, 1, 0] * 30})
+    frame = pd.DataFrame(
+        {"sex": [1.0, 2.0, None] * 30, "flag": [True, False, True] * 30, "outcome": [0, 1, 0] * 30}
+    )
     path = tmp_path / name
     frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
-    values = load_yaml('{sex: {1: M, 2: F, "": none}, flag: {true: on duty, false: 12}}', "data.source.values")
+    values = load_yaml(
+        '{sex: {1: M, 2: F, "": none}, flag: {true: on duty, false: 12}}', "data.source.values"
+    )
     (table,) = Tables({"north": str(path)}, "outcome", values=values).tables(seed=1)
     assert table.features["sex"].tolist() == ["M", "F", "none"] * 30
     assert table.features["flag"].tolist() == ["on duty", "12", "on duty"] * 30
 
 
 def test_values_become_numbers_gaps_and_ordered_levels(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"n": ["one", "9", "3"] * 30, "g": ["a", "b", "?x"] * 30, "outcome": [0, 1, 1] * 30})
-    table = read(frame, tmp_path, values={"n": {"one": 1, "9": None}, "g": {"?x": "c"}}, types={"g": ["a", "b", "c"]})
+    frame = pd.DataFrame(
+        {"n": ["one", "9", "3"] * 30, "g": ["a", "b", "?x"] * 30, "outcome": [0, 1, 1] * 30}
+    )
+    table = read(
+        frame,
+        tmp_path,
+        values={"n": {"one": 1, "9": None}, "g": {"?x": "c"}},
+        types={"g": ["a", "b", "c"]},
+    )
     assert table.features["n"].fillna(-1).tolist() == [1, -1, 3] * 30
     assert table.features["g"].tolist() == [0, 1, 2] * 30
 
 
 def test_values_by_client_in_one_file_are_not_mapped_twice(tmp_path: Path) -> None:
-    rows = pd.DataFrame({"site": ["a", "b"] * 60, "sex": [1, 2, 2, 1] * 30, "outcome": [0, 1, 1, 1, 0, 0] * 20})
+    rows = pd.DataFrame(
+        {"site": ["a", "b"] * 60, "sex": [1, 2, 2, 1] * 30, "outcome": [0, 1, 1, 1, 0, 0] * 20}
+    )
     rows.to_csv(tmp_path / "all.csv", index=False)
     values = {"a": {"sex": {1: 2, 2: 1}}, "*": {"sex": {1: 3}}}
     source = Tables(str(tmp_path / "all.csv"), "outcome", client_column="site", values=values)
@@ -131,12 +159,15 @@ def test_values_by_client_in_one_file_are_not_mapped_twice(tmp_path: Path) -> No
 
 def test_values_without_a_place_and_without_cells_are_noted(tmp_path: Path) -> None:
     frame = coded(0).assign(sex=[1, 2, 3] * 30)
-    notes = read(frame, tmp_path, values={"sex": {1: "M", 2: "F", 9: None}, "outcome": {"": 0}}).notes
+    notes = read(
+        frame, tmp_path, values={"sex": {1: "M", 2: "F", 9: None}, "outcome": {"": 0}}
+    ).notes
     kept = [note for note in notes if getattr(note, "kind", "") == "recoded"]
     assert [note.column for note in kept] == ["sex", "sex"]
     assert "'3' (30)" in kept[0] and "'9'" in kept[1]
     words = in_words(coded(0))
-    assert not [note for note in read(words, tmp_path, values=VALUES).notes if "'1'" in note]  # nothing is to be mapped
+    # nothing is to be mapped
+    assert not [note for note in read(words, tmp_path, values=VALUES).notes if "'1'" in note]
 
 
 @pytest.mark.parametrize(
@@ -150,13 +181,19 @@ def test_values_without_a_place_and_without_cells_are_noted(tmp_path: Path) -> N
         ({"north": {"sex": {1: "M"}}, "sex": {1: "M"}}, "values"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_is_refused(values: Any, message: str, tmp_path: Path) -> None:
+def test_a_mapping_that_cannot_be_meant_is_refused(
+    values: Any, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(FedlitError, match=message) as caught:
         read(coded(0), tmp_path, values=values)
     assert isinstance(caught.value, ConfigError)
 
 
-@given(st.lists(st.sampled_from(["1", " 1", "1.0", "2", "01", "", "a", "A ", "x"]), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.sampled_from(["1", " 1", "1.0", "2", "01", "", "a", "A ", "x"]), min_size=1, max_size=20
+    )
+)
 def test_recoding_agrees_with_a_loop_over_cells(cells: list[str]) -> None:
     mapping: dict[str, str | None] = {"1": "one", "a": "letter", "": "blank", "2": None}
 
@@ -165,4 +202,6 @@ def test_recoding_agrees_with_a_loop_over_cells(cells: list[str]) -> None:
         return mapping["1"] if text in ("1", "1.0") else mapping.get(text.lower(), text)
 
     made = recode(pd.Series(cells, dtype=object), mapping).values
-    assert [None if pd.isna(value) else value for value in made] == [by_hand(cell) for cell in cells]
+    assert [None if pd.isna(value) else value for value in made] == [
+        by_hand(cell) for cell in cells
+    ]

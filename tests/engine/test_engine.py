@@ -1,4 +1,5 @@
-"""Engines: side by side gives the bits of one after another; stacks of alike clients agree with each client alone."""
+"""Engines: side by side gives the bits of one after another; stacks of alike clients agree with
+each client alone."""
 
 import logging
 import threading
@@ -33,7 +34,9 @@ class Watched(FederatedClient):
 
 
 @pytest.mark.parametrize("method", one_in(15, [name for name in METHODS if name != "centralized"]))
-def test_auto_gives_the_bits_of_threads_and_plain_steps_are_close(method: str, tmp_path: Path) -> None:
+def test_auto_gives_the_bits_of_threads_and_plain_steps_are_close(
+    method: str, tmp_path: Path
+) -> None:
     """Other numbers of threads give the same bits: contract/test_contract.py."""
     one, auto, plain = (
         trained(tmp_path / engine, **dry(METHODS[method], engine, workers))
@@ -51,7 +54,9 @@ def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> 
 
 
 def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}}
+    options: dict[str, Any] = {
+        "loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}
+    }
     run = trained(tmp_path / "auto", **options)
     assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
     reference = trained(tmp_path / "one", client=Watched)  # one thread
@@ -73,7 +78,9 @@ def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:
 def test_threads_are_shared_out() -> None:
     cpu = torch.device("cpu")
     make = partial(make_engine, scope=nullcontext)
-    assert isinstance(make("auto", 1, 8, cpu), PlainEngine) and make("auto", 1, 8, cpu).intra_op == 8
+    assert (
+        isinstance(make("auto", 1, 8, cpu), PlainEngine) and make("auto", 1, 8, cpu).intra_op == 8
+    )
     engine = make("auto", 3, 2, cpu)
     assert isinstance(engine, ThreadedEngine) and engine.workers == 2 and engine.intra_op == 1
     assert isinstance(make("auto", 3, 16, torch.device("cuda")), PlainEngine)
@@ -97,7 +104,9 @@ class Says(FederatedClient):
 
 
 @pytest.mark.parametrize("client", [Asks, Says, FedProx])
-def test_a_subclass_is_stacked_only_if_it_says_so(client: type[FederatedClient], tmp_path: Path) -> None:
+def test_a_subclass_is_stacked_only_if_it_says_so(
+    client: type[FederatedClient], tmp_path: Path
+) -> None:
     spy = Spy()
     exchange = {"federated": ["core"]}
     stacked = alike(tmp_path / "a", client=client, callbacks=[spy], exchange=exchange)
@@ -137,9 +146,13 @@ def test_what_cannot_be_stacked_is_said_and_stepped_one_by_one(
 BINARY = Classification((0, 1))
 
 
-def client(name: str, network: Any, task: Task = BINARY, rows: int = 12) -> tuple[FederatedClient, Batch]:
+def client(
+    name: str, network: Any, task: Task = BINARY, rows: int = 12
+) -> tuple[FederatedClient, Batch]:
     torch.manual_seed(sum(map(ord, name)))
-    made = FederatedClient(ClientSpec(name, ("a", "b", "c"), task.classes, {}, (), task=task), network)
+    made = FederatedClient(
+        ClientSpec(name, ("a", "b", "c"), task.classes, {}, (), task=task), network
+    )
     made._optimizers = [torch.optim.AdamW(made.parameters(), lr=0.01)]
     return made, Batch(torch.randn(rows, 3), torch.arange(rows) % max(1, len(task.classes)))
 
@@ -147,10 +160,16 @@ def client(name: str, network: Any, task: Task = BINARY, rows: int = 12) -> tupl
 def test_clients_match_by_shape_settings_and_optimizer() -> None:
     base = stack_key(*client("a", Dry))
     assert base is not None and stack_key(*client("b", Dry)) == base
-    assert base not in (stack_key(*client("b", Dry, rows=11)), stack_key(*client("b", Dry, Classification((0, 1, 2)))))
+    assert base not in (
+        stack_key(*client("b", Dry, rows=11)),
+        stack_key(*client("b", Dry, Classification((0, 1, 2)))),
+    )
     # a regressor's network has the same shape, and another loss; its unit does not matter
-    batch, numbers = client("b", Dry)[1], (Regression(), Regression(mean=5.0), Regression("huber"))
-    keys = [stack_key(client("b", Dry, task)[0], Batch(batch.x, batch.y.float())) for task in numbers]
+    batch = client("b", Dry)[1]
+    numbers = (Regression(), Regression(mean=5.0), Regression("huber"))
+    keys = [
+        stack_key(client("b", Dry, task)[0], Batch(batch.x, batch.y.float())) for task in numbers
+    ]
     assert keys[0] == keys[1] and len({base, *keys}) == 3
     watched, batch = client("b", Dry)
     watched.core.register_forward_hook(lambda *_: None)
@@ -249,7 +268,8 @@ AGREEING: dict[str, dict[str, Any]] = {
         **SOME, "loop": {"optimizer": SGD, "accumulate": 2},
         "exchange": {**CORE, "participation": 0.7, "every": "step"},
     },
-    # a client's last batch of the epoch steps its optimizer, in the middle of what others accumulate
+    # a client's last batch of the epoch steps its optimizer, in the middle of what others
+    # accumulate
     "other steps": {
         "network": Drops, "data": {"steps": {"site4": 5, "*": 8}}, "loop": {"accumulate": 4, "optimizer": SGD},
     },
@@ -273,7 +293,8 @@ AGREEING: dict[str, dict[str, Any]] = {
 def test_a_stack_agrees_with_one_after_another(case: str, tmp_path: Path) -> None:
     plain = alike(tmp_path / "plain", "plain", **AGREEING[case])
     stacked = alike(tmp_path / "stacked", **AGREEING[case])
-    expected, found = plain.fit(quiet=True), stacked.fit(quiet=True)
+    expected = plain.fit(quiet=True)
+    found = stacked.fit(quiet=True)
     assert close(plain, stacked) and stacked.loop.federation.step == plain.loop.federation.step
     for name, client in stacked.loop.federation.items():
         assert expected.scores[name]["loss"] == pytest.approx(found.scores[name]["loss"], rel=1e-4)

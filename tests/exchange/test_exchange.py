@@ -1,5 +1,5 @@
-"""What an exchange takes and gives, and what is checked before it is written; the bit-level contracts are in
-``tests/contract``.
+"""What an exchange takes and gives, and what is checked before it is written; the bit-level
+contracts are in ``tests/contract``.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,8 @@ class Before(Mean):
 
     def __call__(self, round: Round) -> Any:
         self.given = {
-            name: {key: value.clone() for key, value in update.state.items()} for name, update in round.updates.items()
+            name: {key: value.clone() for key, value in update.state.items()}
+            for name, update in round.updates.items()
         }
         self.rows = {name: update.rows for name, update in round.updates.items()}
         return super().__call__(round)
@@ -40,45 +41,65 @@ class Publishes(FederatedClient):
 
 @pytest.mark.parametrize("weights", ["uniform", "rows"])
 @pytest.mark.parametrize("rate", [1.0, 0.3])
-def test_written_back_is_the_share_of_the_aggregate(weights: Any, rate: float, tmp_path: Path) -> None:
+def test_written_back_is_the_share_of_the_aggregate(
+    weights: Any, rate: float, tmp_path: Path
+) -> None:
     rule = Before(weights)
     exchange = {"federated": ["core"], "rule": rule, "rate": rate, "buffers": "average"}
     run = make_run(tmp_path, client=Publishes, epochs=1, exchange=exchange)
     planned = sum(own["bytes_per_exchange"] for own in run.describe().clients.values())
     run.fit(quiet=True)
-    assert run.exchange.bytes == 2 * planned - 3 * 6 * 8  # all that was sent, and as much received, but what was told
+    # all that was sent, and as much received, but what was told
+    assert run.exchange.bytes == 2 * planned - 3 * 6 * 8
     assert rule.rows == {"ash": 50, "birch": 39, "cedar": 67}
     for key in ("core.0.weight", "core.0.bias", "core.1.running_var"):
         given = {name: state[key].double().numpy() for name, state in rule.given.items()}
-        mean = np.average([*given.values()], 0, [*rule.rows.values()] if weights == "rows" else None)
+        mean = np.average(
+            [*given.values()], 0, [*rule.rows.values()] if weights == "rows" else None
+        )
         for name, client in run.loop.federation.items():
             expected = (1 - rate) * given[name] + rate * mean
-            np.testing.assert_allclose(client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7)
+            np.testing.assert_allclose(
+                client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7
+            )
 
 
 class Tied(Network):
     def __init__(self, num_features: int, num_outputs: int) -> None:
         first = nn.Linear(4, 4)
         super().__init__(
-            nn.Sequential(nn.Linear(num_features, 4), first), nn.Sequential(first), nn.Linear(4, num_outputs)
+            nn.Sequential(nn.Linear(num_features, 4), first),
+            nn.Sequential(first),
+            nn.Linear(4, num_outputs),
         )
 
 
 def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     rule = Before()
     options = {"federated": ["core", "encoder.1"], "rule": rule, "rate": 0.5}
-    run = trained(tmp_path, epochs=1, exchange=options, loop={"client": partial(FederatedClient, network=Tied)})
+    run = trained(
+        tmp_path,
+        epochs=1,
+        exchange=options,
+        loop={"client": partial(FederatedClient, network=Tied)},
+    )
     given = [rule.given[name]["encoder.1.weight"] for name in ("ash", "birch", "cedar")]
     expected = 0.5 * given[0] + 0.5 * sum(given) / 3
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)
 
 
-def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_run(tmp_path: Path) -> None:
+def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_run(
+    tmp_path: Path,
+) -> None:
     for rule, refused in ((IFCA(2), True), (FedAvgM(), False)):
         run = make_run(tmp_path, align="both", exchange={"federated": ["*"], "rule": rule})
         run.describe()
         run.exchange.started = True  # as model.start has it
-        with pytest.raises(ConfigError, match=r"model.start: .*found IFCA") if refused else nullcontext():
+        with (
+            pytest.raises(ConfigError, match=r"model.start: .*found IFCA")
+            if refused
+            else nullcontext()
+        ):
             run.fit(quiet=True)
 
 
@@ -94,9 +115,17 @@ class Changes(FederatedClient):
         return self.other if self.spec.name == "birch" and self.steps_taken else {"note": NOTE}
 
 
-@pytest.mark.parametrize("other", [{}, {"note": NOTE, "more": NOTE}, {"note": NOTE.T}, {"note": NOTE.double()}])
-def test_publishing_something_else_than_planned_is_refused_before_it_leaves(other: State, tmp_path: Path) -> None:
-    run = make_run(tmp_path, client=type("Changes", (Changes,), {"other": other}), exchange={"federated": ["core"]})
+@pytest.mark.parametrize(
+    "other", [{}, {"note": NOTE, "more": NOTE}, {"note": NOTE.T}, {"note": NOTE.double()}]
+)
+def test_publishing_something_else_than_planned_is_refused_before_it_leaves(
+    other: State, tmp_path: Path
+) -> None:
+    run = make_run(
+        tmp_path,
+        client=type("Changes", (Changes,), {"other": other}),
+        exchange={"federated": ["core"]},
+    )
     assert run.describe().clients["birch"]["published"] == {"note": ("float32", (2, 3))}
     with pytest.raises(RunError, match="client 'birch'"):
         run.fit(quiet=True)
@@ -128,11 +157,20 @@ MISTAKES: dict[str, tuple[Callable[[Received], Any], str]] = {
     "another dtype": (put("birch", "w", torch.zeros(2, 2).double()), "'birch': w: .*float64"),
     "a tensor that fits elsewhere": (lambda r: put("birch", "b", r["ash"]["w"])(r), "'birch': b: "),
     "not finite at one": (put("birch", "w", torch.ones(2, 2) / 0), "'birch': w: .*finite"),
-    "not finite, shared": (lambda r: {own: {**state, "w": SHARED} for own, state in r.items()}, "'ash': w: .*finite"),
-    "not finite beside": (put("cedar", "down/c", torch.tensor(torch.inf)), "'cedar': down/c: .*finite"),
+    "not finite, shared": (
+        lambda r: {own: {**state, "w": SHARED} for own, state in r.items()},
+        "'ash': w: .*finite",
+    ),
+    "not finite beside": (
+        put("cedar", "down/c", torch.tensor(torch.inf)),
+        "'cedar': down/c: .*finite",
+    ),
     "nothing": (lambda received: None, "NoneType"),
     "a list": (lambda received: [*received], "list"),
-    "a tensor for a client": (lambda received: {**received, "birch": torch.zeros(3)}, "'birch': .*Tensor"),
+    "a tensor for a client": (
+        lambda received: {**received, "birch": torch.zeros(3)},
+        "'birch': .*Tensor",
+    ),
     "no tensor": (put("birch", "w", 1.5), "'birch': w: .*float"),
     "no tensor beside": (put("birch", "down/c", 1.5), "'birch': down/c: .*float"),
 }
@@ -148,7 +186,10 @@ def test_a_mistake_of_a_rule_is_named(mistake: str, begin: bool) -> None:
     if begin and mistake == "a missing client":
         check_received(Mean(), round, make(right()), FORMS, begin=True)  # it may leave clients out
         return
-    with pytest.raises(RunError, match=f"exchange.rule: Mean, {'before training' if begin else 'exchange 1'}: .*{key}"):
+    with pytest.raises(
+        RunError,
+        match=f"exchange.rule: Mean, {'before training' if begin else 'exchange 1'}: .*{key}",
+    ):
         check_received(Mean(), round, make(right()), FORMS, begin=begin)
 
 
@@ -166,7 +207,9 @@ class Wrong(Mean):
         self.mistake = mistake
 
     def __call__(self, round: Round) -> Any:
-        return self.mistake({client: dict(state) for client, state in super().__call__(round).items()})
+        return self.mistake(
+            {client: dict(state) for client, state in super().__call__(round).items()}
+        )
 
 
 class Remembers(FederatedClient):
@@ -176,19 +219,29 @@ class Remembers(FederatedClient):
         self.before = {name: value.clone() for name, value in self.state_dict().items()}
 
     def on_receive(self, received: State) -> None:
-        self.state.setdefault("got", []).append({name: value.clone() for name, value in received.items()})
+        self.state.setdefault("got", []).append(
+            {name: value.clone() for name, value in received.items()}
+        )
 
 
 @pytest.mark.parametrize(
-    ("mistake", "key"), [(put("birch", NAME, 1.5), NAME), (lambda r: {}["foo"], "test_exchange.py, line")]
+    ("mistake", "key"),
+    [(put("birch", NAME, 1.5), NAME), (lambda r: {}["foo"], "test_exchange.py, line")],
 )
 def test_nothing_is_written_of_what_is_refused(mistake: Any, key: str, tmp_path: Path) -> None:
-    run = make_run(tmp_path, epochs=1, client=Remembers, exchange={"federated": ["core"], "rule": Wrong(mistake)})
+    run = make_run(
+        tmp_path,
+        epochs=1,
+        client=Remembers,
+        exchange={"federated": ["core"], "rule": Wrong(mistake)},
+    )
     with pytest.raises(RunError, match=key):
         run.fit(quiet=True)
     for client in run.loop.federation.values():
         assert len(client.state["got"]) == 1  # what it started from
-        assert all(torch.equal(value, client.state_dict()[name]) for name, value in client.before.items())  # type: ignore[attr-defined]
+        assert all(
+            torch.equal(value, client.state_dict()[name]) for name, value in client.before.items()
+        )  # type: ignore[attr-defined]
     assert run.exchange.rounds == 0 and run.exchange.bytes == 0
 
 
@@ -213,7 +266,9 @@ class Greedy(FederatedClient):
         (Greedy, Mean, f"'birch': .*Greedy.on_receive .*{NAME}"),
     ],
 )
-def test_who_changes_what_is_not_its_own_is_named(client: Any, rule: Any, key: str, tmp_path: Path) -> None:
+def test_who_changes_what_is_not_its_own_is_named(
+    client: Any, rule: Any, key: str, tmp_path: Path
+) -> None:
     with pytest.raises(RunError, match=key):
         trained(tmp_path, epochs=1, client=client, exchange={"federated": ["core"], "rule": rule})
 
@@ -224,7 +279,10 @@ class Sends(Mean):
     def __call__(self, round: Round) -> Any:
         beside: dict[str, Tensor] = {"down/c/x": torch.full((3,), float(round.number))}
         received = super().__call__(round)
-        return {name: {**state, **(beside if name != "cedar" else {})} for name, state in received.items()}
+        return {
+            name: {**state, **(beside if name != "cedar" else {})}
+            for name, state in received.items()
+        }
 
     @property
     def sends(self) -> str:
@@ -232,14 +290,21 @@ class Sends(Mean):
 
 
 @pytest.mark.parametrize(("participation", "rate"), [(1.0, 1.0), (0.3, 0.5)])
-def test_a_rule_sends_tensors_beside_the_federated_ones(participation: float, rate: float, tmp_path: Path) -> None:
+def test_a_rule_sends_tensors_beside_the_federated_ones(
+    participation: float, rate: float, tmp_path: Path
+) -> None:
     exchange = {"federated": ["core"], "rate": rate, "participation": participation}
     run = make_run(tmp_path / "a", client=Remembers, exchange={**exchange, "rule": Sends()})
     assert "three numbers of mine" in str(run.describe())
     run.fit(quiet=True)
     plain = trained(tmp_path / "b", client=Remembers, exchange={**exchange, "rule": Mean()})
     for name, client in run.loop.federation.items():
-        got = [own["down/c/x"].tolist() if "down/c/x" in own else None for own in client.state["got"]]
-        assert got == [None, *([None] * 3 if name == "cedar" else [[0.0] * 3, [1.0] * 3, [2.0] * 3])]
+        got = [
+            own["down/c/x"].tolist() if "down/c/x" in own else None for own in client.state["got"]
+        ]
+        assert got == [
+            None,
+            *([None] * 3 if name == "cedar" else [[0.0] * 3, [1.0] * 3, [2.0] * 3]),
+        ]
     assert different(dict(run.loop.state_dict()), dict(plain.loop.state_dict())) == []
     assert run.exchange.bytes == plain.exchange.bytes + 3 * 2 * 3 * 4

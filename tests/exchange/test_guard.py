@@ -17,10 +17,15 @@ from fedlit.exchange.rule import Update
 
 
 def test_a_negative_variance_is_far() -> None:
-    honest = {"core.1.running_var": torch.ones(3), "core.1.running_mean": torch.tensor([-1.0, 0.0, 1.0])}
+    honest = {
+        "core.1.running_var": torch.ones(3),
+        "core.1.running_mean": torch.tensor([-1.0, 0.0, 1.0]),
+    }
     names, norms = norms_of(Update(honest), {})
     assert names == list(honest) and norms.isfinite().all()
-    worse = norms_of(Update({**honest, "core.1.running_var": torch.tensor([1.0, -0.1, 1.0])}), {})[1]
+    worse = norms_of(Update({**honest, "core.1.running_var": torch.tensor([1.0, -0.1, 1.0])}), {})[
+        1
+    ]
     assert worse.isinf().tolist() == [[True, False], [True, False]]
     table = torch.stack([norms, norms, worse], 1)
     far = find_far(table, torch.tensor([False, False]), torch.ones(2), (), torch.ones(3))
@@ -51,7 +56,8 @@ def test_the_guilty_is_named(
     exchange = {"federated": ["core"], "rule": RULES[rule], "every": every}
     run = trained(tmp_path, client=bad(fault), exchange=exchange, epochs=2)
     assert set(run.exchange.found) == {"cedar"} and not run.exchange.not_finite
-    # before the first exchange nothing was given: an update is not known to be large before the second
+    # before the first exchange nothing was given: an update is not known to be large before the
+    # second
     assert run.exchange.found["cedar"]["left_out"] >= run.exchange.rounds - (fault == "update")
     told = [message for message in caplog.messages if "was left out" in message]
     assert told and all("'cedar'" in message for message in told)
@@ -65,9 +71,11 @@ def test_the_guilty_is_named(
 NAN = math.nan
 WIDE = [[0.25], [0.5], [1.0], [2.0]]
 STEADY = [(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.1]))] * 3
-# norms of clients' updates, one row a client → whom the guard finds far (X), names (n), or leaves in peace (.)
+# norms of clients' updates, one row a client → whom the guard finds far (X), names (n), or leaves
+# in peace (.)
 SIZES: list[tuple[list[list[float]], dict[str, Any], str]] = [
-    # a robust z score of log sizes: over the lower median, the spread's floor is log 1.4, far begins 6 spreads above
+    # a robust z score of log sizes: over the lower median, the spread's floor is log 1.4, far
+    # begins 6 spreads above
     ([[1.0], [1.1], [0.9], [20.0]], {}, "...X"),
     ([[1.0], [1.0], [1.0], [5.0]], {}, "...n"),
     ([[1.0], [1.0], [1.0], [7.6]], {}, "...X"),
@@ -107,20 +115,32 @@ SIZES: list[tuple[list[list[float]], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("sizes", "options", "expected"), SIZES)
-def test_who_is_far_and_who_is_named(sizes: list[list[float]], options: dict[str, Any], expected: str) -> None:
-    norms, width = torch.tensor([sizes, sizes]), len(sizes[0])
-    kinds, pace = options.get("parameters", [True] * width), options.get("steps", [1.0] * len(sizes))
-    far = find_far(norms, torch.tensor(kinds), torch.ones(width), options.get("past", ()), torch.tensor(pace))
+def test_who_is_far_and_who_is_named(
+    sizes: list[list[float]], options: dict[str, Any], expected: str
+) -> None:
+    norms = torch.tensor([sizes, sizes])
+    width = len(sizes[0])
+    kinds = options.get("parameters", [True] * width)
+    pace = options.get("steps", [1.0] * len(sizes))
+    far = find_far(
+        norms, torch.tensor(kinds), torch.ones(width), options.get("past", ()), torch.tensor(pace)
+    )
     pairs = zip(far.far.tolist(), far.suspicious.tolist(), strict=True)
     assert "".join("X" if out else "n" if named else "." for out, named in pairs) == expected
 
 
 def test_guards_that_leave_nobody_out(tmp_path: Path) -> None:
-    """Without one, or where it only watches; which changes no bit. Which leaves out: contract/test_contract.py."""
+    """Without one, or where it only watches; which changes no bit. Which leaves out:
+    contract/test_contract.py."""
     exchange: dict[str, Any] = {"federated": ["core"], "rate": 0.7}
     ends = []
     for guard in ("watch", False):
-        run = trained(tmp_path / str(guard), client=bad("state"), exchange={**exchange, "guard": guard}, epochs=2)
+        run = trained(
+            tmp_path / str(guard),
+            client=bad("state"),
+            exchange={**exchange, "guard": guard},
+            epochs=2,
+        )
         found = run.exchange.found.get("cedar", {})
         assert bool(found.get("watched")) == (guard == "watch") and "left_out" not in found
         ends.append(weights(run))

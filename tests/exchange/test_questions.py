@@ -1,4 +1,5 @@
-"""What clients answer, from their own rows; what is known of their networks without asking: their federated part."""
+"""What clients answer, from their own rows; what is known of their networks without asking: their
+federated part."""
 
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,14 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
     rows = run.loop.federation.rows("birch")
     answerer = Answerer(client, names, rows)
     asked = Asked(
-        lambda questions: {name: answerer(question) for name, question in questions.items()}, run.exchange.sharing
+        lambda questions: {name: answerer(question) for name, question in questions.items()},
+        run.exchange.sharing,
     )
     other = {name: value + 0.5 for name, value in client.federated.items()}
     client.train()
-    losses = asked({"birch": Losses([dict(client.federated), {**other, "of.others": torch.zeros(9)}])})["birch"]
+    losses = asked(
+        {"birch": Losses([dict(client.federated), {**other, "of.others": torch.zeros(9)}])}
+    )["birch"]
     assert all(module.training for module in client.modules())  # as it was
     client.eval()
     with torch.no_grad():
@@ -56,7 +60,9 @@ def test_clients_answer_in_the_forms_that_rules_declare(
             for name, value in answer.items():
                 assert wrong_answer(question, {**answer, name: value[None]}).startswith(name)
                 assert wrong_answer(question, {**answer, name: value.bool()}).startswith(name)
-                assert wrong_answer(question, {other: answer[other] for other in answer if other != name})
+                assert wrong_answer(
+                    question, {other: answer[other] for other in answer if other != name}
+                )
         return answers
 
     monkeypatch.setattr(Asked, "__call__", watched)
@@ -80,14 +86,19 @@ def test_the_function_is_the_federated_part(
     function = function_of(network, {(6,): 6, (64,): 6, (128,): 6}.get(shape, 16), federated)
     assert function.shape == shape and function.parameters == tuple(federated)
     x = torch.rand(9, *shape)
-    state = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in network.named_parameters()}
+    state = {
+        name: value.detach() + 0.1 * torch.randn_like(value)
+        for name, value in network.named_parameters()
+    }
     network.load_state_dict({**network.state_dict(), **state})
     network.train()  # batch normalisation by the batch's own statistics; no dropout here
     expected = x
     for name in ("encoder", "core", "head"):
         expected = getattr(network, name)(expected) if name + "." in patterns else expected
     torch.testing.assert_close(function(state, x), expected)
-    stacked = function.stacked({name: torch.stack([state[name]] * 2) for name in federated}, torch.stack([x, x]))
+    stacked = function.stacked(
+        {name: torch.stack([state[name]] * 2) for name in federated}, torch.stack([x, x])
+    )
     torch.testing.assert_close(stacked, torch.stack([expected, expected]), rtol=1e-4, atol=1e-5)
 
 
@@ -95,7 +106,11 @@ def test_the_function_holds_no_trained_private_value_and_elsewhere_is_refused() 
     fresh: Any = MLP(6, 3)
     function = function_of(fresh, 6, ["core.0.weight"])  # its bias is private
     trained = {"core.0.weight": torch.ones(64, 64)}
-    expected = fresh.core[2](fresh.core[1](torch.ones(1, 64) @ torch.ones(64, 64) + fresh.core[0].bias))
+    expected = fresh.core[2](
+        fresh.core[1](torch.ones(1, 64) @ torch.ones(64, 64) + fresh.core[0].bias)
+    )
     torch.testing.assert_close(function(trained, torch.ones(1, 64)), fresh.core[3](expected))
-    with pytest.raises(ConfigError, match=r"within encoder, core and head, found common\.x\.weight"):
+    with pytest.raises(
+        ConfigError, match=r"within encoder, core and head, found common\.x\.weight"
+    ):
         function_of(fresh, 6, ["common.x.weight"])

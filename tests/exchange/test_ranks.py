@@ -32,13 +32,19 @@ def same(whole: dict[str, Any], ends: list[dict[str, Any]]) -> list[str]:
     for end in ends:
         last = len(end["history"])
         whole = {**whole, "history": whole["history"][-last:]}  # a resumed run's is shorter
-        wrong += [f"{key}: {end[key]} != {whole[key]}" for key in whole if key != "weights" and end[key] != whole[key]]
+        wrong += [
+            f"{key}: {end[key]} != {whole[key]}"
+            for key in whole
+            if key != "weights" and end[key] != whole[key]
+        ]
     return wrong
 
 
 def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
-    before, jobs = {}, [f"train={name}" for name in names]
-    for name in {names[0]: 0, "cfl": 0, "averages, then fine-tuned": 0}:  # one process's checkpoints, for ranks
+    before = {}
+    jobs = [f"train={name}" for name in names]
+    # one process's checkpoints, for ranks
+    for name in {names[0]: 0, "cfl": 0, "averages, then fine-tuned": 0}:
         before[name] = folder / f"before {name}"
         before[name].mkdir(parents=True)
         ranks.stop(before[name], name, step)
@@ -46,13 +52,16 @@ def compare(folder: Path, names: list[str], size: int, step: int = 6) -> None:
     ended = ranks.on_ranks(size, folder, *jobs)
     assert ended.returncode == 0, ended.stderr[-4000:]
     ends = [torch.load(folder / f"{size}-{rank}.pt", weights_only=True) for rank in range(size)]
-    wrong, wholes = {}, {name: ranks.train(folder / f"one {name}", name) for name in {*names, "cfl"}}
+    wrong = {}
+    wholes = {name: ranks.train(folder / f"one {name}", name) for name in {*names, "cfl"}}
     for job in ends[0]:
         wrong[job] = same(wholes[job.split("=")[1]], [end[job] for end in ends])
     for number, job in enumerate(jobs):
         if job.startswith("stop"):  # the ranks' checkpoints, for one process
             name = job.split("=")[1]
-            again = ranks.train(folder / f"again {name}", name, folder / f"{size}-ranks-{number}" / "middle.ckpt")
+            again = ranks.train(
+                folder / f"again {name}", name, folder / f"{size}-ranks-{number}" / "middle.ckpt"
+            )
             wrong[f"{job}, then one"] = same(wholes[name], [again])
     assert {job: own for job, own in wrong.items() if own} == {}
 
@@ -79,10 +88,27 @@ def test_blocks_are_even_and_in_the_order_of_names() -> None:
 
 
 def test_a_process_is_one_of_several_where_torchrun_or_srun_say_so() -> None:
-    step = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "123456"}
+    step = {
+        "SLURM_PROCID": "3",
+        "SLURM_STEP_NUM_TASKS": "8",
+        "SLURM_LOCALID": "1",
+        "SLURM_JOB_ID": "123456",
+    }
     place = find_place({**step, "SLURM_STEP_NODELIST": "gpu[07-10]"})
     assert place is not None
-    assert (place.rank, place.size, place.local, place.address, place.port) == (3, 8, 1, "gpu07", 18456)
+    assert (place.rank, place.size, place.local, place.address, place.port) == (
+        3,
+        8,
+        1,
+        "gpu07",
+        18456,
+    )
     assert find_place({**step, "SLURM_STEP_NUM_TASKS": "1"}) is None
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "node", "MASTER_PORT": "1"}
+    alone = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "node",
+        "MASTER_PORT": "1",
+    }
     assert find_place(alone) is None

@@ -1,4 +1,5 @@
-"""Real processes on this machine: a coordinator, Flower's SuperLink with TLS, and what speaks at two sites."""
+"""Real processes on this machine: a coordinator, Flower's SuperLink with TLS, and what speaks at
+two sites."""
 
 import json
 import os
@@ -43,7 +44,8 @@ class World:
     """A coordinator's folder with two sites' keys, and what is to be ended."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder = folder
+        self.port = free_port()
         init(folder, ["north", "south"], "localhost", self.port)
         self.settings = read_coordinator(folder)
         for site in ("north", "south"):
@@ -78,7 +80,10 @@ def status(world: World, path: str, body: bytes = b"", port: int | None = None) 
     """What the coordinator's open address answers."""
     trusting = ssl.create_default_context(cafile=str(world.settings.certificates / "ca.crt"))
     request = Request(
-        f"https://localhost:{port or world.port}{path}", body, {"content-type": "application/protobuf"}, method="POST"
+        f"https://localhost:{port or world.port}{path}",
+        body,
+        {"content-type": "application/protobuf"},
+        method="POST",
     )
     try:
         with urlopen(request, timeout=10, context=trusting) as response:
@@ -94,14 +99,23 @@ def test_a_coordinator_is_reached_at_one_address_by_known_sites_alone(world: Wor
         "sys.exit(start(Path(sys.argv[1]), lambda folder, line: time.sleep(600)))"
     )
     words = [sys.executable, "-c", code, str(world.folder)]
-    coordinator = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+    coordinator = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+    )
     world.ends.append(lambda: (coordinator.kill(), coordinator.communicate()))
-    until, answered = time.monotonic() + 120, 0
+    until = time.monotonic() + 120
+    answered = 0
     while answered != 401:  # the open address has what a node needs, and nothing else
         assert time.monotonic() < until
         with suppress(URLError):
             answered = status(world, "/v1/fleet/pull-messages")
-    for path in ("control/list-runs", "control/start-run", "fleet/get-fab", "fleet/register-node", "runtime/get-nodes"):
+    for path in (
+        "control/list-runs",
+        "control/start-run",
+        "fleet/get-fab",
+        "fleet/register-node",
+        "runtime/get-nodes",
+    ):
         assert status(world, f"/v1/{path}") == 404
     assert status(world, "/docs") == 404 and status(world, "/health") == 404
     assert status(world, "/v1/fleet/push-object", b"x" * (LARGEST + 1)) == 413
@@ -113,9 +127,13 @@ def test_a_coordinator_is_reached_at_one_address_by_known_sites_alone(world: Wor
     (link,) = psutil.Process(coordinator.pid).children()
     assert "superlink" in link.cmdline()
     everything = [
-        psutil.Process(own).net_connections() for own in (coordinator.pid, north._child.process.pid, link.pid)
+        psutil.Process(own).net_connections()
+        for own in (coordinator.pid, north._child.process.pid, link.pid)
     ]
-    listening = [{tuple(own.laddr) for own in found if own.status == psutil.CONN_LISTEN} for found in everything]
+    listening = [
+        {tuple(own.laddr) for own in found if own.status == psutil.CONN_LISTEN}
+        for found in everything
+    ]
     assert listening[:2] == [set(), set()] and len(listening[2]) == 2
     assert {own for own in listening[2] if own[0] != "127.0.0.1"} == {("0.0.0.0", world.port)}
     others = {own.raddr.ip for found in everything for own in found if own.raddr}
@@ -130,7 +148,9 @@ def test_a_coordinator_is_reached_at_one_address_by_known_sites_alone(world: Wor
         world.speaking("stranger", key=stranger / "site.key").hear(60)
     with pytest.raises(RunError, match=r"the authority of ca.crt signed .* found another"):
         world.speaking("north", certificate=stranger / "ca.crt").hear(60)
-    with pytest.raises(RunError, match=r"signed for this address .* found another .*address mismatch"):
+    with pytest.raises(
+        RunError, match=r"signed for this address .* found another .*address mismatch"
+    ):
         world.speaking("north", coordinator=f"127.0.0.2:{world.port}").hear(60)
     coordinator.terminate()
     told = coordinator.communicate(timeout=120)[0]
@@ -138,13 +158,18 @@ def test_a_coordinator_is_reached_at_one_address_by_known_sites_alone(world: Wor
     assert fingerprint(stranger / "north.pub") in told, told
 
 
-def test_a_site_that_is_busy_gets_the_newest_question_and_its_answer_to_the_old_one_goes_nowhere() -> None:
+def test_a_site_that_is_busy_gets_the_newest_question_and_its_answer_to_the_old_one_goes_nowhere() -> (
+    None
+):
     ended = threading.Event()
-    coming, answered = [("first", b"1"), ("second", b"2"), ("third", b"3")], list[Any]()
+    coming = [("first", b"1"), ("second", b"2"), ("third", b"3")]
+    answered = list[Any]()
 
     class Stub:
         def __init__(self) -> None:
-            self.address, self.said, self.told = "here", queue.SimpleQueue[bytes](), list[bytes]()
+            self.address = "here"
+            self.said = queue.SimpleQueue[bytes]()
+            self.told = list[bytes]()
 
         def tell(self, content: bytes) -> None:
             self.told.append(content)
@@ -179,13 +204,16 @@ def test_messages_are_bounded_at_both_ends(world: World) -> None:
         line.hear()
 
 
-def test_a_site_refuses_a_compressed_answer_and_asks_for_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_refuses_a_compressed_answer_and_asks_for_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     from drill.bomb import packed, serve
 
     from fedlit.institutions.flower import Speaker
 
-    asked, certificates = threading.Event(), world.settings.certificates
+    asked = threading.Event()
+    certificates = world.settings.certificates
     server = serve(certificates, world.port, packed(2**22), asked)
     key = (world.folder / "invitations" / "north" / "site.key").read_bytes()
     speaker = Speaker(f"localhost:{world.port}", (certificates / "ca.crt").read_bytes(), key, 2**20)
@@ -197,16 +225,18 @@ def test_a_site_refuses_a_compressed_answer_and_asks_for_none(world: World, monk
 
 def test_what_speaks_knows_neither_tables_nor_models() -> None:
     code = (
-        "import sys; import fedlit.institutions.speaker, fedlit.institutions.flower\n"
-        "print(*sorted({own.split('.')[0] for own in sys.modules} & {'torch', 'pandas', 'lightning', 'pyarrow'}), "
-        "*(own for own in sys.modules if own.startswith(('fedlit.data', 'fedlit.run', 'fedlit.client'))))"
+        "import sys; import fedlit.institutions.speaker, "
+        "fedlit.institutions.flower\nprint(*sorted({own.split('.')[0] for own in sys.modules} & "
+        "{'torch', 'pandas', 'lightning', 'pyarrow'}), *(own for own in sys.modules if "
+        "own.startswith(('fedlit.data', 'fedlit.run', 'fedlit.client'))))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "", told.stdout
 
 
 def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
-    """A node's key is checked by Flower; that its answers are its own, and how many pieces they have, here."""
+    """A node's key is checked by Flower; that its answers are its own, and how many pieces they
+    have, here."""
     from flwr.proto.fleet_pb2 import PushMessagesRequest
     from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
     from flwr.proto.node_pb2 import Node
@@ -216,9 +246,15 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     may = acceptable(2**20)
 
     def request(node: int, source: int, pieces: int = 3) -> bytes:
-        tree = ObjectTree(object_id="a", children=[ObjectTree(object_id=str(own)) for own in range(pieces)])
+        tree = ObjectTree(
+            object_id="a", children=[ObjectTree(object_id=str(own)) for own in range(pieces)]
+        )
         message = Message(metadata=Metadata(src_node_id=source))
-        own = {"node": Node(node_id=node), "messages_list": [message], "message_object_trees": [tree]}
+        own = {
+            "node": Node(node_id=node),
+            "messages_list": [message],
+            "message_object_trees": [tree],
+        }
         return bytes(PushMessagesRequest(**own).SerializeToString())
 
     assert may("/v1/fleet/push-messages", request(7, 7))
@@ -230,14 +266,19 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 1.5])
 def test_no_child_outlives_its_parent(seconds: float, world: World) -> None:
-    """The parent is killed so many seconds after it has started a child, which looks for a coordinator for ever."""
+    """The parent is killed so many seconds after it has started a child, which looks for a
+    coordinator for ever."""
     code = (
-        "import sys, time; from pathlib import Path; from fedlit.institutions.child import Child\n"
-        "log, certificate, key = sys.argv[1:]\n"
-        "own = Child('it', 'speaker', Path(log), address='localhost:1', certificate=certificate, key=key)\n"
-        "print(own.process.pid, flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from fedlit.institutions.child import "
+        "Child\nlog, certificate, key = sys.argv[1:]\nown = Child('it', 'speaker', Path(log), "
+        "address='localhost:1', certificate=certificate, key=key)\nprint(own.process.pid, "
+        "flush=True); time.sleep(60)"
     )
-    files = [world.folder / "log", world.settings.certificates / "ca.crt", world.folder / "invitations/north/site.key"]
+    files = [
+        world.folder / "log",
+        world.settings.certificates / "ca.crt",
+        world.folder / "invitations/north/site.key",
+    ]
     words = [sys.executable, "-c", code, *map(str, files)]
     parent = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert parent.stdout is not None
@@ -276,15 +317,26 @@ def message_of(content: bytes) -> Any:
 
 
 @pytest.mark.parametrize("times", [1, 1500])
-def test_a_chunk_that_is_listed_many_times_is_refused_unread(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At both ends. The memory that Python takes is measured: 1500 MiB would fit into 1 MiB on the wire."""
+def test_a_chunk_that_is_listed_many_times_is_refused_unread(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At both ends. The memory that Python takes is measured: 1500 MiB would fit into 1 MiB on the
+    wire."""
     from flwr.app import Array
-    from flwr.supercore.inflatable.inflatable_object import add_header_to_object_body, get_all_nested_objects
+    from flwr.supercore.inflatable.inflatable_object import (
+        add_header_to_object_body,
+        get_all_nested_objects,
+    )
 
     from fedlit.institutions.flower import check_pieces, put_together, unpacked
 
     def deflated(array: Array) -> bytes:
-        body = {"dtype": "uint8", "shape": [2**20], "stype": "fedlit", "arraychunk_ids": [0] * times}
+        body = {
+            "dtype": "uint8",
+            "shape": [2**20],
+            "stype": "fedlit",
+            "arraychunk_ids": [0] * times,
+        }
         assert array.children
         return add_header_to_object_body(object_body=json.dumps(body).encode(), obj=array)
 
@@ -312,7 +364,10 @@ def test_pieces_that_are_none_end_no_coordinator(place: int) -> None:
 
     from fedlit.institutions.flower import put_together, unpacked
 
-    pieces = {name: piece.deflate() for name, piece in get_all_nested_objects(message_of(b"content")).items()}
+    pieces = {
+        name: piece.deflate()
+        for name, piece in get_all_nested_objects(message_of(b"content")).items()
+    }
     *_, head = pieces
     pieces[list(pieces)[place]] = b"Array,0\x00[["
     found = put_together(head, pieces, 2**20)

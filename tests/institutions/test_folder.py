@@ -10,7 +10,13 @@ import yaml
 import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
-from fedlit.institutions.certificates import check_certificate, fingerprint, make_authority, make_server, make_site_keys
+from fedlit.institutions.certificates import (
+    check_certificate,
+    fingerprint,
+    make_authority,
+    make_server,
+    make_site_keys,
+)
 from fedlit.institutions.folder import add, check, init, invite, read_invited, renew, write_site
 from fedlit.institutions.settings import federation_of, read_coordinator, read_site
 from fedlit.privacy.settings import Masked, Privacy
@@ -32,31 +38,56 @@ def keys(folder: Path, site: str) -> Path:
 
 def test_what_init_writes_can_be_read_and_is_handed_out(folder: Path) -> None:
     settings = read_coordinator(folder)
-    assert (settings.address, settings.port, settings.sites) == ("fl.example.org", 9443, ("north", "south"))
+    assert (settings.address, settings.port, settings.sites) == (
+        "fl.example.org",
+        9443,
+        ("north", "south"),
+    )
     assert (settings.minimum, settings.patience, settings.most) == (1.0, 600, 2**30)
     invitation = folder / "invitations" / "north"
-    assert {path.name for path in invitation.iterdir()} == {"invitation.yaml", "ca.crt", "federation.yaml"}
-    assert set(yaml.safe_load((invitation / "invitation.yaml").read_text())) == {"site", "coordinator", "fingerprint"}
+    assert {path.name for path in invitation.iterdir()} == {
+        "invitation.yaml",
+        "ca.crt",
+        "federation.yaml",
+    }
+    assert set(yaml.safe_load((invitation / "invitation.yaml").read_text())) == {
+        "site",
+        "coordinator",
+        "fingerprint",
+    }
     site = read_site(write_site(invitation, read_invited(invitation)))
     assert (site.site, site.coordinator) == ("north", "fl.example.org:9443")
     assert site.fingerprint == fingerprint(site.certificate)
     assert site.federation.read_bytes() == settings.federation.read_bytes()
     assert set(site.data["source"]) == {"class_path", "init_args"}
-    kept = {"name": site.site, "to": site.coordinator, "port": settings.port, "sites": list(settings.sites)}
-    assert yaml.safe_load(yaml.safe_dump(kept)) == kept  # it is written into the run's configuration
-    with pytest.raises(ConfigError, match=r"is a coordinator's folder already, and is not overwritten"):
+    kept = {
+        "name": site.site,
+        "to": site.coordinator,
+        "port": settings.port,
+        "sites": list(settings.sites),
+    }
+    # it is written into the run's configuration
+    assert yaml.safe_load(yaml.safe_dump(kept)) == kept
+    with pytest.raises(
+        ConfigError, match=r"is a coordinator's folder already, and is not overwritten"
+    ):
         init(folder, ["north"])
 
 
 def test_a_registry_has_one_key_of_its_own_for_each_site(folder: Path) -> None:
     settings = read_coordinator(folder)
-    north, south = keys(folder, "north"), keys(folder, "south")
-    with pytest.raises(ConfigError, match=r"found none of north, south; fedlit coordinate add .* north north.pub"):
+    north = keys(folder, "north")
+    south = keys(folder, "south")
+    with pytest.raises(
+        ConfigError, match=r"found none of north, south; fedlit coordinate add .* north north.pub"
+    ):
         check(settings)
     assert add(settings, "north", north)[1] == "Still without a key: south"
     with pytest.raises(ConfigError, match=r"a key of south's own, found that of north"):
         add(settings, "south", north)
-    with pytest.raises(ConfigError, match=r"another key of north is there \(SHA256:.*is not overwritten"):
+    with pytest.raises(
+        ConfigError, match=r"another key of north is there \(SHA256:.*is not overwritten"
+    ):
         add(settings, "north", south)
     with pytest.raises(ConfigError, match=r"found 'sotuh'.*Did you mean 'south'"):
         add(settings, "sotuh", south)
@@ -69,7 +100,8 @@ def test_a_registry_has_one_key_of_its_own_for_each_site(folder: Path) -> None:
 
 def test_a_renewed_certificate_has_the_same_authority(folder: Path) -> None:
     settings = read_coordinator(folder)
-    authority, old = fingerprint(settings.certificates / "ca.crt"), fingerprint(settings.certificates / "server.crt")
+    authority = fingerprint(settings.certificates / "ca.crt")
+    old = fingerprint(settings.certificates / "server.crt")
     assert "old-1" in renew(settings)
     assert fingerprint(settings.certificates / "ca.crt") == authority
     assert fingerprint(settings.certificates / "server.crt") != old
@@ -103,7 +135,13 @@ def test_settings_in_an_invitation_are_refused(folder: Path, keys: tuple[str, ..
 def test_an_invitation_has_three_values_and_no_others(folder: Path) -> None:
     path = folder / "invitations" / "north" / "invitation.yaml"
     good = yaml.safe_load(path.read_text())
-    for key, value in (("trust", ["os"]), ("data", {}), ("site", "a\nb"), ("coordinator", "x"), ("fingerprint", "x")):
+    for key, value in (
+        ("trust", ["os"]),
+        ("data", {}),
+        ("site", "a\nb"),
+        ("coordinator", "x"),
+        ("fingerprint", "x"),
+    ):
         path.write_text(yaml.safe_dump({**good, key: value}))
         with pytest.raises(ConfigError, match=key):
             read_invited(path.parent)
@@ -122,19 +160,41 @@ def test_a_key_needs_an_invitation_or_settings(folder: Path) -> None:
 
 SITE = "invitations/north/site.yaml"
 MISFITS = [
-    ("coordinator.yaml", "patience: 600", "patient: 600", "found 'patient'. Did you mean 'patience'"),
+    (
+        "coordinator.yaml",
+        "patience: 600",
+        "patient: 600",
+        "found 'patient'. Did you mean 'patience'",
+    ),
     ("coordinator.yaml", "port: 9443", "port: 94430", "port: .*65535, found 94430"),
     ("coordinator.yaml", "port: 9443", "", "port: expected a value, found nothing"),
-    ("coordinator.yaml", "[south, north]", "[south, south]", "sites: expected names, none of them twice, found"),
-    ("coordinator.yaml", "minimum: 1.0", "minimum: 3", "minimum: expected .* at most 2, .* found 3"),
+    (
+        "coordinator.yaml",
+        "[south, north]",
+        "[south, south]",
+        "sites: expected names, none of them twice, found",
+    ),
+    (
+        "coordinator.yaml",
+        "minimum: 1.0",
+        "minimum: 3",
+        "minimum: expected .* at most 2, .* found 3",
+    ),
     ("coordinator.yaml", "minimum: 1.0", "minimum: 1.5", "minimum: expected .* found 1.5"),
-    (SITE, "  source:\n", "  batches: 3\n  source:\n", "data: expected source: …, .*known: .*, found .*batches"),
+    (
+        SITE,
+        "  source:\n",
+        "  batches: 3\n  source:\n",
+        "data: expected source: …, .*known: .*, found .*batches",
+    ),
     (SITE, ":9443", "", "coordinator: .*fl.example.org"),
 ]
 
 
 @pytest.mark.parametrize(("file", "old", "new", "told"), MISFITS)
-def test_settings_that_do_not_fit_are_named(folder: Path, file: str, old: str, new: str, told: str) -> None:
+def test_settings_that_do_not_fit_are_named(
+    folder: Path, file: str, old: str, new: str, told: str
+) -> None:
     path = folder / file
     if file == SITE:
         write_site(path.parent, read_invited(path.parent))
@@ -148,14 +208,17 @@ def test_settings_that_do_not_fit_are_named(folder: Path, file: str, old: str, n
 
 def test_a_key_without_a_value_has_its_default(folder: Path) -> None:
     site = write_site((folder / SITE).parent, read_invited((folder / SITE).parent))
-    plain, federation = read_site(site), folder / "federation.yaml"
+    plain = read_site(site)
+    federation = folder / "federation.yaml"
     site.write_text(site.read_text().replace("peers: {}", "peers:") + "trust:\nthreads:\nmost:\n")
     assert read_site(site) == plain
     federation.write_text(federation.read_text() + "privacy: {masked: {least:, norm:}}\n")
     assert federation_of(federation).privacy == Privacy(Masked())
 
 
-def test_commands(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Those that a session needs: test_sites.py."""
     monkeypatch.chdir(folder.parent)
     for words in (["watch", "trial", "--once"], ["renew", "trial"]):
@@ -174,17 +237,24 @@ def test_one_file_imports_flower() -> None:
     """Whose interface for sites is private to it, and changes with its releases."""
     own = Path(fedlit.__file__).parent
     imports = re.compile(r"^\s*(from|import) flwr\b", re.MULTILINE)
-    using = {str(path.relative_to(own)) for path in own.rglob("*.py") if imports.search(path.read_text())}
+    using = {
+        str(path.relative_to(own)) for path in own.rglob("*.py") if imports.search(path.read_text())
+    }
     assert using == {"institutions/flower.py"}
 
 
 def test_the_server_can_certify_nobody(folder: Path) -> None:
     x509 = pytest.importorskip("cryptography.x509", reason="the extra flower is not installed")
     read = [
-        x509.load_pem_x509_certificate((folder / f"certificates/{own}.crt").read_bytes()) for own in ("ca", "server")
+        x509.load_pem_x509_certificate((folder / f"certificates/{own}.crt").read_bytes())
+        for own in ("ca", "server")
     ]
-    assert [own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for own in read] == [True, False]
-    assert [own.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign for own in read] == [True, False]
+    assert [
+        own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for own in read
+    ] == [True, False]
+    assert [
+        own.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign for own in read
+    ] == [True, False]
 
 
 def test_an_expired_certificate_is_refused(folder: Path) -> None:
@@ -195,24 +265,38 @@ def test_an_expired_certificate_is_refused(folder: Path) -> None:
             (made / name).unlink()
         make_server(made, "localhost", days=days)
         if days:
-            assert "valid for 19 more days only; renew it" in check_certificate(made / "server.crt", "renew it")
+            assert "valid for 19 more days only; renew it" in check_certificate(
+                made / "server.crt", "renew it"
+            )
         else:
-            with pytest.raises(ConfigError, match=r"valid now, found one for .*renew it, or set this machine's clock"):
+            with pytest.raises(
+                ConfigError,
+                match=r"valid now, found one for .*renew it, or set this machine's clock",
+            ):
                 check_certificate(made / "server.crt", "renew it")
 
 
-def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(folder: Path, tmp_path: Path) -> None:
+def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(
+    folder: Path, tmp_path: Path
+) -> None:
     make_site_keys(tmp_path, "north")
-    made, makers = folder / "certificates", (make_authority, make_server, make_site_keys)
-    for path, make in zip((made / "ca.key", made / "server.key", tmp_path / "site.key"), makers, strict=True):
+    made = folder / "certificates"
+    makers = (make_authority, make_server, make_site_keys)
+    for path, make in zip(
+        (made / "ca.key", made / "server.key", tmp_path / "site.key"), makers, strict=True
+    ):
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(ConfigError, match=r"is there already, and is not overwritten"):
             make(path.parent, "north")  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("name", ["../..", "CON", "a\nHash of all this: 000 (accepted)", "x" * 41, "", "\x1b[2J", 7])
+@pytest.mark.parametrize(
+    "name", ["../..", "CON", "a\nHash of all this: 000 (accepted)", "x" * 41, "", "\x1b[2J", 7]
+)
 def test_a_site_has_one_kind_of_name_everywhere(tmp_path: Path, name: object) -> None:
     federation = {"id": 32 * "a", "sites": ["north", name, "south"]}
-    (tmp_path / "federation.yaml").write_text(yaml.safe_dump({"federation": federation}), encoding="utf-8")
+    (tmp_path / "federation.yaml").write_text(
+        yaml.safe_dump({"federation": federation}), encoding="utf-8"
+    )
     with pytest.raises(ConfigError, match="sites"):
         federation_of(tmp_path / "federation.yaml")

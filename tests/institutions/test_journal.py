@@ -17,7 +17,8 @@ SITES = ["east", "north", "south"]
 def closed(journal: Journal, took: list[str]) -> None:
     number = float(journal.number)
     replies = {
-        site: {"received": {"w": torch.tensor([number])}, "lost": [], "records": {}, "bytes": 0} for site in SITES
+        site: {"received": {"w": torch.tensor([number])}, "lost": [], "records": {}, "bytes": 0}
+        for site in SITES
     }
     journal.close(took, replies, {"momentum": torch.tensor([number])})
 

@@ -26,7 +26,14 @@ from fedlit.institutions.topics import NAMED, check_facts
 from fedlit.privacy.settings import Masked, Privacy
 
 SITES = ["east", "north", "south", "west"]
-OFFER = {"tensors": {"w": ["float32", [2]]}, "parameters": 1, "met": ["w"], "named": [], "chosen": True, "whole": False}
+OFFER = {
+    "tensors": {"w": ["float32", [2]]},
+    "parameters": 1,
+    "met": ["w"],
+    "named": [],
+    "chosen": True,
+    "whole": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +51,23 @@ def test_lies_end_no_federation_and_no_process(way: str, liars: Any, tmp_path: P
     assert "0 refused" not in note.split(", ")
 
 
-def before_training(folder: Path, **options: Any) -> tuple[SitesServer, MemoryLine, Callable[..., None]]:
+def before_training(
+    folder: Path, **options: Any
+) -> tuple[SitesServer, MemoryLine, Callable[..., None]]:
     """A coordinator with no patience, and a function by which sites tell it facts of a topic."""
-    line, journal = MemoryLine(SITES), Journal(folder, SITES, 0)
+    line = MemoryLine(SITES)
+    journal = Journal(folder, SITES, 0)
     minimum = options.pop("minimum", 3)
     hub = SitesServer(Server(Mean(), 0), line, journal, {}, Patience(0.0, minimum), **options)
 
     def tell(topic: str, facts: Any, **others: Any) -> None:
         for site in SITES:
             if site not in hub.left_out:
-                message = {"key": f"share:{topic}", "site": site, "facts": {site: others.get(site, facts)}}
+                message = {
+                    "key": f"share:{topic}",
+                    "site": site,
+                    "facts": {site: others.get(site, facts)},
+                }
                 hub._take(site, pack(message))
         hub._advance()
         hub._advance()
@@ -85,7 +99,9 @@ LIES: list[Any] = [
 
 @pytest.mark.parametrize(("topic", "facts", "lie"), LIES)
 @pytest.mark.parametrize("liar", SITES)
-def test_the_odd_one_is_named_and_the_others_begin(topic: str, facts: Any, lie: Any, liar: str, tmp_path: Path) -> None:
+def test_the_odd_one_is_named_and_the_others_begin(
+    topic: str, facts: Any, lie: Any, liar: str, tmp_path: Path
+) -> None:
     hub, line, tell = before_training(tmp_path)
     tell("settings", {})
     tell(topic, facts, **{liar: lie})
@@ -96,12 +112,17 @@ def test_the_odd_one_is_named_and_the_others_begin(topic: str, facts: Any, lie: 
         assert site == liar or set(reply["reply"]["facts"]) == set(SITES) - {liar}
     again = Journal(tmp_path, SITES, 0)
     assert SitesServer(Server(Mean(), 0), line, again, {}, Patience(0.0, 3)).left_out == {liar}
-    hub._take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))  # it comes too late
+    # it comes too late
+    hub._take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))
     assert "failed" in unpack(line.last[liar])
 
 
-@pytest.mark.parametrize("lie", [[1, 1e308, 1e308], [2**53 - 1, 1e150, 0], [1e308, -1e300, 0]], ids=str)
-def test_moments_that_spoil_the_numbers_of_all_are_refused(lie: list[float], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lie", [[1, 1e308, 1e308], [2**53 - 1, 1e150, 0], [1e308, -1e300, 0]], ids=str
+)
+def test_moments_that_spoil_the_numbers_of_all_are_refused(
+    lie: list[float], tmp_path: Path
+) -> None:
     hub, _, tell = before_training(tmp_path, meet=partial(agreed, terms=Terms("both", "pooled")))
     tell("settings", {})
     facts = {"columns": {"age": "numeric"}, "moments": {"age": [57, 58.0, 84.4]}}
@@ -155,9 +176,15 @@ def test_facts_that_make_the_networks_of_all_wide_are_refused(lie: Any, tmp_path
 def test_as_much_as_a_table_can_say_is_believed() -> None:
     quantiles = sketch(np.arange(1000.0))
     labels = {"task": "classification", "target": "ill", "labels": CODES[:NAMED], "shared": True}
-    facts = {"columns": {"age": "numeric"}, "categories": {"town": CODES[:NAMED]}, "sketches": {"age": quantiles}}
+    facts = {
+        "columns": {"age": "numeric"},
+        "categories": {"town": CODES[:NAMED]},
+        "sketches": {"age": quantiles},
+    }
     assert len(quantiles) == SKETCHED + 1
-    check_facts("values", {"south": {**facts, "target": labels}, "north": {"sketches": {"age": [0]}}})
+    check_facts(
+        "values", {"south": {**facts, "target": labels}, "north": {"sketches": {"age": [0]}}}
+    )
 
 
 def test_a_site_that_ends_again_and_again_delays_nobody(tmp_path: Path) -> None:
@@ -179,7 +206,9 @@ def test_two_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:
     assert set(hub.refused) == {"north", "south"}
 
 
-@pytest.mark.parametrize("options", [{"minimum": 4}, {"privacy": Privacy(masked=Masked())}], ids=["minimum", "masked"])
+@pytest.mark.parametrize(
+    "options", [{"minimum": 4}, {"privacy": Privacy(masked=Masked())}], ids=["minimum", "masked"]
+)
 def test_all_wait_for_a_liar_where_none_may_be_missing(
     options: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +216,11 @@ def test_all_wait_for_a_liar_where_none_may_be_missing(
     tell("settings", {})
     caplog.clear()
     tell("federated", OFFER, south=offer(dtype=7))
-    waits = [record for record in caplog.records if "waiting for south (site south: federated" in record.getMessage()]
+    waits = [
+        record
+        for record in caplog.records
+        if "waiting for south (site south: federated" in record.getMessage()
+    ]
     assert len(waits) == 1 and hub.left_out == set() and len(hub.waiting) == 3
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 61)  # a minute later it is said again
@@ -209,13 +242,19 @@ ANSWERS: list[Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] = [
 ]
 
 
-@pytest.mark.parametrize("lie", ANSWERS, ids=["infinite", "more", "none", "types", "nodes", "dimensions"])
-def test_a_forest_grows_on_without_a_site_that_answers_falsely(lie: Any, liars: Any, tmp_path: Path) -> None:
-    """Its answer ends a round without a tree; the next one has those of the other sites, and is the same at all."""
+@pytest.mark.parametrize(
+    "lie", ANSWERS, ids=["infinite", "more", "none", "types", "nodes", "dimensions"]
+)
+def test_a_forest_grows_on_without_a_site_that_answers_falsely(
+    lie: Any, liars: Any, tmp_path: Path
+) -> None:
+    """Its answer ends a round without a tree; the next one has those of the other sites, and is the
+    same at all."""
     from test_sites import written
 
     changes = deepcopy(liars.FEDERATIONS["forest"])
-    changes["exchange"]["rule"]["init_args"]["minimum"] = 1  # no site continues the common trees by itself
+    # no site continues the common trees by itself
+    changes["exchange"]["rule"]["init_args"]["minimum"] = 1
     federation = written(tmp_path, **changes)
     line = MemoryLine(SITES)
 
@@ -227,9 +266,15 @@ def test_a_forest_grows_on_without_a_site_that_answers_falsely(lie: Any, liars: 
 
     line.meddle = meddle
     sources = {site: liars.table(tmp_path, site) for site in SITES}
-    result, sites, errors = federate(tmp_path, federation, sources, line=line, patience=2.0, minimum=3)
+    result, sites, errors = federate(
+        tmp_path, federation, sources, line=line, patience=2.0, minimum=3
+    )
     assert set(errors) == {"south"} and "site south" in str(errors["south"])
     assert result["took"] == {"east": 3, "north": 3, "south": 0, "west": 3}
-    trees = [sites[site].run.loop.federation[site].state["trees"] for site in ("east", "north", "west")]
+    trees = [
+        sites[site].run.loop.federation[site].state["trees"] for site in ("east", "north", "west")
+    ]
     assert len(trees[0]["roots"]) == 2 * 2  # two in each of two rounds
-    assert all(torch.equal(trees[0][name], own[name]) for own in trees for name in ("feature", "threshold"))
+    assert all(
+        torch.equal(trees[0][name], own[name]) for own in trees for name in ("feature", "threshold")
+    )

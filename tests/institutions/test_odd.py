@@ -1,4 +1,5 @@
-"""What a hostile or broken side says to the other: it is refused by name, and nothing else comes to harm."""
+"""What a hostile or broken side says to the other: it is refused by name, and nothing else comes to
+harm."""
 
 import asyncio
 import errno
@@ -36,7 +37,14 @@ from fedlit.seeding import derive_seed
 
 SITES = ["east", "north", "south"]
 FORMS = {"w": ("float32", (2,))}
-OFFER = {"tensors": FORMS, "parameters": 1, "met": ["w"], "named": [], "chosen": True, "whole": True}
+OFFER = {
+    "tensors": FORMS,
+    "parameters": 1,
+    "met": ["w"],
+    "named": [],
+    "chosen": True,
+    "whole": True,
+}
 
 
 TERMS = Terms("north", {}, {"federated": OFFER}, FORMS)
@@ -52,7 +60,10 @@ def test_any_change_of_terms_is_asked_about_again(tmp_path: Path) -> None:
         {"scores": True},
     ]  # fmt: skip
     changed = [replace(first, **own) for own in changes]
-    assert not any(accepted(tmp_path, own) for own in changed) and len({own.hash for own in (first, *changed)}) == 6
+    assert (
+        not any(accepted(tmp_path, own) for own in changed)
+        and len({own.hash for own in (first, *changed)}) == 6
+    )
 
 
 MASKS: dict[str, Any] = {"bits": 32, "norm": 10.0, "least": 4}
@@ -74,8 +85,12 @@ STRONG = replace(TERMS, federation=KNOWN, protection=("masked sums",), privacy=B
         ({**BOTH, "masked": {**MASKS, "least": 3}}, ("least",)),
     ],
 )
-def test_weaker_protection_needs_more_than_a_hash(now: Any, words: tuple[str, ...], tmp_path: Path) -> None:
-    site: Any = SimpleNamespace(settings=SimpleNamespace(folder=tmp_path, file=tmp_path / "site.yaml"))
+def test_weaker_protection_needs_more_than_a_hash(
+    now: Any, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    site: Any = SimpleNamespace(
+        settings=SimpleNamespace(folder=tmp_path, file=tmp_path / "site.yaml")
+    )
     lines: list[str] = []
     consent(site, STRONG, [STRONG.hash], lines.extend)
     weak = replace(STRONG, protection=(), privacy=now)
@@ -89,13 +104,19 @@ def test_weaker_protection_needs_more_than_a_hash(now: Any, words: tuple[str, ..
     assert accepted(tmp_path, STRONG)
 
 
-def test_weaker_terms_that_were_accepted_before_stronger_ones_are_asked_about_again(tmp_path: Path) -> None:
+def test_weaker_terms_that_were_accepted_before_stronger_ones_are_asked_about_again(
+    tmp_path: Path,
+) -> None:
     """Also those that name no federation, or another one, of the same coordinator."""
     plain = replace(STRONG, privacy={})
     keep(tmp_path, plain)
     assert accepted(tmp_path, plain)
     keep(tmp_path, STRONG)
-    for own in (plain, replace(plain, federation={}), replace(plain, federation={**KNOWN, "id": "f" * 32})):
+    for own in (
+        plain,
+        replace(plain, federation={}),
+        replace(plain, federation={**KNOWN, "id": "f" * 32}),
+    ):
         assert not accepted(tmp_path, own) and given_up(tmp_path, own) == ("masks", "noise")
 
 
@@ -164,7 +185,10 @@ def test_a_forest_is_asked_within_the_limits_that_were_agreed_to() -> None:
 
 
 def curvature(points: int, at: float = 0.0) -> dict[str, Any]:
-    tensors = {"ridge": torch.tensor(3.0).double(), "prior.1: age": torch.full((points,), at).double()}
+    tensors = {
+        "ridge": torch.tensor(3.0).double(),
+        "prior.1: age": torch.full((points,), at).double(),
+    }
     return question_to(Own("curvature", tensors))
 
 
@@ -173,7 +197,8 @@ ASKED = Terms("north", {}, {"federated": OFFER}, FORMS, questions=NEWTON.facts.q
 
 
 class Answered:
-    """A shield that answers whatever it is asked under masks, as it does what it has answered before."""
+    """A shield that answers whatever it is asked under masks, as it does what it has answered
+    before."""
 
     def answer(self, number: int, asked: Any, answer: Any) -> dict[str, Any]:
         return {"state": {}}
@@ -194,7 +219,8 @@ def asked(folder: Path, answered: list[Any], *questions: Any, shield: bool = Fal
     for own in ({"to": ""}, *questions):
         line.questions["north"].put(pack(own))
     line.questions["north"].put(None)  # then it is killed
-    ledger, traffic = Ledger(folder / "privacy", ASKED.identity), Traffic(folder / "traffic.jsonl")
+    ledger = Ledger(folder / "privacy", ASKED.identity)
+    traffic = Traffic(folder / "traffic.jsonl")
     site = SiteTransport("north", SiteEnd(line, "north"), NEWTON, Consent(ASKED), traffic, ledger)
     site._forms = FORMS
     stand_in: Any = Answered()
@@ -210,7 +236,10 @@ def asked(folder: Path, answered: list[Any], *questions: Any, shield: bool = Fal
 
 
 def questions(first: int, last: int) -> list[dict[str, Any]]:
-    return [{"to": f"round:0/{n - 1}" if n else "round:0", "n": n, "ask": curvature(1, n)} for n in range(first, last)]
+    return [
+        {"to": f"round:0/{n - 1}" if n else "round:0", "n": n, "ask": curvature(1, n)}
+        for n in range(first, last)
+    ]
 
 
 def test_a_site_counts_questions_through_restarts(tmp_path: Path) -> None:
@@ -219,15 +248,19 @@ def test_a_site_counts_questions_through_restarts(tmp_path: Path) -> None:
         asked(tmp_path, answered, {"to": "round:0", "n": 0, "ask": curvature(2)})
     assert not answered
     asked(tmp_path, answered, *questions(0, 30), {**reply(), "to": "round:0/29"})
-    asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})  # the first 30 are no others
+    # the first 30 are no others
+    asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})
     with pytest.raises(RunError, match="curvature: expected at most 50 questions in a round"):
         asked(tmp_path, answered, *questions(0, 51))
     assert len(answered) == 30 + 50 + 50
 
 
-def test_a_full_disk_at_a_site_is_not_the_coordinators_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_a_site_is_not_the_coordinators_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLite gets no more pages than its file has."""
-    answered, connect = list[Any](), sqlite3.connect
+    answered = list[Any]()
+    connect = sqlite3.connect
     Ledger(tmp_path / "privacy", ASKED.identity)
 
     def small(*where: Any, **how: Any) -> sqlite3.Connection:
@@ -238,29 +271,42 @@ def test_a_full_disk_at_a_site_is_not_the_coordinators_fault(tmp_path: Path, mon
     with monkeypatch.context() as full, pytest.raises(OSError, match="disk is full") as error:
         full.setattr(sqlite3, "connect", small)
         asked(tmp_path, answered, *questions(0, 30))
-    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "privacy" / "memory.db"))
+    assert (error.value.errno, error.value.filename) == (
+        errno.ENOSPC,
+        str(tmp_path / "privacy" / "memory.db"),
+    )
     assert Ledger(tmp_path / "privacy", ASKED.identity).count("curvature") == len(answered) < 30
     asked(tmp_path, answered, *questions(0, 50), {**reply(), "to": "round:0/49"})
 
 
 def test_a_question_behind_others_than_before_counts_again(tmp_path: Path) -> None:
-    """A tree's answers depend on all that was asked before: the same bytes after a restart may be another question."""
+    """A tree's answers depend on all that was asked before: the same bytes after a restart may be
+    another question."""
     rule = GrowForest(trees=1, minimum=1, levels=3)
     terms = Terms("north", {}, {}, {}, questions=rule.facts.questions)
 
     def asked(*lows: float) -> None:
         line = MemoryLine(["north"])
         messages = [
-            {"n": n, "ask": question_to(Own("forest/counts", {"low": torch.tensor([lows[n]])}))} for n in (0, 1)
+            {"n": n, "ask": question_to(Own("forest/counts", {"low": torch.tensor([lows[n]])}))}
+            for n in (0, 1)
         ]
-        for own in ({"to": ""}, {"to": "round:0", **messages[0]}, {"to": "round:0/0", **messages[1]}, None):
+        for own in (
+            {"to": ""},
+            {"to": "round:0", **messages[0]},
+            {"to": "round:0/0", **messages[1]},
+            None,
+        ):
             line.questions["north"].put(None if own is None else pack(own))
-        ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+        ledger = Ledger(tmp_path / "privacy", terms.identity)
+        traffic = Traffic(tmp_path / "traffic.jsonl")
         site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
         server: Any = None
         answers = {"left": torch.zeros(1)}
         with line.turn, pytest.raises(Killed):
-            site.exchange(server, 0, {"north": Update({})}, lambda name, question: answers, measure=True)
+            site.exchange(
+                server, 0, {"north": Update({})}, lambda name, question: answers, measure=True
+            )
 
     asked(1.0, 2.0)
     asked(1.0, 2.0)
@@ -272,7 +318,14 @@ def test_a_question_behind_others_than_before_counts_again(tmp_path: Path) -> No
 def test_invented_sites_do_not_raise_the_number_of_points(tmp_path: Path) -> None:
     federation = {"id": "a" * 32, "sites": ["north", "south", "west"]}
     rule = Newton("others", 3.0)
-    terms = Terms("north", {}, {"federated": OFFER}, FORMS, questions=rule.facts.questions, federation=federation)
+    terms = Terms(
+        "north",
+        {},
+        {"federated": OFFER},
+        FORMS,
+        questions=rule.facts.questions,
+        federation=federation,
+    )
     line = MemoryLine(["north"])
     offers = {"north": OFFER, **{f"invented-{number}": OFFER for number in range(50)}}
     for own in ({"to": ""}, {"to": "share:federated", "reply": {"facts": offers}}):
@@ -280,13 +333,16 @@ def test_invented_sites_do_not_raise_the_number_of_points(tmp_path: Path) -> Non
     for points in (2, 3):
         to = "round:0" if points == 2 else "round:0/0"
         line.questions["north"].put(pack({"to": to, "n": points - 2, "ask": curvature(points)}))
-    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    ledger = Ledger(tmp_path / "privacy", terms.identity)
+    traffic = Traffic(tmp_path / "traffic.jsonl")
     site = SiteTransport("north", SiteEnd(line, "north"), rule, Consent(terms), traffic, ledger)
     server: Any = None
     answers = {"value 1": torch.zeros(1)}
     with line.turn, pytest.raises(RunError, match=r"curvature.*found float64 \[3\]"):
         site.share("federated", {"north": OFFER})
-        site.exchange(server, 0, {"north": Update({})}, lambda name, question: answers, measure=True)
+        site.exchange(
+            server, 0, {"north": Update({})}, lambda name, question: answers, measure=True
+        )
     assert ledger.count("curvature") == 1
 
 
@@ -333,12 +389,16 @@ def test_an_epoch_that_never_ends_is_refused(steps: int, tmp_path: Path) -> None
     for own in ({"to": ""}, {"to": "share:steps", "reply": {"facts": facts}}):
         line.questions["north"].put(pack(own))
     terms = Terms("north", {}, {"steps": {"steps": 3, "rows": 0}}, {})
-    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    ledger = Ledger(tmp_path / "privacy", terms.identity)
+    traffic = Traffic(tmp_path / "traffic.jsonl")
     site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms), traffic, ledger)
     with line.turn:
         if steps == 100_000:
             shared = site.share("steps", {"north": {"steps": 3, "rows": 96}})
-            assert shared == {"north": {"steps": 3, "rows": 96}, "invented": {"steps": steps, "rows": 0}}
+            assert shared == {
+                "north": {"steps": 3, "rows": 96},
+                "invented": {"steps": steps, "rows": 0},
+            }
             return
         with pytest.raises(RunError, match=r"invented.*data\.batches"):
             site.share("steps", {"north": {"steps": 3, "rows": 96}})
@@ -350,22 +410,34 @@ def exchanged(folder: Path, *questions: Any) -> list[dict[str, Any]]:
     for own in ({"to": ""}, *questions):
         line.questions["north"].put(own if isinstance(own, bytes) else pack(own))
     line.questions["north"].put(None)
-    traffic, ledger = Traffic(folder / "traffic.jsonl"), Ledger(folder / "privacy", TERMS.identity)
+    traffic = Traffic(folder / "traffic.jsonl")
+    ledger = Ledger(folder / "privacy", TERMS.identity)
     site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(TERMS), traffic, ledger)
     site._forms = FORMS
     server: Any = None  # not asked: the coordinator applies the rule
     with line.turn:
-        site.exchange(server, 0, {"north": Update({"w": torch.ones(2)})}, lambda name, asked: None, measure=True)
+        site.exchange(
+            server,
+            0,
+            {"north": Update({"w": torch.ones(2)})},
+            lambda name, asked: None,
+            measure=True,
+        )
     return [unpack(content) for _, _, content in line.messages]
 
 
 def test_a_site_hears_messages_as_long_as_the_coordinator_does(tmp_path: Path) -> None:
     forms = {"w": ("float32", (2**20,))}
     terms = Terms("north", {}, {"federated": {**OFFER, "tensors": forms}}, forms)
-    line, fact = MemoryLine(["north"]), terms.facts["federated"]
-    for own in ({"to": ""}, {"to": "share:federated", "reply": {"facts": {"north": fact, "south": fact}}}):
+    line = MemoryLine(["north"])
+    fact = terms.facts["federated"]
+    for own in (
+        {"to": ""},
+        {"to": "share:federated", "reply": {"facts": {"north": fact, "south": fact}}},
+    ):
         line.questions["north"].put(pack(own))
-    ledger, traffic = Ledger(tmp_path / "privacy", terms.identity), Traffic(tmp_path / "traffic.jsonl")
+    ledger = Ledger(tmp_path / "privacy", terms.identity)
+    traffic = Traffic(tmp_path / "traffic.jsonl")
     site = SiteTransport("north", SiteEnd(line, "north"), Mean(), Consent(terms), traffic, ledger)
     with line.turn:
         site.share("federated", {"north": fact})
@@ -377,16 +449,26 @@ def test_a_site_hears_messages_as_long_as_the_coordinator_does(tmp_path: Path) -
 
 def reply(**changes: Any) -> dict[str, Any]:
     own = {"received": {"w": torch.ones(2)}, "next": 1, "lost": [], "records": {}, "bytes": 0}
-    return {"to": "round:0", "reply": {key: value for key, value in {**own, **changes}.items() if value != "gone"}}
+    return {
+        "to": "round:0",
+        "reply": {key: value for key, value in {**own, **changes}.items() if value != "gone"},
+    }
 
 
 def test_what_can_be_meant_is_believed(tmp_path: Path) -> None:
     (message,) = exchanged(tmp_path, reply())
-    assert message["key"] == "round:0" and message["updates"]["north"]["rows"] == 0  # the mean does not need it
+    # the mean does not need it
+    assert message["key"] == "round:0" and message["updates"]["north"]["rows"] == 0
 
 
 UNBELIEVED: list[Any] = [
-    *(b"", b"short", b"\0" * 30, struct.pack(">Q", 2**63) + b"x" * 20, struct.pack(">Q", 10) + b"{}"),
+    *(
+        b"",
+        b"short",
+        b"\0" * 30,
+        struct.pack(">Q", 2**63) + b"x" * 20,
+        struct.pack(">Q", 10) + b"{}",
+    ),
     pack({"a": 1})[:-3],
     {"neither": 1},
     reply(received={"w": torch.tensor([float("nan"), 1.0])}),
@@ -423,7 +505,8 @@ def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) 
 
 def hub_at_round(folder: Path) -> tuple[SitesServer, MemoryLine]:
     """Before the first round."""
-    journal, line = Journal(folder, SITES, 0), MemoryLine(SITES)
+    journal = Journal(folder, SITES, 0)
+    line = MemoryLine(SITES)
     for topic, fact in {"federated": OFFER, "steps": {"steps": 3}}.items():
         journal.tell(topic, {site: {site: fact} for site in SITES})
     return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
@@ -442,7 +525,8 @@ REFUSED: list[Any] = [
     said(key="share:zzz", facts={"south": {}}),
     said(key="share:federated", facts={"south": None}),
     said(key="share:federated", facts={"south": {"tensors": 3}}),
-    said(key="share:steps", facts={"south": {"steps": torch.ones(2)}}),  # equal to nothing, and not different either
+    # equal to nothing, and not different either
+    said(key="share:steps", facts={"south": {"steps": torch.ones(2)}}),
     said(key="at:-1"),
     said(key="done"),
     said(key=5),
@@ -463,7 +547,9 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize("odd", REFUSED)
-def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp_path: Path) -> None:
+def test_the_coordinator_refuses_one_site_and_waits_for_the_others(
+    odd: Any, tmp_path: Path
+) -> None:
     hub, line = hub_at_round(tmp_path)
     hub._take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
     assert set(line.last) == {"south"} and "site south" in unpack(line.last["south"])["failed"]
@@ -472,7 +558,9 @@ def test_the_coordinator_refuses_one_site_and_waits_for_the_others(odd: Any, tmp
     assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
 
 
-@pytest.mark.parametrize("error", [Lost("away"), OSError(errno.ENOSPC, "full")], ids=["line", "disk"])
+@pytest.mark.parametrize(
+    "error", [Lost("away"), OSError(errno.ENOSPC, "full")], ids=["line", "disk"]
+)
 def test_no_site_is_refused_for_what_fails_at_the_coordinator(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,7 +585,8 @@ BODIES: list[Any] = [
 
 @pytest.mark.parametrize(("chunks", "status"), BODIES)
 def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], status: int) -> None:
-    answered, events = [], list(enumerate(chunks, 1))
+    answered = []
+    events = list(enumerate(chunks, 1))
 
     async def receive() -> dict[str, Any]:
         number, chunk = events.pop(0)
@@ -512,8 +601,11 @@ def test_the_gate_bounds_bodies_in_size_and_time(chunks: list[bytes | None], sta
         assert (await receive())["body"] == b"12345678"
         await send({"type": "http.response.start", "status": 200})
 
-    gate, scope = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.05), {"method": "POST", "path": "/a"}
-    asyncio.run(gate({"type": "http", **scope, "headers": [(b"content-encoding", b"gzip")]}, receive, send))
+    gate = Gate(app, frozenset({"/a"}), largest=8, budget=8, seconds=0.05)
+    scope = {"method": "POST", "path": "/a"}
+    asyncio.run(
+        gate({"type": "http", **scope, "headers": [(b"content-encoding", b"gzip")]}, receive, send)
+    )
     asyncio.run(gate({"type": "http", **scope}, receive, send))
     assert [answered[0], answered[2]] == [415, status]  # what is compressed is not read
     assert gate._left == 8  # what was held is given back

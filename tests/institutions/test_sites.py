@@ -1,4 +1,5 @@
-"""Three sites and a coordinator, each of which may be killed, be slow, stay away, or say what does not fit."""
+"""Three sites and a coordinator, each of which may be killed, be slow, stay away, or say what does
+not fit."""
 
 import hashlib
 import io
@@ -61,12 +62,17 @@ def written(folder: Path, **changes: Any) -> Path:
     return path
 
 
-SOURCES = {name: {"class_path": "fedlit.Bundled", "init_args": {"clients": [name]}} for name in SITES}
+SOURCES = {
+    name: {"class_path": "fedlit.Bundled", "init_args": {"clients": [name]}} for name in SITES
+}
 
 
 def one_process(folder: Path, clients: Sequence[str] = SITES, **changes: Any) -> Run:
     content = settings(**changes)
-    content["data"]["source"] = {"class_path": "fedlit.Bundled", "init_args": {"clients": [*clients]}}
+    content["data"]["source"] = {
+        "class_path": "fedlit.Bundled",
+        "init_args": {"clients": [*clients]},
+    }
     path = folder / "whole.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     run = fedlit.load(str(path), f"--trainer.default_root_dir={folder / 'one'}")
@@ -82,7 +88,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def differing(run: Run, sites: dict[str, Site]) -> list[str]:
     """Tensors that are not the same, bit for bit."""
-    return different(weights(run), {key: own for site in sites.values() for key, own in weights(site.run).items()})
+    return different(
+        weights(run),
+        {key: own for site in sites.values() for key, own in weights(site.run).items()},
+    )
 
 
 def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
@@ -91,13 +100,20 @@ def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
 
     def before(site: str, own: Site) -> None:
         def die(*_: Any) -> None:
-            if own.run.trainer is not None and own.run.trainer.current_epoch == epoch and left[site] > 0:
+            if (
+                own.run.trainer is not None
+                and own.run.trainer.current_epoch == epoch
+                and left[site] > 0
+            ):
                 left[site] -= 1
                 raise Killed
 
         if site == name:
             callbacks = list(own.run.trainer_options.get("callbacks") or [])
-            own.run.trainer_options["callbacks"] = [*callbacks, LambdaCallback(on_train_epoch_start=die)]
+            own.run.trainer_options["callbacks"] = [
+                *callbacks,
+                LambdaCallback(on_train_epoch_start=die),
+            ]
             if again is not None and left[site] == 0:
                 again()
 
@@ -107,11 +123,19 @@ def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
 TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
 
 
-def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(tmp_path: Path, whole: Run) -> None:
-    """What was noted is what travelled, to the byte, and is in the terms; each site opens its own table alone."""
-    line, opened = MemoryLine(list(SITES)), defaultdict[str, set[str]](set)
+def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(
+    tmp_path: Path, whole: Run
+) -> None:
+    """What was noted is what travelled, to the byte, and is in the terms; each site opens its own
+    table alone."""
+    line = MemoryLine(list(SITES))
+    opened = defaultdict[str, set[str]](set)
     watched = [opened]
-    sys.addaudithook(lambda event, own: watched[0][current_thread().name].add(str(own[0])) if event == "open" else None)
+    sys.addaudithook(
+        lambda event, own: (
+            watched[0][current_thread().name].add(str(own[0])) if event == "open" else None
+        )
+    )
     result, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line)
     watched[0] = defaultdict(set)  # it cannot be taken away
     assert not errors
@@ -119,9 +143,13 @@ def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(tmp_path
     assert result["rounds"] == ROUNDS and set(result["took"].values()) == {ROUNDS}
     assert result["scores"] == {}  # nobody agreed to tell any
     for name, read in {**{name: [name] for name in SITES}, "MainThread": []}.items():
-        assert [site for site, file in TABLES.items() if any(own.endswith(file) for own in opened[name])] == read
+        assert [
+            site for site, file in TABLES.items() if any(own.endswith(file) for own in opened[name])
+        ] == read
     for name in SITES:
-        noted = [json.loads(own) for own in (tmp_path / name / "traffic.jsonl").read_text().splitlines()]
+        noted = [
+            json.loads(own) for own in (tmp_path / name / "traffic.jsonl").read_text().splitlines()
+        ]
         sent = [content for way, site, content in line.messages if way == "from" and site == name]
         known = {own["sha256"] for own in noted}
         assert {hashlib.sha256(content).hexdigest() for content in sent} <= known
@@ -131,15 +159,21 @@ def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(tmp_path
         for own in noted:
             if own["key"].startswith("round:"):
                 assert set(own["names"]["state"]) == planned and own["names"]["published"] == {}
-        assert "rows" not in json.dumps([own["names"] for own in noted if own["key"] != "share:settings"])
+        assert "rows" not in json.dumps(
+            [own["names"] for own in noted if own["key"] != "share:settings"]
+        )
 
 
-def test_processes_of_two_sites_have_the_bits_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the commands, over Flower with TLS, and 8 MB a round. Killed while rounds go on: what speaks at a site and the
-    SuperLink, which are started again; then the coordinator, which a person starts again.
+def test_processes_of_two_sites_have_the_bits_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the commands, over Flower with TLS, and 8 MB a round. Killed while rounds go on: what
+    speaks at a site and the SuperLink, which are started again; then the coordinator, which a
+    person starts again.
     """
     real = runpy.run_path(str(ROOT / "benchmarks" / "institutions.py"))
-    federation_of, said = real["Federation"], list[str]()
+    federation_of = real["Federation"]
+    said = list[str]()
 
     def here(self: Any, *words: str) -> str:
         with chdir(self.folder), redirect_stdout(io.StringIO()) as told:
@@ -155,10 +189,13 @@ def test_processes_of_two_sites_have_the_bits_of_one(tmp_path: Path, monkeypatch
     federation = federation_of(tmp_path / "real", settings(**changes), two)
     assert fingerprint(federation.folder / "coordinator" / "certificates" / "ca.crt") in said[0]
     assert "All sites have keys: fedlit coordinate start" in "".join(said)
-    traffic, until = federation.folder / "wine" / "traffic.jsonl", time.monotonic() + 240
+    traffic = federation.folder / "wine" / "traffic.jsonl"
+    until = time.monotonic() + 240
 
     def wait(number: int) -> None:
-        while not traffic.is_file() or f'"round:{number}"' not in traffic.read_text(encoding="utf-8"):
+        while not traffic.is_file() or f'"round:{number}"' not in traffic.read_text(
+            encoding="utf-8"
+        ):
             assert time.monotonic() < until, federation.said()
             time.sleep(0.02)
 
@@ -183,15 +220,20 @@ def test_processes_of_two_sites_have_the_bits_of_one(tmp_path: Path, monkeypatch
     assert federation.differing({name: client.state_dict() for name, client in alone.items()}) == []
 
 
-def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(tmp_path: Path, whole: Run) -> None:
+def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(
+    tmp_path: Path, whole: Run
+) -> None:
     before: dict[tuple[str, str], bytes] = {}
 
     def meddle(way: str, site: str, content: bytes) -> list[bytes]:
-        old, before[way, site] = before.get((way, site)), content
+        old = before.get((way, site))
+        before[way, site] = content
         return [content, content, *([old] if old and way == "from" else [])]
 
     line = MemoryLine(list(SITES), meddle)
-    _, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, before=dying("digits", 1), attempts=2)
+    _, sites, errors = federate(
+        tmp_path, written(tmp_path), SOURCES, line=line, before=dying("digits", 1), attempts=2
+    )
     assert not errors
     assert differing(whole, sites) == []
 
@@ -201,25 +243,32 @@ IFCA = {"exchange": {"rule": {"class_path": "fedlit.IFCA", "init_args": {"cluste
 
 @pytest.mark.parametrize("changes", [{}, IFCA], ids=["mean", "ifca"])
 def test_a_killed_coordinator_goes_on_with_the_same_bits(changes: Any, tmp_path: Path) -> None:
-    """Killed before each tenth message that it sends; and, as IFCA asks each client in each round, in each round before
-    the last site is asked.
+    """Killed before each tenth message that it sends; and, as IFCA asks each client in each round,
+    in each round before the last site is asked.
     """
     whole = one_process(tmp_path, **changes)
-    line, count = MemoryLine(list(SITES)), Counter[str]()
+    line = MemoryLine(list(SITES))
+    count = Counter[str]()
     reply = line.reply
 
     def counted(site: str, content: bytes) -> None:
         message = unpack(content)
         last = "n" in message and site == SITES[-1]
         count.update(sent=1, last=last, again="again" in message)
-        if ((last and count["last"] % 2) if changes else count["sent"] % 10 == 0) and "failed" not in message:
+        if (
+            (last and count["last"] % 2) if changes else count["sent"] % 10 == 0
+        ) and "failed" not in message:
             raise Killed
         reply(site, content)
 
     line.reply = counted  # type: ignore[method-assign]
-    _, sites, errors = federate(tmp_path, written(tmp_path, **changes), SOURCES, line=line, coordinators=40)
+    _, sites, errors = federate(
+        tmp_path, written(tmp_path, **changes), SOURCES, line=line, coordinators=40
+    )
     assert not errors, errors
-    assert count["sent"] > 20 and (not changes or (count["last"] >= 2 * ROUNDS and count["again"] > 0))
+    assert count["sent"] > 20 and (
+        not changes or (count["last"] >= 2 * ROUNDS and count["again"] > 0)
+    )
     assert differing(whole, sites) == []
 
 
@@ -236,22 +285,28 @@ def test_the_others_go_on_without_a_site_that_stays_away(tmp_path: Path) -> None
         return [content]
 
     line.meddle = meddle
-    result, sites, errors = federate(tmp_path, written(tmp_path), SOURCES, line=line, patience=1.5, minimum=2, repeat=3)
+    result, sites, errors = federate(
+        tmp_path, written(tmp_path), SOURCES, line=line, patience=1.5, minimum=2, repeat=3
+    )
     assert not errors, errors
     assert result["took"]["digits"] == ROUNDS and result["took"]["wine"] < ROUNDS
     core = {name: own.run.loop.federation[name].federated for name, own in sites.items()}
-    assert all(torch.equal(core["digits"][key], core["breast_cancer"][key]) for key in core["digits"])
+    assert all(
+        torch.equal(core["digits"][key], core["breast_cancer"][key]) for key in core["digits"]
+    )
 
 
 def test_masked_sums_and_noise(tmp_path: Path) -> None:
-    """Under masks the weights are those without, to the fixed point's tolerance, also where a site is killed; nobody's
-    update is in what the coordinator hears.
+    """Under masks the weights are those without, to the fixed point's tolerance, also where a site
+    is killed; nobody's update is in what the coordinator hears.
     """
     slow = {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.01}}
     model = {"optimizer": slow}
     whole = one_process(tmp_path, model=model)
     line = MemoryLine(list(SITES))
-    federation = written(tmp_path, model=model, federation=IDENTITY, privacy={"masked": {"norm": 100.0}})
+    federation = written(
+        tmp_path, model=model, federation=IDENTITY, privacy={"masked": {"norm": 100.0}}
+    )
     _, sites, errors = federate(
         tmp_path, federation, SOURCES, line=line, before=dying("wine", 1), attempts=2, patience=30
     )
@@ -262,7 +317,11 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
             assert torch.allclose(value, mine[key], atol=1e-5), (name, key)
     for way, _, content in line.messages:
         message = unpack(content)
-        if way == "from" and str(message.get("key", "")).startswith("round:") and "updates" in message:
+        if (
+            way == "from"
+            and str(message.get("key", "")).startswith("round:")
+            and "updates" in message
+        ):
             assert all(update["state"] == {} for update in message["updates"].values())
     with pytest.raises(ConfigError, match=r"minimum: expected 1.0 with masked sums"):
         coordinate(federation, sorted(SITES), tmp_path / "two", line, minimum=2)
@@ -278,7 +337,8 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
 
 
 def test_replayed_messages_of_masked_sums_change_nothing(tmp_path: Path) -> None:
-    """Behind each message, both ways, come the last three of the same site, as they were recorded."""
+    """Behind each message, both ways, come the last three of the same site, as they were
+    recorded."""
     changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
     recorded = dict[tuple[str, str], list[bytes]]()
 
@@ -302,7 +362,8 @@ def test_replayed_messages_of_masked_sums_change_nothing(tmp_path: Path) -> None
 
 
 def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
-    """Masked: iris is killed in round 2, in which the others have sent their masked update; then it is taken off."""
+    """Masked: iris is killed in round 2, in which the others have sent their masked update; then it
+    is taken off."""
     four = {**SOURCES, "iris": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["iris"]}}}
     changes = {"privacy": {"masked": {}}, "model": {"optimizer": {"class_path": "torch.optim.SGD"}}}
     whole = written(tmp_path, federation={**IDENTITY, "sites": sorted(four)}, **changes)
@@ -322,7 +383,9 @@ def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_p
     assert not errors, errors
     assert result["sites"] == sorted(SITES) and set(result["took"].values()) == {ROUNDS - 1}
     first = sites["wine"].settings.folder / "privacy"
-    entries = [(own["round"], own["over"]["sites"]) for own in Ledger(first, IDENTITY["id"]).entries]
+    entries = [
+        (own["round"], own["over"]["sites"]) for own in Ledger(first, IDENTITY["id"]).entries
+    ]
     assert entries[0] == (0, sorted(four)) and entries[-1] == (ROUNDS - 1, sorted(SITES))
     assert len({number for number, _ in entries}) == len(entries)  # once a round
     states = [sites[name].run.loop.federation[name].federated for name in SITES]
@@ -335,13 +398,23 @@ def test_a_site_whose_columns_have_another_order_is_left_out(tmp_path: Path) -> 
     sources = {}
     for name, order in columns.items():
         (tmp_path / f"{name}.csv").write_text(
-            "\n".join([",".join([*order, "ill"]), *(f"{row},{row * 7 % 11},{row % 2}" for row in range(60))])
+            "\n".join(
+                [
+                    ",".join([*order, "ill"]),
+                    *(f"{row},{row * 7 % 11},{row % 2}" for row in range(60)),
+                ]
+            )
         )
         files = {name: str(tmp_path / f"{name}.csv")}
-        sources[name] = {"class_path": "fedlit.Tables", "init_args": {"files": files, "target": "ill"}}
+        sources[name] = {
+            "class_path": "fedlit.Tables",
+            "init_args": {"files": files, "target": "ill"},
+        }
     line = MemoryLine(list(columns))
     federation = written(tmp_path, exchange={"federated": ["*"]})
-    result, _, errors = federate(tmp_path, federation, sources, line=line, patience=1.5, minimum=2, repeat=3)
+    result, _, errors = federate(
+        tmp_path, federation, sources, line=line, patience=1.5, minimum=2, repeat=3
+    )
     assert set(errors) == {"south"} and "meaning" in str(errors["south"])
     assert result["took"] == {"east": ROUNDS, "north": ROUNDS, "south": 0}
     meanings = [content for way, _, content in line.messages if b"share:meaning" in content]

@@ -2,9 +2,9 @@
 
     f_k(w) = ½ (w − m_k)ᵀ H_k (w − m_k) + a constant
 
-It is the squared error of a linear model without intercept, so any class of clients, engine or rule takes it: one
-parameter, ``core.weight`` of shape (1, 5). All rows are one batch. The target is standardised by the loop as ever, so
-H_k and m_k are read from the encoded rows (:func:`problems`).
+It is the squared error of a linear model without intercept, so any class of clients, engine or rule
+takes it: one parameter, ``core.weight`` of shape (1, 5). All rows are one batch. The target is
+standardised by the loop as ever, so H_k and m_k are read from the encoded rows (:func:`problems`).
 
     run = quadratic(tmp_path, lr=0.1, rounds=5)
     own, start = problems(run), point(run)
@@ -57,8 +57,12 @@ class Quadratics(Made):
         made = []
         for own in super().tables(seed):
             rng = np.random.default_rng(STEPS[own.name])
-            y = own.features @ rng.normal(size=own.features.shape[1]) + 0.1 * rng.normal(size=len(own.features))
-            made.append(ClientTable(own.name, own.features, y.rename("y"), own.splits, task="regression"))
+            y = own.features @ rng.normal(size=own.features.shape[1]) + 0.1 * rng.normal(
+                size=len(own.features)
+            )
+            made.append(
+                ClientTable(own.name, own.features, y.rename("y"), own.splits, task="regression")
+            )
         return made
 
 
@@ -79,21 +83,26 @@ def quadratic(
     loop: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Run:
-    """A run over the three clients: full-batch gradient descent, an exchange at the end of each epoch.
+    """A run over the three clients: full-batch gradient descent, an exchange at the end of each
+    epoch.
 
     Args:
         folder: where it writes.
         client: a class of clients, or a partial of one that lacks the network alone.
         lr: learning rate of plain SGD.
         rounds: how many.
-        exchange: the exchange's arguments beside ``federated: [core]``; the guard is off, for these clients are far
-            from each other.
+        exchange: the exchange's arguments beside ``federated: [core]``; the guard is off, for these
+            clients are far from each other.
         loop: further arguments of the loop.
         options: of :func:`federations.make_run`.
     """
     return make_run(
         folder,
-        loop={"client": partial(client, network=Linear), "optimizer": partial(torch.optim.SGD, lr=lr), **(loop or {})},
+        loop={
+            "client": partial(client, network=Linear),
+            "optimizer": partial(torch.optim.SGD, lr=lr),
+            **(loop or {}),
+        },
         exchange={"federated": ["core"], "guard": False, **(exchange or {})},
         data={"scaling": "none", "batches": 1, "steps": STEPS},
         epochs=rounds,
@@ -107,7 +116,8 @@ def problems(run: Run) -> dict[str, Problem]:
     run.data.setup()
     found = {}
     for name, loader in run.data.train_loaders.items():
-        x, y = loader.rows.x.double().numpy(), loader.rows.y.double().numpy()
+        x = loader.rows.x.double().numpy()
+        y = loader.rows.y.double().numpy()
         curvature = 2 / len(y) * x.T @ x
         found[name] = Problem(curvature, np.linalg.solve(curvature, 2 / len(y) * x.T @ y))
     return found
@@ -115,4 +125,6 @@ def problems(run: Run) -> dict[str, Problem]:
 
 def point(run: Run, client: str = "ash", prefix: str = "") -> np.ndarray:
     """A client's weights, (5,); of a copy of the network where it has a prefix."""
-    return np.asarray(run.loop.federation[client].state_dict()[f"{prefix}core.weight"][0].double().numpy())
+    return np.asarray(
+        run.loop.federation[client].state_dict()[f"{prefix}core.weight"][0].double().numpy()
+    )

@@ -1,4 +1,5 @@
-"""On quadratics the real loop takes the steps of each method's paper: a few rounds of them by hand."""
+"""On quadratics the real loop takes the steps of each method's paper: a few rounds of them by
+hand."""
 
 from functools import partial
 from pathlib import Path
@@ -10,19 +11,37 @@ import torch
 from federations import Explodes
 from methods.quadratic import STEPS, Problem, point, problems, quadratic
 
-from fedlit import APFL, Ditto, FedDyn, FedDynMean, FedNova, FedProx, Mean, PFedMe, Scaffold, ScaffoldMean
+from fedlit import (
+    APFL,
+    Ditto,
+    FedDyn,
+    FedDynMean,
+    FedNova,
+    FedProx,
+    Mean,
+    PFedMe,
+    Scaffold,
+    ScaffoldMean,
+)
 from fedlit.client.client import FederatedClient
 from fedlit.exchange.schedule import cohort
 
-LR, ROUNDS, SHARE = 0.1, 5, 0.6
-MU, ALPHA, K, ETA = 1.5, 2.0, 3, 0.3
+LR = 0.1
+ROUNDS = 5
+SHARE = 0.6
+MU = 1.5
+ALPHA = 2.0
+K = 3
+ETA = 0.3
 
 
 class FedAvg:
     """Gradient descent from x, which all have received, and the mean of those who take part."""
 
     def __init__(self, own: dict[str, Problem], start: np.ndarray) -> None:
-        self.own, self.x, self.server = own, start, np.zeros_like(start)
+        self.own = own
+        self.x = start
+        self.server = np.zeros_like(start)
         self.mine = dict.fromkeys(own, start if self.personal else np.zeros_like(start))
         self.alpha = dict.fromkeys(own, 0.5)
 
@@ -80,7 +99,8 @@ class ByHandAPFL(FedAvg):
     personal = True
 
     def step(self, k: str, y: np.ndarray) -> np.ndarray:
-        v, alpha = self.mine[k], self.alpha[k]
+        v = self.mine[k]
+        alpha = self.alpha[k]
         gradient = self.own[k].gradient(alpha * v + (1 - alpha) * y)  # lines 5 and 6, Eq. 10
         self.mine[k] = v - LR * alpha * gradient
         self.alpha[k] = float(np.clip(alpha - LR * (v - y) @ gradient, 0, 1))
@@ -121,7 +141,8 @@ METHODS: dict[str, tuple[Any, dict[str, Any], Any, type[FedAvg]]] = {
 
 
 def odd(cls: Any, why: str) -> Any:
-    """The class, but birch's loss is not finite in the first round, or fir sends huge numbers in each."""
+    """The class, but birch's loss is not finite in the first round, or fir sends huge numbers in
+    each."""
 
     class Far(cls):  # type: ignore[misc]
         def on_send(self, steps: int) -> None:
@@ -132,16 +153,23 @@ def odd(cls: Any, why: str) -> Any:
     return {"": cls, "lost": type("Lost", (Explodes, cls), {"at": 2}), "far": Far}[why]
 
 
-LEFT_OUT = [(method, why) for method in ("plain SGD", "scaffold", "feddyn") for why in ("lost", "far")]
+LEFT_OUT = [
+    (method, why) for method in ("plain SGD", "scaffold", "feddyn") for why in ("lost", "far")
+]
 
 
 @pytest.mark.parametrize(("method", "why"), [*((method, "") for method in METHODS), *LEFT_OUT])
 def test_rounds_are_the_papers(method: str, why: str, tmp_path: Path) -> None:
-    """What clients and the server keep is in step, even if a client is left out of the first round or of all."""
+    """What clients and the server keep is in step, even if a client is left out of the first round
+    or of all."""
     cls, settings, rule, by_hand = METHODS[method]
     client = partial(odd(cls, why), **settings)
     share = 1.0 if why else SHARE
-    exchange = {"rule": rule, "participation": share, "guard": "leave_out" if why == "far" else False}
+    exchange = {
+        "rule": rule,
+        "participation": share,
+        "guard": "leave_out" if why == "far" else False,
+    }
     run = quadratic(tmp_path, client=client, lr=LR, rounds=ROUNDS, exchange=exchange)
     own = problems(run)
     run.describe()
@@ -164,10 +192,15 @@ def test_rounds_are_the_papers(method: str, why: str, tmp_path: Path) -> None:
             assert kept == pytest.approx(hand.mine[name], abs=1e-4)
         if method == "apfl":
             assert own_client.alpha.item() == pytest.approx(hand.alpha[name], abs=1e-5) != 0.5  # type: ignore[operator, union-attr]
-    ash, rows = run.loop.federation["ash"], run.data.train_loaders["ash"].rows
+    ash = run.loop.federation["ash"]
+    rows = run.data.train_loaders["ash"].rows
     if method == "apfl":  # it takes one step in a round: its mean over a round is its end
-        logged = [epoch["ash/train/alpha"] for epoch in run.loop.history if "ash/train/alpha" in epoch]
-        assert len(set(logged)) == len(logged) > 1 and logged[-1] == pytest.approx(hand.alpha["ash"], abs=1e-5)
+        logged = [
+            epoch["ash/train/alpha"] for epoch in run.loop.history if "ash/train/alpha" in epoch
+        ]
+        assert len(set(logged)) == len(logged) > 1 and logged[-1] == pytest.approx(
+            hand.alpha["ash"], abs=1e-5
+        )
         ash.alpha.data.fill_(1.7)  # type: ignore[operator, union-attr]
         ash.on_train_batch_end(None, None, 0)
         assert ash.alpha == 1  # it stays a share
@@ -182,17 +215,26 @@ def test_rounds_are_the_papers(method: str, why: str, tmp_path: Path) -> None:
 def test_scaffold_minds_the_rates_that_were_really_used(accumulate: int, tmp_path: Path) -> None:
     falling = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda step: 1 / (1 + step))
     loop = {"scheduler": falling, "scheduler_interval": "step", "accumulate": accumulate}
-    run = quadratic(tmp_path, client=Scaffold, lr=0.2, rounds=1, loop=loop, exchange={"rule": ScaffoldMean})
+    run = quadratic(
+        tmp_path, client=Scaffold, lr=0.2, rounds=1, loop=loop, exchange={"rule": ScaffoldMean}
+    )
     own = problems(run)
     run.describe()
     x = point(run)
     run.fit(quiet=True)
     for name, left in STEPS.items():
-        y, way, gradients, step = x, 0.0, np.zeros_like(x), 0
+        y = x
+        way = 0.0
+        gradients = np.zeros_like(x)
+        step = 0
         while left > 0:
             batches = min(accumulate, left)  # the last step of an epoch may have fewer batches
-            gradient, rate = own[name].gradient(y) * batches / accumulate, 0.2 / (1 + step)
-            y, way, gradients = y - rate * gradient, way + rate, gradients + rate * gradient
-            left, step = left - batches, step + 1
+            gradient = own[name].gradient(y) * batches / accumulate
+            rate = 0.2 / (1 + step)
+            y = y - rate * gradient
+            way = way + rate
+            gradients = gradients + rate * gradient
+            left = left - batches
+            step = step + 1
         found = run.loop.federation[name].state["control"]["core.weight"][0].numpy()
         assert found == pytest.approx(gradients / way, abs=1e-4)

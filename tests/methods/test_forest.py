@@ -1,4 +1,5 @@
-"""The forest as clients have it: what they end with, what they refuse, how they predict elsewhere."""
+"""The forest as clients have it: what they end with, what they refuse, how they predict
+elsewhere."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path
     run = forest(tmp_path, 4, 1)
     ash, birch, cedar = (own.state["trees"] for own in run.loop.federation.values())
     assert run.loop.federation["birch"].spec.absent == ("x4", "x5") and len(cedar["roots"]) == 8
-    assert all(torch.equal(birch[name], cedar[name]) for name in ("feature", "child", "values", "roots"))
+    assert all(
+        torch.equal(birch[name], cedar[name]) for name in ("feature", "child", "values", "roots")
+    )
     lacked = (birch["feature"] >= 4).numpy()
     assert lacked.any() and torch.isinf(birch["threshold"][lacked]).all()
     known = ~lacked & (birch["feature"] >= 0).numpy()
@@ -61,7 +64,9 @@ def test_numbers(tmp_path: Path) -> None:
     assert all(own["r2"] > 0.6 for own in run.loop.results["validation"].scores.values())
     result = export_scorer(run.client("ash"), tmp_path / "out", rows=run.data.tables()[0].features)
     assert result.checked.startswith("Checked")
-    with pytest.raises(ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"):
+    with pytest.raises(
+        ConfigError, match=r"'birch': expected the units of the target of 'ash'.*targets: pooled"
+    ):
         forest(tmp_path / "apart", 10, 3, Numbers("client"))
 
 
@@ -72,9 +77,17 @@ def client() -> Forest:
 def stump(**changes: Any) -> dict[str, torch.Tensor]:
     """One split and its leaves, as a coordinator sends them."""
     dtypes = {"feature": np.int16, "threshold": np.float32, "child": np.int32, "totals": np.int16}
-    tree = {"feature": [0, -1, -1], "threshold": [0.5, 0, 0], "child": [1, 1, 2], "totals": [[2, 0], [0, 3]]}
+    tree = {
+        "feature": [0, -1, -1],
+        "threshold": [0.5, 0, 0],
+        "child": [1, 1, 2],
+        "totals": [[2, 0], [0, 3]],
+    }
     sent = {**tree, "seed": 1, "trees": 1, **changes}
-    return {f"down/{name}": torch.from_numpy(np.asarray(own, dtypes.get(name))) for name, own in sent.items()}
+    return {
+        f"down/{name}": torch.from_numpy(np.asarray(own, dtypes.get(name)))
+        for name, own in sent.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -100,11 +113,19 @@ def test_what_is_no_forest_is_refused_rather_than_followed(odd: dict[str, Any]) 
 
 
 def test_an_exchange_without_a_start_answers_nothing() -> None:
-    """Otherwise its rows would lie in nodes of the exchange before, while other sites begin anew."""
-    north, rule = client(), GrowForest(2, minimum=1, summed=True)
-    rows = Rows(torch.tensor([[1.0, 0.0], [3.0, 1.0], [5.0, 0.0]]), torch.tensor([0, 1, 1]), torch.arange(3))
+    """Otherwise its rows would lie in nodes of the exchange before, while other sites begin
+    anew."""
+    north = client()
+    rule = GrowForest(2, minimum=1, summed=True)
+    rows = Rows(
+        torch.tensor([[1.0, 0.0], [3.0, 1.0], [5.0, 0.0]]), torch.tensor([0, 1, 1]), torch.arange(3)
+    )
     start = {name: torch.tensor(value) for name, value in {"seed": 1, **rule._limits}.items()}
-    box = {"low": torch.tensor([0.0, 0.0]), "high": torch.tensor([6.0, 1.0]), "open": torch.ones(2, dtype=torch.bool)}
+    box = {
+        "low": torch.tensor([0.0, 0.0]),
+        "high": torch.tensor([6.0, 1.0]),
+        "open": torch.ones(2, dtype=torch.bool),
+    }
     north.answer("forest/start", start, rows)
     assert north.answer("forest/counts", box, rows)["left"].shape == (2, 2, 2, 2)
     north.on_receive({})

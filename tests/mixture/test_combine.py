@@ -1,4 +1,5 @@
-"""A mixture of predictions against closed forms, expectation and maximisation, and the optimum's own proof."""
+"""A mixture of predictions against closed forms, expectation and maximisation, and the optimum's
+own proof."""
 
 import math
 from collections import defaultdict
@@ -24,13 +25,16 @@ LABELS = MultiLabel(("a", "b"))
 
 def rows_of(task: Task, y: Any, parts: dict[str, np.ndarray]) -> Predicted:
     y = torch.as_tensor(y)
-    return Predicted(task, np.arange(len(y)), y, {name: np.asarray(own, float) for name, own in parts.items()})
+    return Predicted(
+        task, np.arange(len(y)), y, {name: np.asarray(own, float) for name, own in parts.items()}
+    )
 
 
 def binary(rows: int, seed: int, **skill: float) -> Predicted:
     """Parts of two classes by how well they tell them apart; below 0 they tell them wrong."""
     rng = np.random.default_rng(seed)
-    y, parts = rng.integers(0, 2, rows), {}
+    y = rng.integers(0, 2, rows)
+    parts = {}
     for name, own in skill.items():
         yes = 1 / (1 + np.exp(-(own * (2 * y - 1) + rng.normal(size=rows))))
         parts[name] = np.stack([1 - yes, yes], 1)
@@ -64,18 +68,24 @@ def test_fitted_weights_are_those_of_expectation_and_maximisation(shrink: float)
 
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers", "counts"])
 def test_no_weights_are_better_by_more_than_a_millionth_a_row(kind: str) -> None:
-    """Of a convex loss, slope · weights less the least slope bounds what is left: the optimum carries its own proof."""
+    """Of a convex loss, slope · weights less the least slope bounds what is left: the optimum
+    carries its own proof."""
     for seed in range(12):
         rng = np.random.default_rng(seed)
-        count, n = int(rng.integers(2, 9)), int(rng.choice([1, 5, 200]))
-        loud = 10.0 ** rng.uniform(-2, 2, (count, 1, 1))  # parts of very different quality, many sure and wrong
-        task: Task = {"classes": Classification((0, 1, 2)), "labels": LABELS, "counts": Counts()}.get(
-            kind, Regression()
-        )
+        count = int(rng.integers(2, 9))
+        n = int(rng.choice([1, 5, 200]))
+        # parts of very different quality, many sure and wrong
+        loud = 10.0 ** rng.uniform(-2, 2, (count, 1, 1))
+        task: Task = {
+            "classes": Classification((0, 1, 2)),
+            "labels": LABELS,
+            "counts": Counts(),
+        }.get(kind, Regression())
         if kind == "classes":
             logits = rng.normal(size=(count, n, 3)) * loud
             powers = np.exp(logits - logits.max(2, keepdims=True))
-            parts, y = powers / powers.sum(2, keepdims=True), rng.integers(0, 3, n)
+            parts = powers / powers.sum(2, keepdims=True)
+            y = rng.integers(0, 3, n)
         elif kind == "labels":
             parts = 1 / (1 + np.exp(-np.clip(rng.normal(size=(count, n, 2)) * loud, -500, 500)))
             y = rng.integers(0, 2, (n, 2)).astype(np.float32)
@@ -83,10 +93,8 @@ def test_no_weights_are_better_by_more_than_a_millionth_a_row(kind: str) -> None
             y = rng.normal(size=n)
             parts = y[:, None] + rng.normal(size=(count, n, 1)) * loud
         else:
-            y, parts = (
-                rng.poisson(2, n).astype(float),
-                rng.gamma(1, 2, (count, n, 1)) * (rng.random((count, n, 1)) > 0.1),
-            )
+            y = rng.poisson(2, n).astype(float)
+            parts = rng.gamma(1, 2, (count, n, 1)) * (rng.random((count, n, 1)) > 0.1)
         parts[1] = parts[0]
         loss = row_loss(task, torch.as_tensor(y))
         weights = fitted(parts, loss.terms, 0.0)
@@ -103,7 +111,9 @@ def test_squared_errors_have_the_weights_of_the_closed_form_whatever_the_unit() 
     assert weights_of("fitted", rows, [], 0)["a"] == pytest.approx(best, abs=1e-5)
     shrunk = weights_of("fitted", rows, [], 100)["a"]
     cents = numbers(1, 400, scale=100.0, a=1.0, b=2.0)
-    assert 0.5 < shrunk < best and weights_of("fitted", cents, [], 100)["a"] == pytest.approx(shrunk, abs=1e-6)
+    assert 0.5 < shrunk < best and weights_of("fitted", cents, [], 100)["a"] == pytest.approx(
+        shrunk, abs=1e-6
+    )
     assert weights_of("fitted", rows, [], math.inf) == {"a": 0.5, "b": 0.5}
 
 
@@ -118,7 +128,8 @@ def test_the_order_of_parts_changes_no_bit() -> None:
 
 def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> None:
     rng = np.random.default_rng(0)
-    out, y = torch.from_numpy(rng.normal(size=(6, 3))), torch.tensor([0, 2, 1, 1, 0, 2])
+    out = torch.from_numpy(rng.normal(size=(6, 3)))
+    y = torch.tensor([0, 2, 1, 1, 0, 2])
     cases: list[tuple[Task, torch.Tensor, torch.Tensor, float]] = [
         (Classification((0, 1, 2)), out, y, 1.0),
         (Classification((0, 1)), out[:, :1], y % 2, 1.0),
@@ -128,8 +139,12 @@ def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> N
     for task, outputs, target, unit in cases:
         made = task.predict(outputs).numpy()
         expected = pytest.approx(unit * float(task.loss(outputs, target)), rel=1e-5)
-        assert row_loss(task, target).mean(made) == expected and Judge(task, target, "loss")(made) == expected
-    counts, target = Counts(mean=2.0), torch.tensor([0.0, 1.0, 4.0, 2.0, 0.0, 1.0])
+        assert (
+            row_loss(task, target).mean(made) == expected
+            and Judge(task, target, "loss")(made) == expected
+        )
+    counts = Counts(mean=2.0)
+    target = torch.tensor([0.0, 1.0, 4.0, 2.0, 0.0, 1.0])
     rates = counts.predict(out[:, :1])
     deviance = float(counts.evaluate(rates, target)["deviance"])
     assert row_loss(counts, target).mean(rates.numpy()) == pytest.approx(deviance / 2, rel=1e-6)
@@ -147,11 +162,15 @@ def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> N
 def test_a_mixture_is_never_worse_than_own_parts_on_its_rows(how: str) -> None:
     for seed in range(4):
         rows = binary(200, seed, trees=1.0, linear=0.8, forest=1.0, joint=0.3, wrong=-1.0)
-        found, judge = one(rows, ["trees", "linear"], weights=how), Judge(rows.task, rows.y, "auroc")
+        found = one(rows, ["trees", "linear"], weights=how)
+        judge = Judge(rows.task, rows.y, "auroc")
         own = rows.only(["trees", "linear"])
         starts = [mixed(own.parts, weights_of(how, own, [*own.parts])), *own.parts.values()]
         assert found.mixture >= found.own == max(map(judge, starts))
-        assert found.mixture == judge(mixed(rows.parts, found.weights)) and "wrong" not in found.weights
+        assert (
+            found.mixture == judge(mixed(rows.parts, found.weights))
+            and "wrong" not in found.weights
+        )
         assert found.changes["wrong"] < 0 < found.changes["forest"]
         assert found.scores == {name: judge(made) for name, made in rows.parts.items()}
         entered = sum(found.changes[name] for name in found.weights if name not in own.parts)
@@ -160,7 +179,11 @@ def test_a_mixture_is_never_worse_than_own_parts_on_its_rows(how: str) -> None:
 
 def test_of_a_loss_less_is_better_and_equals_enter() -> None:
     found = one(numbers(0, 100, trees=1.0, forest=1.0, wrong=9.0), ["trees"], by="rmse")
-    assert set(found.weights) == {"trees", "forest"} and found.mixture < found.own and found.changes["wrong"] < 0
+    assert (
+        set(found.weights) == {"trees", "forest"}
+        and found.mixture < found.own
+        and found.changes["wrong"] < 0
+    )
     rows = binary(100, 0, trees=1.0)
     twice = rows_of(rows.task, rows.y, {"trees": rows.parts["trees"], "copy": rows.parts["trees"]})
     assert one(twice, ["trees"]).weights == {"trees": 0.5, "copy": 0.5}
@@ -170,10 +193,19 @@ def test_where_it_begins_and_what_cannot_be_judged_stays_out() -> None:
     alone = one(binary(200, 0, joint=0.3, forest=1.0, wrong=-1.0), [])
     assert math.isnan(alone.own) and "'forest'" in alone.notes[0] and "wrong" not in alone.weights
     y = torch.arange(4.0)
-    parts = {name: y.numpy()[:, None] + off for name, off in (("good", 0.1), ("bad", 5.0), ("joint", -0.1))}
+    parts = {
+        name: y.numpy()[:, None] + off
+        for name, off in (("good", 0.1), ("bad", 5.0), ("joint", -0.1))
+    }
     found = one(rows_of(Regression(), y, parts), ["good", "bad"], by="mae")
-    assert found.weights == {"good": 0.5, "joint": 0.5} and found.own == pytest.approx(0.1) and found.changes["bad"] < 0
-    blind = rows_of(Classification((0, 1)), np.ones(30, int), dict(binary(30, 0, trees=1.0, forest=1.0).parts))
+    assert (
+        found.weights == {"good": 0.5, "joint": 0.5}
+        and found.own == pytest.approx(0.1)
+        and found.changes["bad"] < 0
+    )
+    blind = rows_of(
+        Classification((0, 1)), np.ones(30, int), dict(binary(30, 0, trees=1.0, forest=1.0).parts)
+    )
     found = one(blind, ["trees"])
     assert found.weights == {"trees": 1.0} and "not defined on these 30 rows" in found.notes[0]
     assert found.to_dict()["mixture"] is None
@@ -182,11 +214,15 @@ def test_where_it_begins_and_what_cannot_be_judged_stays_out() -> None:
 def test_given_weights_enter_untried_and_a_better_part_is_named() -> None:
     rows = binary(200, 0, trees=1.5, wrong=-1.0)
     found = one(rows, ["trees"], weights={"trees": 1, "wrong": 3, "elsewhere": 4})
-    assert found.weights == {"trees": 0.25, "wrong": 0.75} and found.notes[-1].startswith("trees alone is better")
+    assert found.weights == {"trees": 0.25, "wrong": 0.75} and found.notes[-1].startswith(
+        "trees alone is better"
+    )
     assert one(rows, ["trees"], by="rmse").notes[0].startswith("judged by auroc")
     assert one(rows, ["trees"], admit=False).weights == {"trees": 0.5, "wrong": 0.5}
     many = dict.fromkeys("abcd", np.full((2, 2), 0.5))
-    half = one(rows_of(Classification((0, 1)), [0, 1], many), ["a"], weights="half_own", admit=False).weights
+    half = one(
+        rows_of(Classification((0, 1)), [0, 1], many), ["a"], weights="half_own", admit=False
+    ).weights
     assert half == pytest.approx({"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6})
 
 
@@ -194,10 +230,12 @@ def test_given_weights_enter_untried_and_a_better_part_is_named() -> None:
 
 
 def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
-    """Of balanced rows whose design is orthogonal at each client, REML has a closed form: with the clients' own least
-    squares b and their covariance S, D = S - σ²/n, and what a client takes is b̄ + D S⁻¹ (b - b̄)."""
+    """Of balanced rows whose design is orthogonal at each client, REML has a closed form: with the
+    clients' own least squares b and their covariance S, D = S - σ²/n, and what a client takes is b̄
+    + D S⁻¹ (b - b̄)."""
     rng = np.random.default_rng(0)
-    count, n = 12, 8
+    count = 12
+    n = 8
     mean = np.tile([-1.0, 1.0], n // 2)
     own = np.array([3.0, 1.5]) + rng.multivariate_normal([0, 0], [[2.0, -0.5], [-0.5, 0.6]], count)
     y = own[:, :1] + own[:, 1:] * mean + rng.normal(0, 0.7, (count, n))
@@ -205,9 +243,13 @@ def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
     least = y @ x / n
     noise = ((y - least @ x.T) ** 2).sum() / (count * (n - 2)) / n
     spread = np.cov(least.T)
-    shrunk = least.mean(0) + (least - least.mean(0)) @ np.linalg.inv(spread) @ (spread - noise * np.eye(2))
+    shrunk = least.mean(0) + (least - least.mean(0)) @ np.linalg.inv(spread) @ (
+        spread - noise * np.eye(2)
+    )
     clients = {
-        f"c{k:02}": rows_of(Regression(), y[k], {"a": mean[:, None] + 5 * k, "b": mean[:, None] - 5 * k})
+        f"c{k:02}": rows_of(
+            Regression(), y[k], {"a": mean[:, None] + 5 * k, "b": mean[:, None] - 5 * k}
+        )
         for k in range(count)
     }
     assert stackable(clients) and not stackable(dict(list(clients.items())[:4]))
@@ -218,24 +260,30 @@ def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
 
 
 @pytest.mark.parametrize("kind", ["two", "three", "labels", "counts"])
-def test_where_clients_are_each_off_by_a_number_of_their_own_all_choose_the_stack(kind: str) -> None:
+def test_where_clients_are_each_off_by_a_number_of_their_own_all_choose_the_stack(
+    kind: str,
+) -> None:
     clients, task = dict[str, Predicted](), {
         "two": Classification((0, 1)), "three": Classification((0, 1, 2)), "labels": LABELS, "counts": Counts()
     }[kind]  # fmt: skip
     for k in range(8):
         rng = np.random.default_rng(k)
-        known = rng.normal(size=(160, {"three": 3, "labels": 2}.get(kind, 1)))  # what parts know; and what they do not
+        # what parts know; and what they do not
+        known = rng.normal(size=(160, {"three": 3, "labels": 2}.get(kind, 1)))
         true = known + rng.normal(0, 1.5, known.shape[1])
         if kind == "counts":
-            made, y = np.exp(known), rng.poisson(np.exp(true[:, 0])).astype(float)
+            made = np.exp(known)
+            y = rng.poisson(np.exp(true[:, 0])).astype(float)
         elif kind == "three":
             made, p = (np.exp(own) / np.exp(own).sum(1, keepdims=True) for own in (known, true))
             y = (p.cumsum(1) < rng.random((160, 1))).sum(1)
         else:
-            made, y = 1 / (1 + np.exp(-known)), (rng.random(true.shape) < 1 / (1 + np.exp(-true))).astype(np.float32)
+            made = 1 / (1 + np.exp(-known))
+            y = (rng.random(true.shape) < 1 / (1 + np.exp(-true))).astype(np.float32)
             y[::9] = np.nan
             if kind == "two":
-                made, y = np.hstack([1 - made, made]), np.nan_to_num(y[:, 0], nan=-1).astype(int)
+                made = np.hstack([1 - made, made])
+                y = np.nan_to_num(y[:, 0], nan=-1).astype(int)
         clients[f"c{k}"] = rows_of(task, y, {"mine": made, "ours": made})
     found = combine(clients, ["mine"], Mixing("together", admit=False))
     assert all(own.notes[0].startswith("all chose stack together") for own in found.values())
@@ -255,31 +303,45 @@ def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_le
     assert {own.common for own in chosen.values()} == {"ours"}
     assert all(own.candidate == "ours" for name, own in chosen.items() if name.startswith("small"))
     large = chosen["large"]
-    assert large.candidate != "ours" and large.weights["mine"] > 0.8 and large.difference and large.difference[1] > 0
-    again = combine(dict(reversed(list(clients.items()))), ["mine"], Mixing("together", admit=False))
-    assert {name: own.weights for name, own in again.items()} == {name: own.weights for name, own in chosen.items()}
+    assert (
+        large.candidate != "ours"
+        and large.weights["mine"] > 0.8
+        and large.difference
+        and large.difference[1] > 0
+    )
+    again = combine(
+        dict(reversed(list(clients.items()))), ["mine"], Mixing("together", admit=False)
+    )
+    assert {name: own.weights for name, own in again.items()} == {
+        name: own.weights for name, own in chosen.items()
+    }
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["", "one client has no own network"])
 def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike(bare: bool) -> None:
-    """The sum over clients of mean losses in units of the spread of equal weights' losses, in whatever unit; of what
-    each client has.
+    """The sum over clients of mean losses in units of the spread of equal weights' losses, in
+    whatever unit; of what each client has.
     """
     for scale in (1.0, 1000.0):
-        clients = {f"kg{place}": numbers(place, 200, mine=1.0, net=0.9, ours=0.2) for place in range(2)}
+        clients = {
+            f"kg{place}": numbers(place, 200, mine=1.0, net=0.9, ours=0.2) for place in range(2)
+        }
         clients["g"] = numbers(7, 30, scale=scale, mine=0.2, net=0.9, ours=1.0)
         if bare:
             clients["bare"] = numbers(8, 90, mine=0.2, ours=2.0)
         total = defaultdict[str, float](float)
         for rows in clients.values():
-            mean, own = rows.loss(mixed(rows.parts, dict.fromkeys(rows.parts, 1.0))), len(rows.parts) - 1
+            mean = rows.loss(mixed(rows.parts, dict.fromkeys(rows.parts, 1.0)))
+            own = len(rows.parts) - 1
             for name, weights in {
                 "equal": {"mine": 1, "net": 1, "ours": 1}, "half_own": {"mine": 1, "net": 1, "ours": own},
                 "ours": {"ours": 1}, "alone": {"mine": 1, "net": 1},
                 **({} if bare else {"equal without own network": {"mine": 1, "ours": 1}}),
             }.items():  # fmt: skip
                 had = {part: weight for part, weight in weights.items() if part in rows.parts}
-                total[name] += float((rows.loss(mixed(rows.parts, had)).mean() - mean.mean()) / mean.std())
+                total[name] += float(
+                    (rows.loss(mixed(rows.parts, had)).mean() - mean.mean()) / mean.std()
+                )
         chosen = choose_together(clients, ["mine", "net"], math.inf, ["net"])
         assert {own.common for own in chosen.values()} == {min(total, key=lambda name: total[name])}
         assert all({*own.weights} <= {*clients[name].parts} for name, own in chosen.items())
@@ -292,9 +354,13 @@ COMMON: list[Any] = [
 
 
 @pytest.mark.parametrize(("errors", "weights"), COMMON)
-def test_without_federated_parts_one_or_two_are_chosen(errors: dict[str, float], weights: dict[str, float]) -> None:
+def test_without_federated_parts_one_or_two_are_chosen(
+    errors: dict[str, float], weights: dict[str, float]
+) -> None:
     clients = {f"c{place}": numbers(place, 30, **errors) for place in range(8)}
-    assert all(dict(own.weights) == weights for own in choose_together(clients, list(errors)).values())
+    assert all(
+        dict(own.weights) == weights for own in choose_together(clients, list(errors)).values()
+    )
 
 
 # ---------------------------------------------------------------------- refused
@@ -305,8 +371,18 @@ TWO = {"base": PAIR, "joint": PAIR}
 
 
 AT_FAULT: list[Any] = [
-    ({**TWO, "joint": np.array([[0.5, np.nan]] * 2)}, "fitted", DataError, "part 'joint': .* found 2 of 2"),
-    ({**TWO, "joint": np.full((3, 2), 0.5)}, "equal", DataError, r"part 'joint': .*\(2, 2\), .* found \(3, 2\)"),
+    (
+        {**TWO, "joint": np.array([[0.5, np.nan]] * 2)},
+        "fitted",
+        DataError,
+        "part 'joint': .* found 2 of 2",
+    ),
+    (
+        {**TWO, "joint": np.full((3, 2), 0.5)},
+        "equal",
+        DataError,
+        r"part 'joint': .*\(2, 2\), .* found \(3, 2\)",
+    ),
     ({**TWO, "joint": np.empty((0, 2))}, "equal", DataError, "part 'joint'"),
     ({**TWO, "joint": np.zeros(2)}, "half_own", DataError, "part 'joint'"),
     ({}, "equal", DataError, "at least one part"),
@@ -315,7 +391,9 @@ AT_FAULT: list[Any] = [
 
 
 @pytest.mark.parametrize(("parts", "weights", "error", "told"), AT_FAULT)
-def test_the_part_at_fault_is_named(parts: Any, weights: Any, error: type[Exception], told: str) -> None:
+def test_the_part_at_fault_is_named(
+    parts: Any, weights: Any, error: type[Exception], told: str
+) -> None:
     rows = Predicted(Classification((0, 1)), np.arange(2), torch.tensor([0, 1]), parts)
     with pytest.raises(error, match=told):
         one(rows, ["base"], weights=weights, admit=False)
@@ -331,12 +409,17 @@ def test_degenerate_rows() -> None:
     assert weights_of("fitted", perfect, [], 1) == pytest.approx({"a": 0.5, "b": 0.5})
     for y, told in (([-1, -1], "found none"), ([0, 1, 1], "3 rows")):
         with pytest.raises(DataError, match=told):
-            weights_of("fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), [])
+            weights_of(
+                "fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), []
+            )
 
 
 def test_errors_in_other_units_have_no_mean() -> None:
     units = {"north": 1.0, "south": 100.0}
-    found = {name: replace(numbers(1, 9, own, part=0.1), task=Regression(scale=own)) for name, own in units.items()}
+    found = {
+        name: replace(numbers(1, 9, own, part=0.1), task=Regression(scale=own))
+        for name, own in units.items()
+    }
     one = {"weights": {"part": 1.0}, "stack": (), "metric": "rmse", "notes": []}
     results = results_of("test", found, dict.fromkeys(found, one))
     assert results.apart == {"rmse", "mae"}

@@ -1,4 +1,5 @@
-"""A mixture of several parts: trained on folds, tested, predicted with, killed and resumed, exported."""
+"""A mixture of several parts: trained on folds, tested, predicted with, killed and resumed,
+exported."""
 
 import hashlib
 import json
@@ -46,7 +47,11 @@ def settings(place: Path, **changes: Any) -> dict[str, Any]:
         "network": {"config": str(place / "tiny.yaml"), "set": {"exchange.federated": []}},
         "federated": {"config": str(place / "tiny.yaml"), "set": {"trainer.max_epochs": 3}},
     }
-    own = {"mixture": {"parts": parts, "admit": False, **changes.pop("mixture", {})}, "seed": 8, "folds": 2}
+    own = {
+        "mixture": {"parts": parts, "admit": False, **changes.pop("mixture", {})},
+        "seed": 8,
+        "folds": 2,
+    }
     return {**own, "name": "tiny_best", "trainer": {"default_root_dir": str(place)}, **changes}
 
 
@@ -72,17 +77,26 @@ def written(folder: Path) -> Iterator[Path]:
     path.write_text(kept)
 
 
-def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(trained: Mixture, folder: Path) -> None:
+def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
+    trained: Mixture, folder: Path
+) -> None:
     whole = load(str(trained.settings.parts["network"].config), "--seed=8")
     tables = {table.name: table for table in whole.data.tables()}
-    frame, parts = pd.read_parquet(folder / "out_of_fold.parquet"), Part.of(trained.settings, folder)
+    frame = pd.read_parquet(folder / "out_of_fold.parquet")
+    parts = Part.of(trained.settings, folder)
     for (name, client), own in frame.groupby(["part", "client"]):
         table = tables[str(client)]
-        rows = table.features.index[np.concatenate([table.splits["train"], table.splits["validation"]])]
+        rows = table.features.index[
+            np.concatenate([table.splits["train"], table.splits["validation"]])
+        ]
         assert sorted(own["row"]) == sorted(rows)
-        assert own.set_index("row")["target"].to_dict() == table.target.loc[rows].astype(str).to_dict()
+        assert (
+            own.set_index("row")["target"].to_dict() == table.target.loc[rows].astype(str).to_dict()
+        )
         for fold, held in own.groupby("fold"):
-            dealt = next(one for one in parts[str(name)].load(int(fold)).data.tables() if one.name == client)
+            dealt = next(
+                one for one in parts[str(name)].load(int(fold)).data.tables() if one.name == client
+            )
             assert not set(held["row"]) & set(dealt.features.index[dealt.splits["train"]])
 
 
@@ -113,7 +127,9 @@ def test_a_mixture_has_thresholds_and_subgroups(place: Path, tmp_path: Path) -> 
     one = {"config": str(place / "tiny.yaml"), "set": {"data.leave_out": ["wine"]}}
     parts = {"trees": {**one, "go_alone": "extra_trees", "grid": {"n_estimators": [5]}}}
     score = {"threshold": {"specificity": 0.95}, "subgroups": {"mean radius": [14]}}
-    own = settings(place, mixture={"parts": parts}, score=score, trainer={"default_root_dir": str(tmp_path)})
+    own = settings(
+        place, mixture={"parts": parts}, score=score, trainer={"default_root_dir": str(tmp_path)}
+    )
     mixture = Mixture(own)
     mixture.fit(quiet=True)
     results = mixture.test(quiet=True)
@@ -124,10 +140,14 @@ def test_a_mixture_has_thresholds_and_subgroups(place: Path, tmp_path: Path) -> 
     probability = scorer.predict_proba(table.features.iloc[place_of])[:, 1]
     positive = (table.target.iloc[place_of] == scorer.classes_[1]).to_numpy()
     assert (
-        at["sensitivity"] == (probability[positive] >= at["threshold"]).mean() and scorer.threshold == at["threshold"]
+        at["sensitivity"] == (probability[positive] >= at["threshold"]).mean()
+        and scorer.threshold == at["threshold"]
     )
     predicted = mixture.predict(quiet=True)["breast_cancer"]
-    assert predicted["predicted_at_threshold"].eq(scorer.classes_[1]).sum() == (probability >= at["threshold"]).sum()
+    assert (
+        predicted["predicted_at_threshold"].eq(scorer.classes_[1]).sum()
+        == (probability >= at["threshold"]).sum()
+    )
     assert mixture.folder is not None
     groups = pd.read_csv(mixture.folder / "test_subgroups.csv")
     small = table.features["mean radius"].iloc[place_of] < 14
@@ -136,14 +156,23 @@ def test_a_mixture_has_thresholds_and_subgroups(place: Path, tmp_path: Path) -> 
     assert again.score == {**score, "threshold": "youden"}
 
 
-def test_more_than_two_classes_of_a_mixture_have_no_threshold(trained: Mixture, place: Path) -> None:
+def test_more_than_two_classes_of_a_mixture_have_no_threshold(
+    trained: Mixture, place: Path
+) -> None:
     with pytest.raises(ConfigError, match="wine: 3 classes"):
         Mixture(settings(place, score={"threshold": "youden"})).test(quiet=True)
 
 
 def bits(folder: Path) -> dict[str, str]:
-    files = [folder / "mixture.json", folder / "out_of_fold.parquet", *folder.glob("parts/trees/*/*/*.npz")]
-    found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = [
+        folder / "mixture.json",
+        folder / "out_of_fold.parquet",
+        *folder.glob("parts/trees/*/*/*.npz"),
+    ]
+    found = {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
     for path in folder.glob("parts/*/*/version_0/checkpoints/last.ckpt"):
         state = torch.load(path, weights_only=True)["state_dict"]
         digest = hashlib.sha256(b"".join(own.numpy().tobytes() for own in state.values()))
@@ -152,15 +181,22 @@ def bits(folder: Path) -> dict[str, str]:
     return found
 
 
-def test_killed_in_the_second_part_it_ends_with_the_same_bits(folder: Path, place: Path, tmp_path: Path) -> None:
+def test_killed_in_the_second_part_it_ends_with_the_same_bits(
+    folder: Path, place: Path, tmp_path: Path
+) -> None:
     """The real command, by SIGKILL, as soon as fold 1 of the second part has a checkpoint."""
     own = settings(place, trainer={"default_root_dir": str(tmp_path)})
     (tmp_path / "best.yaml").write_text(yaml.safe_dump(own))
     begun = tmp_path / "tiny_best" / "version_0"
     command = [sys.executable, "-m", "fedlit", "fit", "--config", "best.yaml"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     until = time.monotonic() + 300
-    while not list(begun.glob("parts/network/fold_1/version_0/checkpoints/*")) and time.monotonic() < until:
+    while (
+        not list(begun.glob("parts/network/fold_1/version_0/checkpoints/*"))
+        and time.monotonic() < until
+    ):
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     told = process.communicate(timeout=60)[0].decode()
@@ -183,10 +219,17 @@ def test_two_processes_leave_what_one_leaves(folder: Path, place: Path, tmp_path
     assert twice.folder is not None and bits(twice.folder) == bits(folder)
 
 
-def test_other_weights_need_no_training_and_other_parts_are_refused(written: Path, place: Path) -> None:
-    other = Mixture(settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}}))
+def test_other_weights_need_no_training_and_other_parts_are_refused(
+    written: Path, place: Path
+) -> None:
+    other = Mixture(
+        settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}})
+    )
     other.fit("last", quiet=True)
-    assert json.loads(written.read_text())["clients"]["wine"]["weights"] == {"trees": 0.75, "network": 0.25}
+    assert json.loads(written.read_text())["clients"]["wine"]["weights"] == {
+        "trees": 0.75,
+        "network": 0.25,
+    }
     changed = settings(place, seed=9)
     changed["mixture"]["parts"]["trees"] = {"go_alone": "logistic_regression"}
     with pytest.raises(ConfigError, match=r"found changed seed, parts\.trees"):
@@ -196,7 +239,9 @@ def test_other_weights_need_no_training_and_other_parts_are_refused(written: Pat
 def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path: Path) -> None:
     mixture = Mixture(settings(place, trainer={"default_root_dir": str(tmp_path)}))
     mixture.fit(quiet=True, seconds=0)
-    assert set(mixture.out) == {"network", "federated"} and set(mixture.held["wine"].parts) == {"trees"}
+    assert set(mixture.out) == {"network", "federated"} and set(mixture.held["wine"].parts) == {
+        "trees"
+    }
     assert mixture.built()["trees"].lacks == "time was up before all its settings were tried"
     assert mixture.test(quiet=True).scores["wine"]["auroc"] > 0.9
     assert mixture.folder is not None
@@ -206,20 +251,32 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert part.lacks == "time was up before the last epoch in 1 of 2 folds"
 
 
-def test_the_whole_is_exported_with_its_stack(trained: Mixture, folder: Path, written: Path, tmp_path: Path) -> None:
+def test_the_whole_is_exported_with_its_stack(
+    trained: Mixture, folder: Path, written: Path, tmp_path: Path
+) -> None:
     (table,), stack = Bundled(clients=["wine"]).tables(8), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
-    rows, content = table.features.tail(30), json.loads(written.read_text())
-    corrected = on_stack("classification", trained.client("wine").predict_proba(rows).astype(float), stack)
+    rows = table.features.tail(30)
+    content = json.loads(written.read_text())
+    corrected = on_stack(
+        "classification", trained.client("wine").predict_proba(rows).astype(float), stack
+    )
     content["clients"]["wine"]["stack"] = stack
     written.write_text(json.dumps(content))
-    made, scorer = export(folder, "wine", tmp_path / "wine"), trained.client("wine")
+    made = export(folder, "wine", tmp_path / "wine")
+    scorer = trained.client("wine")
     tested = trained.predict(quiet=True)["wine"].filter(like="probability_").to_numpy()
     assert "Checked: on 45 test rows" in made.checked
     np.testing.assert_allclose(scorer.predict_proba(rows), corrected, atol=1e-6)
-    np.testing.assert_allclose(scorer.predict_proba(table.features.iloc[table.splits["test"]]), tested, atol=1e-6)
+    np.testing.assert_allclose(
+        scorer.predict_proba(table.features.iloc[table.splits["test"]]), tested, atol=1e-6
+    )
     expected = scorer.predict(rows)
-    for count, found in zip(ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True):
-        pd.testing.assert_frame_equal(found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False)
+    for count, found in zip(
+        ROWS, scored_elsewhere({tmp_path / "wine": rows})[tmp_path / "wine"], strict=True
+    ):
+        pd.testing.assert_frame_equal(
+            found, expected[:count], rtol=1e-6, atol=1e-6, check_dtype=False
+        )
     card = (tmp_path / "wine/model_card.md").read_text()
     assert "corrected by an intercept" in card and "- `trees` (extra_trees, 2): weight" in card
     path = tmp_path / "wine" / "trees" / "fold_0" / "model.npz"
@@ -245,7 +302,10 @@ ALTERED: list[Any] = [
     (weighed(trees=0.5), "of sum 1"),
     (weighed(forest=0.0), "weights of some of trees, network, federated"),
     (lambda text: text.replace('"weights"', '"weight"'), "from 0 to 1"),
-    (lambda text: text.replace('"stack": []', '"stack": [[0.0, 1.0]]'), "3 pairs as stack, found 1"),
+    (
+        lambda text: text.replace('"stack": []', '"stack": [[0.0, 1.0]]'),
+        "3 pairs as stack, found 1",
+    ),
     (lambda text: text.replace('"stack": []', '"stack": [[0.0]]'), "pairs of numbers as stack"),
     (lambda text: "{", "expected plain data"),
     (lambda text: "{}", "expected what fedlit fit writes"),
@@ -253,14 +313,19 @@ ALTERED: list[Any] = [
 
 
 @pytest.mark.parametrize(("change", "told"), ALTERED)
-def test_what_was_altered_is_refused(trained: Mixture, written: Path, change: Callable[[str], str], told: str) -> None:
+def test_what_was_altered_is_refused(
+    trained: Mixture, written: Path, change: Callable[[str], str], told: str
+) -> None:
     written.write_text(change(written.read_text()))
     with pytest.raises(FedlitError, match=told):
         trained.client("wine")
 
 
 UNFIT: list[Any] = [
-    ({"data.source.init_args.clients": ["wine"]}, "part 'federated': expected the clients of part 'network'"),
+    (
+        {"data.source.init_args.clients": ["wine"]},
+        "part 'federated': expected the clients of part 'network'",
+    ),
     ({"data.source.init_args.test": 0.5}, "part 'federated', client 'wine': .* rows"),
     ({"seed": 9}, "the mixture decides it for all its parts"),
     ({"trainer.max_epoch": 1}, "Did you mean 'trainer.max_epochs'"),
@@ -292,8 +357,14 @@ WRONG: list[Any] = [
     ({"mixture": {"by": ["auroc"]}}, "mixture.by: .* found"),
     ({"mixture": {"shrinks": 1}}, "Did you mean 'shrink'"),
     (parts(a={"config": "nowhere.yaml"}), r"mixture\.parts\.a: config: nowhere.yaml"),
-    (parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}), r"parts\.a: .* kept as arrays"),
-    (parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}), r"parts\.a: .*grid"),
+    (
+        parts(a={"go_alone": "gradient_boosting", "config": "quickstart"}),
+        r"parts\.a: .* kept as arrays",
+    ),
+    (
+        parts(a={"go_alone": "extra_trees", "config": "quickstart", "grid": {"a": 1}}),
+        r"parts\.a: .*grid",
+    ),
     (parts(a={}), r"parts\.a: expected config: FILE, or go_alone"),
     (parts(a={"go_alone": "ridge"}), "none in any part"),
     (parts(stack={"config": "quickstart"}), "a name of letters"),
@@ -303,7 +374,9 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize(("change", "told"), WRONG)
-def test_a_wrong_key_is_refused_before_anything_is_read(place: Path, change: dict[str, Any], told: str) -> None:
+def test_a_wrong_key_is_refused_before_anything_is_read(
+    place: Path, change: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         settings_from(settings(place, **change))
 
@@ -330,20 +403,33 @@ def test_what_is_typed_changes_what_the_file_says(place: Path) -> None:
         with pytest.raises(ConfigError, match=told):
             settings_of(path, {key: "1"})
     assert has_mixture(["--config", str(path)]) and not has_mixture(["--config=quickstart"])
-    assert has_mixture(["--config=nowhere", "--config", str(path), "--help"])  # a flag may have no value
+    # a flag may have no value
+    assert has_mixture(["--config=nowhere", "--config", str(path), "--help"])
 
 
 def test_the_shipped_mixtures_name_parts_that_there_are() -> None:
-    found = [path for path in config_folders()[-1].glob("*.yaml") if has_mixture(["--config", str(path)])]
+    found = [
+        path for path in config_folders()[-1].glob("*.yaml") if has_mixture(["--config", str(path)])
+    ]
     assert len(found) > 4 and all(len(settings_of(path).parts) > 1 for path in found)
 
 
 def test_commands(
-    place: Path, trained: Mixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path,
+    trained: Mixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(place)
     (place / "tiny_best.yaml").write_text(yaml.safe_dump(settings(place)))
-    arguments = ["--config", "tiny_best", "--trainer.default_root_dir", str(place / "typed"), "--folds", "0"]
+    arguments = [
+        "--config",
+        "tiny_best",
+        "--trainer.default_root_dir",
+        str(place / "typed"),
+        "--folds",
+        "0",
+    ]
     assert main(["describe", *arguments, "--mixture.weights", "together"]) == 0
     told = capsys.readouterr().out
     assert "network    own: tiny" in told and "federated: tiny (trainer.max_epochs 3)" in told
@@ -353,12 +439,20 @@ def test_commands(
     assert "Each part's score on held-out rows" in told and "more scores with --all" in told
     assert main(["test", *arguments]) == 0
     assert "mixture" in capsys.readouterr().out
-    run, (table,) = str(place / "typed" / "tiny_best"), Bundled(clients=["wine"]).tables(8)
+    run = str(place / "typed" / "tiny_best")
+    (table,) = Bundled(clients=["wine"]).tables(8)
     table.features.tail(12).to_csv(place / "new.csv", index=False)
-    assert main(["predict", "--run", run, "--client", "wine", "--data", str(place / "new.csv")]) == 0
+    assert (
+        main(["predict", "--run", run, "--client", "wine", "--data", str(place / "new.csv")]) == 0
+    )
     scores = pd.read_csv(place / "new.scores.csv")
     expected = load_run(run, "wine", quiet=True).predict_proba(table.features.tail(12))
     np.testing.assert_allclose(scores.filter(like="probability_"), expected, atol=1e-6)
-    assert main(["export", "--run", run, "--client", "breast_cancer", "--out", str(place / "out")]) == 0
-    assert main(["predict", "--run", run, "--client", "wien", "--data", str(place / "new.csv")]) == 2
+    assert (
+        main(["export", "--run", run, "--client", "breast_cancer", "--out", str(place / "out")])
+        == 0
+    )
+    assert (
+        main(["predict", "--run", run, "--client", "wien", "--data", str(place / "new.csv")]) == 2
+    )
     assert "Did you mean 'wine'" in capsys.readouterr().err

@@ -30,13 +30,22 @@ CONFIG = {"seed": 3, "data": {"source": {"class_path": "fedlit.Tables", "init_ar
 
 
 def write(folder: Path, *, other_test_labels: bool = False) -> None:
-    """Three clients of the same columns: at large and small the label is one function of them, at odd it is drawn."""
+    """Three clients of the same columns: at large and small the label is one function of them, at
+    odd it is drawn."""
     weights = np.random.default_rng(0).normal(size=COLUMNS)
     for number, (name, rows) in enumerate({"large": 300, "odd": 60, "small": 60}.items()):
         draw = np.random.default_rng(number + 1)
-        frame = pd.DataFrame(draw.normal(size=(rows, COLUMNS)).round(3), columns=[f"c{n}" for n in range(COLUMNS)])
-        y = (frame @ weights > 0).astype(int).to_numpy() if name != "odd" else draw.permutation(np.arange(rows) % 2)
-        part = np.array(["train", "train", "train", "validation", "test", "train"])[np.arange(rows) % 6]
+        frame = pd.DataFrame(
+            draw.normal(size=(rows, COLUMNS)).round(3), columns=[f"c{n}" for n in range(COLUMNS)]
+        )
+        y = (
+            (frame @ weights > 0).astype(int).to_numpy()
+            if name != "odd"
+            else draw.permutation(np.arange(rows) % 2)
+        )
+        part = np.array(["train", "train", "train", "validation", "test", "train"])[
+            np.arange(rows) % 6
+        ]
         if other_test_labels:
             y = np.where(part == "test", draw.integers(0, 2, rows), y)
         frame.assign(y=y, part=part).to_csv(folder / f"{name}.csv", index=False)
@@ -51,7 +60,8 @@ def ask(budget: float = 1e6, **changes: int) -> Recommendation:
 def short() -> Iterator[None]:
     quick = candidates.templates()
     quick["tabm"]["trainer"] = {"max_epochs": 2}
-    quick["tabm"]["model"]["average"], quick["tabm"]["model"]["then"]["fine_tune"]["epochs"] = 0.0, 1
+    quick["tabm"]["model"]["average"] = 0.0
+    quick["tabm"]["model"]["then"]["fine_tune"]["epochs"] = 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "templates", lambda: deepcopy(quick))
         yield
@@ -70,44 +80,73 @@ def found(place: Path) -> Recommendation:
         return ask()
 
 
-def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(found: Recommendation, place: Path) -> None:
-    small, odd = found.clients["small"], found.clients["odd"]
-    assert small.verdict == JOIN and small.interval[0] > 0 and small.sentence.startswith("Join with ")
+def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(
+    found: Recommendation, place: Path
+) -> None:
+    small = found.clients["small"]
+    odd = found.clients["odd"]
+    assert (
+        small.verdict == JOIN and small.interval[0] > 0 and small.sentence.startswith("Join with ")
+    )
     assert odd.verdict != JOIN and found.wanted
     text = found.text(80)
     assert max(map(len, text.split("What would leave")[0].splitlines())) <= 80
     for part in found.wanted:
         assert f"{part}: Before training, once: each client sends" in text
     best = settings_of(place / found.best)
-    assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing("fitted")
+    assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing(
+        "fitted"
+    )
     written = json.loads((place / "recommended/mine/recommend.json").read_text())
     assert written["clients"]["small"]["join"] and set(written["leaves"]) == set(found.wanted)
-    mixed = json.loads((place / "recommended/mine/trained/version_0/mixture.json").read_text())["clients"]
+    mixed = json.loads((place / "recommended/mine/trained/version_0/mixture.json").read_text())[
+        "clients"
+    ]
     used = {name for own in mixed.values() for name in own["weights"]}
     assert used <= set(best.parts)  # the mixture that was trained predicts with these, too
 
 
 def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommendation) -> None:
     names = [f"school {number}" for number in range(58)]
-    kinds = dict(zip(names, [found.clients["small"]] * 40 + [found.clients["odd"]] * 18, strict=True))
+    kinds = dict(
+        zip(names, [found.clients["small"]] * 40 + [found.clients["odd"]] * 18, strict=True)
+    )
     each = {key: dict.fromkeys(names, 9) for key in ("rows", "shared", "columns")}
     many = replace(found, clients=kinds, survey=replace(found.survey, **each))
-    told = [line for line in str(many).splitlines() if "58" not in line and "school 0" in line and "clients" in line]
-    assert len(told) == 1 and told[0].startswith("Join with ") and ": 40 clients (school 0, school 1, " in told[0]
+    told = [
+        line
+        for line in str(many).splitlines()
+        if "58" not in line and "school 0" in line and "clients" in line
+    ]
+    assert (
+        len(told) == 1
+        and told[0].startswith("Join with ")
+        and ": 40 clients (school 0, school 1, " in told[0]
+    )
     assert "… and 34 more clients" in str(many) and str(many).count("school 57") == 0
     assert len(many.to_dict()["clients"]) == 58
 
 
 def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
-    found: Recommendation, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    found: Recommendation,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(place)
-    assert main(["recommend", "--config", "mine", "--budget", "0", "--folds", "2", "--out", "little"]) == 0
+    assert (
+        main(["recommend", "--config", "mine", "--budget", "0", "--folds", "2", "--out", "little"])
+        == 0
+    )
     told = " ".join(capsys.readouterr().out.split())
-    assert f"small: {TITLES[FEW]}: no federated model was tried." in told and "Nothing would leave a site" in told
+    assert (
+        f"small: {TITLES[FEW]}: no federated model was tried." in told
+        and "Nothing would leave a site" in told
+    )
     assert "Missing: tabm: no time was left for it; a larger budget gives it more time." in told
     written = json.loads(Path("little/recommend.json").read_text())
-    assert 0.5 < written["clients"]["small"]["alone"] <= found.clients["small"].alone + 1e-9  # of first settings alone
+    # of first settings alone
+    assert 0.5 < written["clients"]["small"]["alone"] <= found.clients["small"].alone + 1e-9
     for arguments, expected in (
         (["--config", "quickstart_best"], "found a mixture"),
         (["--config", "mine", "--folds", "1"], "--folds: expected at least 2, found 1"),
@@ -120,7 +159,9 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
 
 
 @pytest.mark.full
-def test_test_rows_change_no_word(found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_rows_change_no_word(
+    found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, other_test_labels=True)
     monkeypatch.chdir(tmp_path)
     said = [json.loads(json.dumps(own.to_dict())) for own in (found, ask())]
@@ -131,7 +172,9 @@ def test_test_rows_change_no_word(found: Recommendation, tmp_path: Path, monkeyp
 
 def noise(seed: int, shift: float, rows: int = 80) -> Predicted:
     """Own parts that know nothing, and a federated one that is right as far as ``shift`` says."""
-    draw, y, parts = np.random.default_rng(seed), np.arange(rows) % 2, {}
+    draw = np.random.default_rng(seed)
+    y = np.arange(rows) % 2
+    parts = {}
     for name, own in {"trees": 0.0, "linear": 0.0, "forest": shift, "logistic": 0.0}.items():
         yes = 1 / (1 + np.exp(-(own * (2 * y - 1) + draw.normal(size=rows))))
         parts[name] = np.column_stack([1 - yes, yes])
@@ -139,25 +182,36 @@ def noise(seed: int, shift: float, rows: int = 80) -> Predicted:
 
 
 def test_what_rows_chose_is_not_taken_for_a_gain() -> None:
-    """All parts are noise: nobody is told to join, though the best of them are chosen by the rows that judge."""
-    own, labels = ["trees", "linear"], {"forest": "the forest", "logistic": "the pooled linear model"}
+    """All parts are noise: nobody is told to join, though the best of them are chosen by the rows
+    that judge."""
+    own = ["trees", "linear"]
+    labels = {"forest": "the forest", "logistic": "the pooled linear model"}
     told = [advise("a", noise(seed, 0.0), own, Mixing(), labels) for seed in range(5)]
     assert abs(np.mean([got.lift for got in told])) < 0.04
     assert not any(got.verdict == JOIN for got in told)
     clear = advise("a", noise(1, 1.5), own, Mixing(), labels)
-    assert clear.verdict == JOIN and "forest" in clear.parts and clear.best in (*own, BLEND) and clear.optimism != 0
+    assert (
+        clear.verdict == JOIN
+        and "forest" in clear.parts
+        and clear.best in (*own, BLEND)
+        and clear.optimism != 0
+    )
     far = advise("a", noise(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
     assert far.verdict in (SAME, FEW, ALONE) and far.lift <= 0.01
 
 
 def test_the_bootstraps_interval_is_the_closed_form_of_a_mean() -> None:
     rng = np.random.default_rng(0)
-    first, second, lower = rng.normal(0.1, 1, 500), rng.normal(0, 1, 500), Score("loss", "Loss", higher_is_better=False)
+    first = rng.normal(0.1, 1, 500)
+    second = rng.normal(0, 1, 500)
+    lower = Score("loss", "Loss", higher_is_better=False)
 
     def mean(values: np.ndarray):  # type: ignore[no-untyped-def]
         return lambda counts: float(np.average(values, weights=counts))
 
-    gain, (low, high) = gain_interval(mean(first), mean(second), 500, Score("accuracy", "Accuracy"), 2000)
+    gain, (low, high) = gain_interval(
+        mean(first), mean(second), 500, Score("accuracy", "Accuracy"), 2000
+    )
     error = (first - second).std() / np.sqrt(500)
     assert gain == pytest.approx((first - second).mean())
     assert (low, high) == pytest.approx((gain - 1.96 * error, gain + 1.96 * error), abs=0.2 * error)
@@ -168,20 +222,34 @@ WORTH = [
     ({"a": 80, "b": 80}, 3, {"classification"}, "linear trees logistic forest tabm", "network"),
     ({"a": 800, "b": 80}, 3, {"regression"}, "linear trees logistic forest tabm network", ""),
     ({"a": 80, "b": 80}, 0, {"classification"}, "linear trees tabm", "logistic, forest network"),
-    ({"a": 80, "b": 80}, 3, {"counts", "regression"}, "linear trees tabm", "logistic, forest network"),
+    (
+        {"a": 80, "b": 80},
+        3,
+        {"counts", "regression"},
+        "linear trees tabm",
+        "logistic, forest network",
+    ),
     ({"a": 80}, 0, {"classification"}, "linear trees", "logistic, forest, tabm network"),
 ]
 
 
 @pytest.mark.parametrize(("rows", "shared", "tasks", "tried", "missing"), WORTH)
-def test_what_is_worth_a_try(rows: dict[str, int], shared: int, tasks: set[str], tried: str, missing: str) -> None:
+def test_what_is_worth_a_try(
+    rows: dict[str, int], shared: int, tasks: set[str], tried: str, missing: str
+) -> None:
     counts = dict.fromkeys(rows, shared)
-    survey = Survey(rows, counts, counts, frozenset(tasks), frozenset({"extra_trees", "ridge", "mean"}))
+    survey = Survey(
+        rows, counts, counts, frozenset(tasks), frozenset({"extra_trees", "ridge", "mean"})
+    )
     made, out = candidates_of({"data": {"source": "s", "leave_out": ["c"]}}, survey)
     assert " ".join(made) == tried and " ".join(out) == missing
     if "network" in made:
-        assert made["network"].content is not None and made["network"].content["data"]["leave_out"] == ["c", "b"]
+        assert made["network"].content is not None and made["network"].content["data"][
+            "leave_out"
+        ] == ["c", "b"]
     _, out = candidates_of({"data": {"source": "s"}}, replace(survey, weighted=True))
     assert ("forest" in out) == ("forest" in made)
     with pytest.raises(ConfigError, match="no local baselines"):
-        candidates_of({}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset()))
+        candidates_of(
+            {}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset())
+        )

@@ -1,4 +1,5 @@
-"""Global Layers: the paper's parameter counts, a forward pass written out, gradients, the frozen mode."""
+"""Global Layers: the paper's parameter counts, a forward pass written out, gradients, the frozen
+mode."""
 
 import pytest
 import torch
@@ -25,14 +26,18 @@ SMALL = {"global_features": 3, "width": 4, "blocks": 2, "heads": 2}
 
 def federated_parameters(network: GlobalLayers, patterns: list[str]) -> int:
     tensors = named_tensors(network)
-    return sum(tensors[name].numel() for name in resolve({"client": network}, patterns).names["client"])
+    return sum(
+        tensors[name].numel() for name in resolve({"client": network}, patterns).names["client"]
+    )
 
 
 @pytest.mark.parametrize("method", ["global layers", "local", "fedavg"])
 @pytest.mark.parametrize("client", [*COVERTYPE, *HEART])
 def test_parameter_counts_of_the_paper(client: str, method: str) -> None:
     data = "covertype" if client in COVERTYPE else "heart"
-    columns, logits, parameters = FEDAVG[data] if method == "fedavg" else (COVERTYPE | HEART)[client]
+    columns, logits, parameters = (
+        FEDAVG[data] if method == "fedavg" else (COVERTYPE | HEART)[client]
+    )
     patterns = {"global layers": ["core"], "local": [], "fedavg": ["*"]}[method]
     network = GlobalLayers(columns, logits, **({} if data == "covertype" else HEART_FORM))
     assert sum(p.numel() for p in network.parameters()) == parameters
@@ -40,19 +45,30 @@ def test_parameter_counts_of_the_paper(client: str, method: str) -> None:
     assert federated_parameters(network, patterns) == expected
 
 
-def written_out(tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int, drop: float = 0.0) -> Tensor:
-    """The network in training mode, from its named tensors alone, in the order of the design's description."""
+def written_out(
+    tensors: dict[str, Tensor], x: Tensor, blocks: int, heads: int, drop: float = 0.0
+) -> Tensor:
+    """The network in training mode, from its named tensors alone, in the order of the design's
+    description."""
 
     def norm(x: Tensor, name: str) -> Tensor:
-        return batch_norm(x, None, None, tensors[f"{name}.weight"], tensors[f"{name}.bias"], training=True)
+        return batch_norm(
+            x, None, None, tensors[f"{name}.weight"], tensors[f"{name}.bias"], training=True
+        )
 
     def fc(x: Tensor, name: str) -> Tensor:
-        made = linear(norm(x, f"{name}.norm"), tensors[f"{name}.linear.weight"], tensors[f"{name}.linear.bias"])
+        made = linear(
+            norm(x, f"{name}.norm"),
+            tensors[f"{name}.linear.weight"],
+            tensors[f"{name}.linear.bias"],
+        )
         return dropout(selu(made), drop)
 
     def feed_forward(x: Tensor, name: str, drop: float = 0.0) -> Tensor:
         n = norm(x, f"{name}.norm")
-        hidden = selu(linear(dropout(n, drop), tensors[f"{name}.w1.weight"], tensors.get(f"{name}.w1.bias")))
+        hidden = selu(
+            linear(dropout(n, drop), tensors[f"{name}.w1.weight"], tensors.get(f"{name}.w1.bias"))
+        )
         if f"{name}.w3.weight" in tensors:
             hidden = hidden * linear(n, tensors[f"{name}.w3.weight"])
         return linear(hidden, tensors[f"{name}.w2.weight"], tensors.get(f"{name}.w2.bias"))
@@ -103,7 +119,8 @@ def test_frozen_mode_in_training_equals_evaluation() -> None:
     x = 3 + 2 * torch.randn(10, 5)
     trained = frozen.train()(x)
     assert torch.equal(trained, frozen.eval()(x))  # nor has training changed its statistics
-    # an ordinary network of the same weights, not yet trained, evaluates alike, and trains differently
+    # an ordinary network of the same weights, not yet trained, evaluates alike, and trains
+    # differently
     ordinary = GlobalLayers(5, 3, **SMALL)
     ordinary.load_state_dict(frozen.state_dict())
     assert torch.equal(trained, ordinary.eval()(x))

@@ -1,4 +1,5 @@
-"""The compiled kernel of the token side beside the torch operations that it replaces, and how it is compiled."""
+"""The compiled kernel of the token side beside the torch operations that it replaces, and how it is
+compiled."""
 
 import copy
 import logging
@@ -26,7 +27,9 @@ from fedlit.nn.native.stacked import NORM
 LOGGER = "fedlit.nn.native.build"
 
 
-def encoder(columns: int = 11, blocks: int = 2, gated: bool = True, norm: NormMode = "batch", seed: int = 0) -> Encoder:
+def encoder(
+    columns: int = 11, blocks: int = 2, gated: bool = True, norm: NormMode = "batch", seed: int = 0
+) -> Encoder:
     """With parameters and running statistics that are not the initial ones."""
     torch.manual_seed(seed)
     made = cast(Encoder, GlobalLayers(columns, 3, blocks=blocks, gated=gated, norm=norm).encoder)
@@ -34,7 +37,9 @@ def encoder(columns: int = 11, blocks: int = 2, gated: bool = True, norm: NormMo
         for parameter in made.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
         for value in made._norms():
-            value.momentum, value.training = 1.0, True  # of a frozen one, too
+            # of a frozen one, too
+            value.momentum = 1.0
+            value.training = True
         made.tokens(torch.randn(100, columns))
         for value in made._norms():
             value.momentum = 0.1
@@ -60,11 +65,19 @@ class Outcome(NamedTuple):
 def outcome(of: Encoder, x: Tensor, dout: Tensor) -> Outcome:
     """Of the token side: output, gradients of input and parameters, and statistics afterwards."""
     dtype = of.embedding.weight.dtype
-    parameters = {name: value for name, value in of.named_parameters() if not name.startswith(("norm.", "fc."))}
+    parameters = {
+        name: value
+        for name, value in of.named_parameters()
+        if not name.startswith(("norm.", "fc."))
+    }
     x = x.to(dtype).requires_grad_()
     out = of.tokens(x)
     gradients = torch.autograd.grad(out, [x, *parameters.values()], dout.to(dtype))
-    statistics = {name: value.clone() for name, value in of.named_buffers() if not name.startswith(("norm.", "fc."))}
+    statistics = {
+        name: value.clone()
+        for name, value in of.named_buffers()
+        if not name.startswith(("norm.", "fc."))
+    }
     return Outcome(out.detach(), dict(zip(["x", *parameters], gradients, strict=True)), statistics)
 
 
@@ -85,17 +98,29 @@ def same(a: Outcome, b: Outcome) -> bool:
     )
 
 
-MODES: dict[str, tuple[Any, bool]] = {"train": ("batch", True), "eval": ("batch", False), "frozen": ("frozen", True)}
+MODES: dict[str, tuple[Any, bool]] = {
+    "train": ("batch", True),
+    "eval": ("batch", False),
+    "frozen": ("frozen", True),
+}
 SIZES = cycle(product((3, 11, 31), (2, 6, 1)))  # columns and blocks
-CASES = [(rows, gated, mode, *next(SIZES)) for rows in (1, 5, 17) for gated in (True, False) for mode in MODES]
+CASES = [
+    (rows, gated, mode, *next(SIZES))
+    for rows in (1, 5, 17)
+    for gated in (True, False)
+    for mode in MODES
+]
 CASES += [(477, gated, mode, 11, 6) for gated in (True, False) for mode in MODES]
 
 
 @pytest.mark.parametrize(("rows", "gated", "mode", "columns", "blocks"), CASES)
-def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: str, columns: int, blocks: int) -> None:
+def test_it_is_as_exact_as_the_torch_operations(
+    rows: int, gated: bool, mode: str, columns: int, blocks: int
+) -> None:
     norm, training = MODES[mode]
     plain = encoder(columns, blocks, gated, norm).train(training)
-    kernel, exact = fused(plain), copy.deepcopy(plain).double()
+    kernel = fused(plain)
+    exact = copy.deepcopy(plain).double()
 
     def check(seed: int) -> None:
         x, dout = data(rows, columns, seed)
@@ -109,10 +134,12 @@ def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: st
             if name.endswith("num_batches_tracked") or mode != "train":
                 assert torch.equal(value, torch32.statistics[name]), name
             else:
-                torch.testing.assert_close(value.double(), torch64.statistics[name], rtol=2e-7, atol=2e-7)
+                torch.testing.assert_close(
+                    value.double(), torch64.statistics[name], rtol=2e-7, atol=2e-7
+                )
 
-    # SELU's derivative jumps at 0: of some million inputs one may round to its other side, on one processor and not on
-    # another, in the kernel as in torch. Then two other draws must do.
+    # SELU's derivative jumps at 0: of some million inputs one may round to its other side, on one
+    # processor and not on another, in the kernel as in torch. Then two other draws must do.
     try:
         check(1)
     except AssertionError:
@@ -120,7 +147,9 @@ def test_it_is_as_exact_as_the_torch_operations(rows: int, gated: bool, mode: st
         check(3)
 
 
-@pytest.mark.parametrize("bits", [0x7FC00000, 0x7FC00001, -0x3FFFFF, 0x7F800000], ids=["nan", "other", "minus", "inf"])
+@pytest.mark.parametrize(
+    "bits", [0x7FC00000, 0x7FC00001, -0x3FFFFF, 0x7F800000], ids=["nan", "other", "minus", "inf"]
+)
 def test_nan_in_a_row_is_seen(bits: int) -> None:
     x, dout = data(20, 11)
     spoilt = x.clone()
@@ -129,7 +158,8 @@ def test_nan_in_a_row_is_seen(bits: int) -> None:
     assert trained.out.isnan().all()
     assert trained.gradients["x"].isnan().all()
     own = fused(encoder().eval())
-    found, clean = outcome(own, spoilt, dout), outcome(own, x, dout)
+    found = outcome(own, spoilt, dout)
+    clean = outcome(own, x, dout)
     assert found.out[3].isnan().all()
     others = [row for row in range(20) if row != 3]
     assert torch.equal(found.out[others], clean.out[others])
@@ -152,10 +182,16 @@ class Tokens(nn.Module):
 @pytest.mark.parametrize("gated", [True, False])
 def test_a_stack_gives_what_each_gives_alone_bit_for_bit(gated: bool, training: bool) -> None:
     alone = [fused(encoder(gated=gated, seed=seed).train(training)) for seed in range(3)]
-    x, dout = (torch.stack(values) for values in zip(*(data(17, 11, seed) for seed in range(3)), strict=True))
+    x, dout = (
+        torch.stack(values)
+        for values in zip(*(data(17, 11, seed) for seed in range(3)), strict=True)
+    )
     modules = [Tokens(copy.deepcopy(own)) for own in alone]
     parameters, buffers = (
-        {name: torch.stack([dict(of(module))[name].detach() for module in modules]) for name, _ in of(modules[0])}
+        {
+            name: torch.stack([dict(of(module))[name].detach() for module in modules])
+            for name, _ in of(modules[0])
+        }
         for of in (nn.Module.named_parameters, nn.Module.named_buffers)
     )
 
@@ -168,7 +204,10 @@ def test_a_stack_gives_what_each_gives_alone_bit_for_bit(gated: bool, training: 
     out.backward(dout)
     for k, own in enumerate(alone):
         expected = outcome(own, x[k].detach(), dout[k])
-        gradients = {"x": x.grad, **{name.removeprefix("inner."): value.grad for name, value in leaves.items()}}
+        gradients = {
+            "x": x.grad,
+            **{name.removeprefix("inner."): value.grad for name, value in leaves.items()},
+        }
         statistics = {name.removeprefix("inner."): value[k] for name, value in buffers.items()}
         found = Outcome(
             out[k].detach(),
@@ -247,21 +286,30 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 
 def test_two_processes_may_compile_at_once(fresh: Path) -> None:
     """All that they share is the folder."""
-    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILES], capture_output=True, text=True, check=False
+    )
     if load(NORM, ()) is None:
         pytest.skip("there is no compiler: the kernel is not tested here")
-    assert done.returncode == 0 and [path.suffix for path in fresh.iterdir()] == [".so"], done.stderr
+    assert done.returncode == 0 and [path.suffix for path in fresh.iterdir()] == [".so"], (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs", "dtype"),
     [
-        *((*sizes, torch.float32) for sizes in ((2, 13, 7), (12, 64, 33), (31, 208, 1), (12, 100, 128))),
+        *(
+            (*sizes, torch.float32)
+            for sizes in ((2, 13, 7), (12, 64, 33), (31, 208, 1), (12, 100, 128))
+        ),
         (12, 64, 33, torch.float64),  # without a kernel
     ],
 )
-def test_stacked_layers_equal_torchs(rows: int, inputs: int, outputs: int, dtype: torch.dtype, training: bool) -> None:
+def test_stacked_layers_equal_torchs(
+    rows: int, inputs: int, outputs: int, dtype: torch.dtype, training: bool
+) -> None:
     torch.manual_seed(rows * inputs + outputs)
     made = [nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs)) for _ in range(5)]
     nets: list[Any] = [net.to(dtype).train(training) for net in made]

@@ -28,7 +28,8 @@ from fedlit.tasks import SequenceLabelling
 
 
 def test_the_cnn_is_two_convolutions_and_a_dense_layer() -> None:
-    network, images = CNN(25, 3, channels=(2, 4), white=8.0), 8 * torch.rand(6, 25)
+    network = CNN(25, 3, channels=(2, 4), white=8.0)
+    images = 8 * torch.rand(6, 25)
     (w1, b1), (w2, b2), last = (
         (layer.weight, layer.bias)
         for layer in (network.encoder[1], network.core[0], network.head)  # type: ignore[index]
@@ -38,7 +39,9 @@ def test_the_cnn_is_two_convolutions_and_a_dense_layer() -> None:
     torch.testing.assert_close(network(images), functional.linear(maps.flatten(1), *last))
 
 
-LENGTH, LABELS, HIDDEN = 9, 3, 4
+LENGTH = 9
+LABELS = 3
+HIDDEN = 4
 
 
 def network(**changes: object) -> BiLSTM:
@@ -71,16 +74,19 @@ def drawn(rows: int) -> Tensor:
 
 
 def test_the_bilstm_is_pytorchs_two_stacked_bidirectional_lstms() -> None:
-    own, x = network(), drawn(6)
+    own = network()
+    x = drawn(6)
     found = own(x)
     assert found.shape == (6, LENGTH * LABELS)
     torch.testing.assert_close(found, by_hand(own, x))
     names = [name for name, _ in own.named_parameters()]
-    assert len(names) == 1 + 2 * 2 * 4 + 2  # vectors; layers × directions × tensors; the linear layer
+    # vectors; layers × directions × tensors; the linear layer
+    assert len(names) == 1 + 2 * 2 * 4 + 2
 
 
 def test_what_is_behind_a_reads_end_changes_nothing() -> None:
-    own, x = network(), drawn(4)
+    own = network()
+    x = drawn(4)
     lengths = torch.tensor([9, 5, 1, 7])
     short = torch.where(torch.arange(LENGTH) < lengths[:, None], x, -1.0)
     vectors = own.encoder.weight[x.long() + 1]
@@ -94,20 +100,33 @@ def test_what_is_behind_a_reads_end_changes_nothing() -> None:
 def test_a_resumed_bilstm_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
     reads = Populations(2, 1, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0)
     client = partial(FederatedClient, network=partial(BiLSTM, hidden=6, width=4, dropout=0.1))
-    options: dict[str, Any] = {"loop": {"client": client}, "align": "classes", "exchange": {"federated": ["*"]}}
-    whole, _ = (trained(tmp_path / str(epochs), epochs=epochs, source=reads, **options) for epochs in (2, 1))
+    options: dict[str, Any] = {
+        "loop": {"client": client},
+        "align": "classes",
+        "exchange": {"federated": ["*"]},
+    }
+    whole, _ = (
+        trained(tmp_path / str(epochs), epochs=epochs, source=reads, **options) for epochs in (2, 1)
+    )
     again = trained(tmp_path / "1", "last", epochs=2, source=reads, **options)
     assert different(weights(whole), weights(again)) == []
 
 
 def test_several_bilstms_at_once_are_each_alone() -> None:
     """FedGMCC stacks functions by ``vmap``, for which PyTorch's LSTM has no rule."""
-    first, second, x = network(), network(), drawn(3)
+    first = network()
+    second = network()
+    x = drawn(3)
     initialise(second, seed=2)
     x[1, 6:] = -1
-    states = {name: torch.stack([value, second.state_dict()[name]]) for name, value in first.state_dict().items()}
+    states = {
+        name: torch.stack([value, second.state_dict()[name]])
+        for name, value in first.state_dict().items()
+    }
     states = {name: value.requires_grad_() for name, value in states.items()}
-    found = vmap(lambda state, own: functional_call(first, state, (own,)), in_dims=(0, None))(states, x)
+    found = vmap(lambda state, own: functional_call(first, state, (own,)), in_dims=(0, None))(
+        states, x
+    )
     torch.testing.assert_close(found, torch.stack([first(x), second(x)]))
     found.square().sum().backward()
     first(x).square().sum().backward()
@@ -117,17 +136,23 @@ def test_several_bilstms_at_once_are_each_alone() -> None:
 
 def spec(inputs: tuple[Input, ...]) -> ClientSpec:
     task = SequenceLabelling(("a", "b"), len(inputs))
-    return ClientSpec("north", tuple(own.name for own in inputs), task.classes, {}, (), task=task, inputs=inputs)
+    return ClientSpec(
+        "north", tuple(own.name for own in inputs), task.classes, {}, (), task=task, inputs=inputs
+    )
 
 
 def test_inputs_that_are_no_codes_and_outputs_that_do_not_fit_are_refused() -> None:
     bases = ("A", "C", "G", "N", "T")
     FederatedClient(spec((Input("p1", "p1", bases), Input("p2", "p2", bases))), network=BiLSTM)
-    with pytest.raises(ConfigError, match=r"input p2: expected the code of one of 5 symbols.*found a number"):
+    with pytest.raises(
+        ConfigError, match=r"input p2: expected the code of one of 5 symbols.*found a number"
+    ):
         FederatedClient(spec((Input("p1", "p1", bases), Input("p2", "p2"))), network=BiLSTM)
     with pytest.raises(ConfigError, match=r"input p1: .*found codes of A, C"):
         FederatedClient(spec((Input("p1", "p1", ("A", "C")),)), network=BiLSTM)
-    with pytest.raises(ValueError, match=r"two outputs or more for each of 9 positions, found 9 in all"):
+    with pytest.raises(
+        ValueError, match=r"two outputs or more for each of 9 positions, found 9 in all"
+    ):
         BiLSTM(9, 9)
     with pytest.raises(ValueError, match=r"at least 1 of hidden"):
         BiLSTM(9, 18, layers=0)
@@ -156,7 +181,8 @@ def rows() -> Tensor:
 def test_tabms_outputs_are_those_of_the_authors_modules() -> None:
     network = TabM(3, 2, k=4, width=7, layers=3, dropout=0.0, embedding=5, num_bins=4)
     network.meet(INPUTS, ["no", "yes"])
-    embeddings, encoder = embeddings_of_theirs(), network.encoder
+    embeddings = embeddings_of_theirs()
+    encoder = network.encoder
     backbone = tabm.make_tabm_backbone(
         d_in=15, n_blocks=3, d_block=7, dropout=0.0, k=4,
         start_scaling_init="random-signs", start_scaling_init_chunks=[5] * 3,
@@ -182,8 +208,13 @@ def test_tabms_outputs_are_those_of_the_authors_modules() -> None:
         torch.testing.assert_close(network.eval()(rows()), expected, rtol=1e-5, atol=1e-4)
 
 
-def client(name: str, columns: dict[str, tuple[str, ...]], classes: tuple[Any, ...]) -> FederatedClient:
-    inputs = tuple(Input(own, own, values, () if values else (-1.0, 0.0, 2.0)) for own, values in columns.items())
+def client(
+    name: str, columns: dict[str, tuple[str, ...]], classes: tuple[Any, ...]
+) -> FederatedClient:
+    inputs = tuple(
+        Input(own, own, values, () if values else (-1.0, 0.0, 2.0))
+        for own, values in columns.items()
+    )
     spec = ClientSpec(name, tuple(columns), classes, {}, (), inputs=inputs)
     network = partial(TabM, k=2, width=6, embedding=3, num_bins=4)
     return build_client(lambda spec: FederatedClient(spec, network), spec, seed=8)
@@ -199,11 +230,17 @@ def test_in_tabm_what_has_one_name_starts_equal_whatever_else_a_client_has() -> 
             theirs_ = other.axes[tensor][1]
             for label in set(labels) & set(theirs_):
                 one = getattr(part, tensor).select(axis, labels.index(label))
-                assert torch.equal(one, getattr(other, tensor).select(axis, theirs_.index(label))), (name, label)
+                assert torch.equal(
+                    one, getattr(other, tensor).select(axis, theirs_.index(label))
+                ), (name, label)
                 compared.add(label)
     assert compared == {"age", "soil=", "soil=sand", "low", "high"}
     theirs_ = second.state_dict()
-    assert all(torch.equal(own, theirs_[name]) for name, own in first.state_dict().items() if name.startswith("core"))
+    assert all(
+        torch.equal(own, theirs_[name])
+        for name, own in first.state_dict().items()
+        if name.startswith("core")
+    )
 
 
 def test_tabms_weights_alone_decay() -> None:
@@ -224,7 +261,10 @@ def test_dropout_by_bytes() -> None:
     drop: nn.Module = ByteDropout(0.1)
     out = drop(x)
     kept = out != 0
-    assert torch.allclose(out[kept], x[kept] * 256 / 230) and abs(float((~kept).float().mean()) - 26 / 256) < 0.003
+    assert (
+        torch.allclose(out[kept], x[kept] * 256 / 230)
+        and abs(float((~kept).float().mean()) - 26 / 256) < 0.003
+    )
     out.sum().backward()
     assert x.grad is not None and torch.equal(x.grad != 0, kept)
     torch.manual_seed(8)

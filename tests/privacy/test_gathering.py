@@ -1,5 +1,5 @@
-"""The coordinator's side and the sites', without training: who leaves, who lies, what a rule makes of a sum, and what
-privacy cannot be had with: refused by name, and nothing is sent.
+"""The coordinator's side and the sites', without training: who leaves, who lies, what a rule makes
+of a sum, and what privacy cannot be had with: refused by name, and nothing is sent.
 """
 
 import math
@@ -46,12 +46,24 @@ MEAN = fedlit.Mean()
 
 def states(seed: int = 8) -> dict[str, Update]:
     random = torch.Generator().manual_seed(seed)
-    return {site: Update({"w": torch.randn(3, generator=random)}, rows=9 + k) for k, site in enumerate(SITES)}
+    return {
+        site: Update({"w": torch.randn(3, generator=random)}, rows=9 + k)
+        for k, site in enumerate(SITES)
+    }
 
 
-def shields(folder: Path, rule: Rule = MEAN, privacy: Privacy = MASKED, sharing: Sharing = WIDE) -> dict[str, Shield]:
+def shields(
+    folder: Path, rule: Rule = MEAN, privacy: Privacy = MASKED, sharing: Sharing = WIDE
+) -> dict[str, Shield]:
     own = {
-        site: Shield(site, privacy, rule, Ledger(folder / site, ID), lambda number: sharing.names, REGISTERED[site])
+        site: Shield(
+            site,
+            privacy,
+            rule,
+            Ledger(folder / site, ID),
+            lambda number: sharing.names,
+            REGISTERED[site],
+        )
         for site in SITES
     }
     offers = {site: unpack(pack(shield.offer())) for site, shield in own.items()}
@@ -63,16 +75,22 @@ def shields(folder: Path, rule: Rule = MEAN, privacy: Privacy = MASKED, sharing:
 class Sites:
     """Sites as a coordinator reaches them."""
 
-    def __init__(self, own: Mapping[str, Shield], number: int = 0, unfit: tuple[str, ...] = ()) -> None:
-        self.shields, self.number = own, number
+    def __init__(
+        self, own: Mapping[str, Shield], number: int = 0, unfit: tuple[str, ...] = ()
+    ) -> None:
+        self.shields = own
+        self.number = number
         self.flags = {
-            site: (site not in unfit, shield.flags(number, fit=site not in unfit)) for site, shield in own.items()
+            site: (site not in unfit, shield.flags(number, fit=site not in unfit))
+            for site, shield in own.items()
         }
 
     def __call__(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         told: dict[str, Any] = {}
         for site, question in questions.items():
-            told[site] = unpack(pack(self.shields[site].answer(self.number, unpack(pack(question)))))
+            told[site] = unpack(
+                pack(self.shields[site].answer(self.number, unpack(pack(question))))
+            )
         return told
 
     def gathering(self, rule: Rule = MEAN, sharing: Sharing = WIDE, put: Any = None) -> Gathering:
@@ -100,7 +118,8 @@ def test_a_sum_is_over_the_whole_cohort(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", SITES)
 def test_no_site_sends_for_a_sum_without_one_that_is_unfit(asked: str, tmp_path: Path) -> None:
-    """dune proves that it is unfit: a coordinator may have brought that about, to see the sum of the others."""
+    """dune proves that it is unfit: a coordinator may have brought that about, to see the sum of
+    the others."""
     sites = sent(tmp_path, unfit=("dune",))
     flags = sites.gathering()._flags_for(asked)
     with pytest.raises(RunError, match="without dune, whose update is unfit; nothing was sent"):
@@ -109,7 +128,8 @@ def test_no_site_sends_for_a_sum_without_one_that_is_unfit(asked: str, tmp_path:
 
 
 def test_a_site_sends_nothing_for_a_sum_that_it_has_not_drawn_itself(tmp_path: Path) -> None:
-    """A coordinator calls a site unfit, or absent, to get a second sum, whose difference is that site's update."""
+    """A coordinator calls a site unfit, or absent, to get a second sum, whose difference is that
+    site's update."""
     sites = sent(tmp_path)
     gathering = sites.gathering()
     flags = gathering._flags_for("ash")
@@ -123,15 +143,18 @@ def test_a_site_sends_nothing_for_a_sum_that_it_has_not_drawn_itself(tmp_path: P
 
 
 def test_a_round_is_masked_once_also_from_an_earlier_checkpoint(tmp_path: Path) -> None:
-    """dune says after a restart that it is unfit: the others have sent their part of the sum with it."""
+    """dune says after a restart that it is unfit: the others have sent their part of the sum with
+    it."""
     total = sent(tmp_path).gathering().gather()[SUM].state["w"]
-    assert torch.equal(sent(tmp_path, seed=9).gathering().gather()[SUM].state["w"], total)  # the bytes of before
+    # the bytes of before
+    assert torch.equal(sent(tmp_path, seed=9).gathering().gather()[SUM].state["w"], total)
     with pytest.raises(RunError, match="without dune"):
         sent(tmp_path, unfit=("dune",)).gathering().gather()
 
 
 def test_who_has_a_tensor_does_not_change_from_round_to_round(tmp_path: Path) -> None:
-    """A coordinator that says after a restart that dune lacks a tensor, to see the sum of the others."""
+    """A coordinator that says after a restart that dune lacks a tensor, to see the sum of the
+    others."""
     sent(tmp_path).gathering().gather()
     lie = Sharing({**WIDE.names, "dune": ()}, {**WIDE.parameters, "dune": ()}, WIDE.forms)
     told = shields(tmp_path, sharing=lie)
@@ -143,7 +166,9 @@ def test_who_has_a_tensor_does_not_change_from_round_to_round(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("gone", [*TOGETHER, ("memory.db", "received.db")])
-def test_files_that_were_made_together_are_refused_apart(gone: str | tuple[str, ...], tmp_path: Path) -> None:
+def test_files_that_were_made_together_are_refused_apart(
+    gone: str | tuple[str, ...], tmp_path: Path
+) -> None:
     Ledger(tmp_path / "ash", ID)  # nothing was sent yet, and nothing received
     names = [gone] if isinstance(gone, str) else gone
     for name in names:
@@ -187,8 +212,11 @@ def test_a_question_is_counted_once_also_by_a_site_that_begins_again(tmp_path: P
     assert Ledger(tmp_path / "ash", "f" * 32).count("curvature") == 0
 
 
-def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(tmp_path: Path) -> None:
-    rule, asked = Newton(of="all"), list[Own]()
+def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(
+    tmp_path: Path,
+) -> None:
+    rule = Newton(of="all")
+    asked = list[Own]()
     own = shields(tmp_path, rule)
 
     def answer(question: Own) -> dict[str, Tensor]:
@@ -200,7 +228,8 @@ def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(t
         question = question_to(Own("curvature", {"at": torch.full((1,), at)}))
         return own["ash"].answer(number, {"flags": flags, "n": 0, "question": question}, answer)
 
-    first, second = put(0, 1.0), put(0, 1.0)
+    first = put(0, 1.0)
+    second = put(0, 1.0)
     assert torch.equal(first["state"]["value"], second["state"]["value"]) and len(asked) == 1
     with pytest.raises(RunError, match="expected to be asked again for the same answer"):
         put(0, 2.0)
@@ -219,7 +248,8 @@ def total_after(folder: Path, dune: Any, others: Any) -> Tensor:
 
 
 def test_no_sum_where_one_site_was_sent_nothing(tmp_path: Path) -> None:
-    """It goes on from its own state. The others repeat their updates if they are sent the old values again."""
+    """It goes on from its own state. The others repeat their updates if they are sent the old
+    values again."""
     old = {"w": torch.ones(3)}
     assert torch.equal(total_after(tmp_path / "a", old, old), total_after(tmp_path / "b", {}, {}))
     for number, (dune, others) in enumerate([({}, old), (old, {}), ({"w": torch.zeros(3)}, old)]):
@@ -238,8 +268,10 @@ def test_no_sum_where_one_site_was_told_other_facts(tmp_path: Path) -> None:
 
 
 def test_no_sum_where_one_site_was_asked_something_else_before(tmp_path: Path) -> None:
-    """What a site answers may depend on it: where the others keep empty nodes alone, a sum is one site's counts."""
-    rule, own = GrowForest(summed=True), shields(tmp_path, GrowForest(summed=True))
+    """What a site answers may depend on it: where the others keep empty nodes alone, a sum is one
+    site's counts."""
+    rule = GrowForest(summed=True)
+    own = shields(tmp_path, GrowForest(summed=True))
     flags = Sites(own).gathering(rule)
 
     def put(place: int, at: Callable[[str], float]) -> list[Tensor]:
@@ -247,7 +279,9 @@ def test_no_sum_where_one_site_was_asked_something_else_before(tmp_path: Path) -
         for site in SITES:
             question = question_to(Own("forest/counts", {"low": torch.tensor([at(site)])}))
             asked = {"flags": flags._flags_for(site), "n": place, "question": question}
-            found = own[site].answer(0, asked, lambda question: {"left": torch.ones(1, dtype=torch.int64)})
+            found = own[site].answer(
+                0, asked, lambda question: {"left": torch.ones(1, dtype=torch.int64)}
+            )
             words.append(found["state"]["left"])
         return words
 
@@ -275,7 +309,8 @@ def test_what_was_received_is_kept_as_long_as_a_site_may_go_back(tmp_path: Path)
 def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> None:
     shield = shields(tmp_path, MEAN, Privacy(masked=Masked(norm=2.0)))["ash"]
     unfit = {
-        value: shield.unfit(0, Update({"w": torch.tensor([value, 0, 0])})) for value in (2.0, 2.01, math.nan, math.inf)
+        value: shield.unfit(0, Update({"w": torch.tensor([value, 0, 0])}))
+        for value in (2.0, 2.01, math.nan, math.inf)
     }
     assert unfit[2.0] == "" and "is 2.01 long, the bound is 2" in unfit[2.01]
     assert unfit[math.inf] == unfit[math.nan] == "its update is not finite"
@@ -287,7 +322,10 @@ def test_an_update_that_is_too_long_or_not_finite_is_unfit(tmp_path: Path) -> No
 def test_an_update_that_whole_numbers_cannot_hold_is_unfit(rule: Rule, tmp_path: Path) -> None:
     shield = shields(tmp_path, rule)["ash"]
     most = largest(bits=32, sites=4) / (9 if "rows" in rule.needs else 1)
-    unfit = {share: shield.unfit(0, Update({"w": torch.tensor([share * most, 0, 0])}, 9)) for share in (0.99, 1.01)}
+    unfit = {
+        share: shield.unfit(0, Update({"w": torch.tensor([share * most, 0, 0])}, 9))
+        for share in (0.99, 1.01)
+    }
     assert unfit[0.99] == "" and "is the most that 32 bits leave" in unfit[1.01]
 
 
@@ -311,7 +349,9 @@ def test_another_name_of_the_federation_finds_the_same_memory(tmp_path: Path) ->
     assert torch.equal(shield.send(0, own).state["w"], noised)
 
     def under(name: str) -> Shield:
-        other = Shield("ash", shield.privacy, shield.rule, Ledger(tmp_path / "ash", name), lambda number: SITES)
+        other = Shield(
+            "ash", shield.privacy, shield.rule, Ledger(tmp_path / "ash", name), lambda number: SITES
+        )
         other.meet({"ash": other.offer()}, WIDE, {"w": STARTS["w"]})
         return other
 
@@ -330,7 +370,9 @@ def shares(forms: Any = None, parameters: Any = NAMES) -> Sharing:
     return Sharing(NAMES, parameters, forms or SHARING.forms)
 
 
-def ask(privacy: Privacy, rule: Rule, sharing: Sharing = SHARING, taking_part: int = 4, **more: Any) -> None:
+def ask(
+    privacy: Privacy, rule: Rule, sharing: Sharing = SHARING, taking_part: int = 4, **more: Any
+) -> None:
     refuse(privacy, rule, sharing, taking_part=taking_part, **more)
 
 
@@ -361,7 +403,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         (ONE, {"w": torch.ones(3)}, "w: "), ({"w": torch.tensor([1.0, math.nan])}, ONE, "finite"))),
     # keys
     (partial(Pairs, "ash", X25519PrivateKey.generate(), PUBLICS, "made"), "its own key"),
-    (partial(Pairs("ash", KEYS["ash"], {**PUBLICS, "birch": bytes(32)}, "made").key, "birch"), "site 'birch'"),
+    (partial(Pairs("ash", KEYS["ash"], {**PUBLICS, "birch": bytes(32)}, "made").key, "birch"), "site "
+        "'birch'"),
     (partial(fingerprint_of, "nothing"), "public key"),
 ]  # fmt: skip
 
@@ -390,13 +433,17 @@ MISSHAPEN: list[Any] = [
 
 
 @pytest.mark.parametrize("message", MISSHAPEN)
-def test_a_message_of_another_form_is_refused_with_its_site(message: dict[str, Any], tmp_path: Path) -> None:
+def test_a_message_of_another_form_is_refused_with_its_site(
+    message: dict[str, Any], tmp_path: Path
+) -> None:
     sites = sent(tmp_path)
     with pytest.raises(RunError, match="site 'birch'"):
         sites.gathering(put=lambda asked: sites(asked) | {"birch": message}).gather()
 
 
-@pytest.mark.parametrize("asked", [{}, {"n": 0}, {"n": "0", "question": {}}, {"n": -1, "question": {}}, {"flags": 3}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"n": 0}, {"n": "0", "question": {}}, {"n": -1, "question": {}}, {"flags": 3}]
+)
 def test_a_question_of_another_form_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
     shield = shields(tmp_path)["ash"]
     shield.send(0, states()["ash"])
@@ -406,21 +453,30 @@ def test_a_question_of_another_form_is_refused(asked: dict[str, Any], tmp_path: 
 
 def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path) -> None:
     own = shields(tmp_path, rule := Newton(of="all"))
-    shield, flags = own["ash"], Sites(own).gathering(rule)._flags_for("ash")
+    shield = own["ash"]
+    flags = Sites(own).gathering(rule)._flags_for("ash")
     with pytest.raises(RunError, match="curvature"):
         shield.refuse_single(Own("curvature", {}))
     shield.refuse_single(Own("another", {}))
     with pytest.raises(RunError, match="Newton"):
-        shield.answer(0, {"flags": flags, "n": 0, "question": question_to(Own("another", {}))}, lambda own: {})
+        shield.answer(
+            0, {"flags": flags, "n": 0, "question": question_to(Own("another", {}))}, lambda own: {}
+        )
 
 
-@pytest.mark.parametrize("lie", [{}, {"value": ["float64", [2]]}, {"value": ["float64", [1]], "more": ["int64", []]}])
-def test_a_masked_answer_of_another_form_is_refused_with_its_site(lie: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lie", [{}, {"value": ["float64", [2]]}, {"value": ["float64", [1]], "more": ["int64", []]}]
+)
+def test_a_masked_answer_of_another_form_is_refused_with_its_site(
+    lie: dict[str, Any], tmp_path: Path
+) -> None:
     own = shields(tmp_path, rule := Newton(of="all"))
 
     def put(questions: Any) -> Any:
         honest = {"value": ["float64", [1]]}
-        return {site: {"state": {}, "forms": lie if site == "dune" else honest} for site in questions}
+        return {
+            site: {"state": {}, "forms": lie if site == "dune" else honest} for site in questions
+        }
 
     question = Own("curvature", {}, {"value": AnswerForm(("float64",), (1,))})
     ask = Sites(own).gathering(rule, put=put).asking(lambda asked: {})

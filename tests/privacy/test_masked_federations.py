@@ -1,4 +1,5 @@
-"""Federations under masks end as those without, to the fixed point's tolerance; under noise but for the noise."""
+"""Federations under masks end as those without, to the fixed point's tolerance; under noise but for
+the noise."""
 
 import math
 from functools import partial
@@ -8,7 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from federations import ASKING, METHODS, SHAPES, SLOW, Killed, StopAfter, different, trained, weights
+from federations import (
+    ASKING,
+    METHODS,
+    SHAPES,
+    SLOW,
+    Killed,
+    StopAfter,
+    different,
+    trained,
+    weights,
+)
 from scipy.stats import chisquare
 from sites import Sites, over_sites
 from torch import Tensor
@@ -29,7 +40,8 @@ SITES = ("ash", "birch", "cedar", "dune")  # four: of a sum over three nobody ma
 
 def plain(method: str = "global layers", **more: Any) -> dict[str, Any]:
     own = {**METHODS, **ASKING}[method]
-    # not Adam, which makes steps of full length from gradients that are rounding alone (before a normalisation)
+    # not Adam, which makes steps of full length from gradients that are rounding alone (before a
+    # normalisation)
     loop = {"optimizer": SLOW, **own.get("loop", {}), "engine": "plain"}
     return {**own, "loop": loop, "epochs": 2, "clients": SITES, **more}
 
@@ -43,31 +55,46 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def furthest(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     assert first.keys() == second.keys()
     return max(
-        float((first[name].double() - second[name].double()).abs().max()) for name in first if first[name].numel()
+        float((first[name].double() - second[name].double()).abs().max())
+        for name in first
+        if first[name].numel()
     )
 
 
 def sent(sites: Sites, site: str) -> list[dict[str, Any]]:
     """What a site has said of sums."""
-    return [message["answers"] for message in sites.heard(site) if "state" in (message.get("answers") or {})]
+    return [
+        message["answers"]
+        for message in sites.heard(site)
+        if "state" in (message.get("answers") or {})
+    ]
 
 
 def test_weights_are_those_without_masks_to_the_tolerance(whole: Run, tmp_path: Path) -> None:
     sites = over_sites(tmp_path / "a", privacy=MASKED, **plain())
     assert 0 < furthest(weights(whole), sites.weights()) < 2e-6
-    assert all(took == list(SITES) for took in sites.journal.took.values()) and len(sites.journal.took) >= 2
+    assert (
+        all(took == list(SITES) for took in sites.journal.took.values())
+        and len(sites.journal.took) >= 2
+    )
     assert all(run.exchange.rounds == whole.exchange.rounds for run in sites.runs.values())
     rule = partial(FedAvgM, 0.6, weights="rows")
-    options = plain(exchange={"federated": ["core"], "rule": rule, "rate": 0.5, "every": {"steps": 3}})
+    options = plain(
+        exchange={"federated": ["core"], "rule": rule, "rate": 0.5, "every": {"steps": 3}}
+    )
     sites = over_sites(tmp_path / "b", privacy=MASKED, **options)
     assert 0 < furthest(weights(trained(tmp_path / "whole", **options)), sites.weights()) < 2e-6
 
 
-def test_a_tensor_of_some_sites_is_summed_over_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_of_some_sites_is_summed_over_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Networks that are shared by names: one column, then, is a column that birch has not."""
     options = plain("by name, momentum at the server")
     options["exchange"] = {**options["exchange"], "rule": fedlit.Mean}
-    with pytest.raises(ConfigError, match="expected at least 3 sites that have it and take part, found"):
+    with pytest.raises(
+        ConfigError, match="expected at least 3 sites that have it and take part, found"
+    ):
         over_sites(tmp_path / "a", privacy=MASKED, **options)
     monkeypatch.setitem(SHAPES, "birch", (4, 3, 70))
     monkeypatch.setitem(SHAPES, "cedar", (5, 3, 120))
@@ -81,12 +108,22 @@ def test_a_tensor_of_some_sites_is_summed_over_these(tmp_path: Path, monkeypatch
 
 
 def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_path: Path) -> None:
-    sites = over_sites(tmp_path, privacy=MASKED, **plain(exchange={"federated": ["core"], "every": "step"}))
+    sites = over_sites(
+        tmp_path, privacy=MASKED, **plain(exchange={"federated": ["core"], "every": "step"})
+    )
     names = set(sites.runs["ash"].exchange.sharing.names["ash"])
     of_ash = [answer["state"] for answer in sent(sites, "ash")]
     assert len(of_ash) == 8 and all(set(state) == names | {"sum/0"} for state in of_ash)
-    assert all(not update["state"] for own in sites.heard("ash") for update in own.get("updates", {}).values())
-    words = torch.cat([value.reshape(-1) for state in of_ash for value in state.values()]).numpy().view(np.uint8)
+    assert all(
+        not update["state"]
+        for own in sites.heard("ash")
+        for update in own.get("updates", {}).values()
+    )
+    words = (
+        torch.cat([value.reshape(-1) for state in of_ash for value in state.values()])
+        .numpy()
+        .view(np.uint8)
+    )
     for place in range(8):
         assert chisquare(np.bincount(words.reshape(-1, 8)[:, place], minlength=256)).pvalue > 1e-6
     for first in range(8):
@@ -97,7 +134,10 @@ def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_pa
 
 @pytest.mark.parametrize(
     ("method", "rule", "tolerance"),
-    [("pooled logistic", partial(Newton, of="all", ridge=3.0), 1e-6), ("mixed model", MixedEffects, 1e-4)],
+    [
+        ("pooled logistic", partial(Newton, of="all", ridge=3.0), 1e-6),
+        ("mixed model", MixedEffects, 1e-4),
+    ],
 )
 def test_coefficients_from_masked_sums(
     method: str, rule: Any, tolerance: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,21 +150,41 @@ def test_coefficients_from_masked_sums(
     sites = over_sites(tmp_path, privacy=MASKED, **options)
     assert furthest(weights(whole), sites.weights()) < tolerance
     states = [own["state"] for site in SITES for own in sent(sites, site) if "forms" in own]
-    assert len(states) > 8 and all(value.dtype == torch.int64 for state in states for value in state.values())
-    found = torch.cat([value.reshape(-1) for state in states for value in state.values()]).numpy().view(np.uint8)
+    assert len(states) > 8 and all(
+        value.dtype == torch.int64 for state in states for value in state.values()
+    )
+    found = (
+        torch.cat([value.reshape(-1) for state in states for value in state.values()])
+        .numpy()
+        .view(np.uint8)
+    )
     assert chisquare(np.bincount(found.reshape(-1, 8)[:, 7], minlength=256)).pvalue > 1e-6
 
 
 def test_noise_is_what_client_level_privacy_adds_and_is_counted(whole: Run, tmp_path: Path) -> None:
     small = Privacy(client_level=ClientLevel(clip=1e4, noise=1e-9))
-    assert 0 < furthest(weights(whole), over_sites(tmp_path / "small", privacy=small, **plain()).weights()) < 1e-2
-    sites = over_sites(tmp_path / "large", privacy=Privacy(client_level=ClientLevel(0.1, 2.0)), **plain())
+    assert (
+        0
+        < furthest(
+            weights(whole), over_sites(tmp_path / "small", privacy=small, **plain()).weights()
+        )
+        < 1e-2
+    )
+    sites = over_sites(
+        tmp_path / "large", privacy=Privacy(client_level=ClientLevel(0.1, 2.0)), **plain()
+    )
     assert furthest(weights(whole), sites.weights()) > 0.1
     assert {shield.epsilon for shield in sites.shields.values()} == {epsilon([2.0] * 2, 1e-5)}
-    first = {own["site"]: own["updates"] for site in SITES for own in sites.heard(site) if own["key"] == "round:0"}
+    first = {
+        own["site"]: own["updates"]
+        for site in SITES
+        for own in sites.heard(site)
+        if own["key"] == "round:0"
+    }
     ash, birch = (first[site][site]["state"] for site in ("ash", "birch"))
     noise = torch.cat([(ash[name] - birch[name]).reshape(-1) for name in ash])
-    assert float(noise.std()) == pytest.approx(0.2 * 2**0.5, rel=0.2)  # all started alike; updates are 0.1 long
+    # all started alike; updates are 0.1 long
+    assert float(noise.std()) == pytest.approx(0.2 * 2**0.5, rel=0.2)
 
 
 def test_both_together(whole: Run, tmp_path: Path) -> None:
@@ -132,7 +192,9 @@ def test_both_together(whole: Run, tmp_path: Path) -> None:
     sites = over_sites(tmp_path, privacy=both, signed=False, **plain())
     assert 0 < furthest(weights(whole), sites.weights()) < 1e-2
     assert sites.shields["ash"].epsilon == epsilon([1e-9] * 2, 1e-5)
-    assert "a coordinator that lies could put its own in their place" in sites.shields["ash"].notes[0]
+    assert (
+        "a coordinator that lies could put its own in their place" in sites.shields["ash"].notes[0]
+    )
 
 
 class Bursts(fedlit.FederatedClient):
@@ -165,16 +227,26 @@ class Twice(fedlit.Mean):
     def __call__(self, round: Any) -> dict[str, dict[str, Tensor]]:
         if round.number != 1:
             found = {name: dict(own) for name, own in super().__call__(round).items()}
-            self.last = {name: {key: value.clone() for key, value in own.items()} for name, own in found.items()}
+            self.last = {
+                name: {key: value.clone() for key, value in own.items()}
+                for name, own in found.items()
+            }
         return {name: dict(own) for name, own in self.last.items()}
 
 
-VOID: dict[str, Any] = {"epochs": 3, "client": Bursts, "exchange": {"federated": ["core"], "guard": False}}
+VOID: dict[str, Any] = {
+    "epochs": 3,
+    "client": Bursts,
+    "exchange": {"federated": ["core"], "guard": False},
+}
 
 
 def test_a_round_with_an_unfit_site_has_no_sum(tmp_path: Path) -> None:
-    """All sites go back to what they received before, and keep their optimizers' states; the next round counts."""
-    momentum = {"loop": {"optimizer": partial(torch.optim.SGD, lr=0.01, momentum=0.9), "engine": "plain"}}
+    """All sites go back to what they received before, and keep their optimizers' states; the next
+    round counts."""
+    momentum = {
+        "loop": {"optimizer": partial(torch.optim.SGD, lr=0.01, momentum=0.9), "engine": "plain"}
+    }
     options = plain(**{**VOID, **momentum})
     once = {**options, "exchange": {**options["exchange"], "rule": Twice}}
     whole = trained(tmp_path / "whole", **once)
@@ -182,14 +254,22 @@ def test_a_round_with_an_unfit_site_has_no_sum(tmp_path: Path) -> None:
     assert furthest(weights(whole), sites.weights()) < 2e-6
     assert sites.journal.void == {1: ["dune"]}
     for site in SITES:
-        masked = [message["key"] for message in sites.heard(site) if "state" in (message.get("answers") or {})]
+        masked = [
+            message["key"]
+            for message in sites.heard(site)
+            if "state" in (message.get("answers") or {})
+        ]
         assert masked == ["round:0/0", "round:2/0"]
-        assert sites.runs[site].exchange.found["dune"]["unfit"] == 1 and sites.runs[site].exchange.rounds == 3
+        assert (
+            sites.runs[site].exchange.found["dune"]["unfit"] == 1
+            and sites.runs[site].exchange.rounds == 3
+        )
 
 
 @pytest.mark.parametrize("step", [6, 9])
 def test_sites_killed_around_a_void_round_end_with_the_same_bits(step: int, tmp_path: Path) -> None:
-    """Killed in the void round, and in the next one; sites and coordinator go on from their files."""
+    """Killed in the void round, and in the next one; sites and coordinator go on from their
+    files."""
     options = plain(**VOID)
     whole = over_sites(tmp_path / "whole", privacy=MASKED, **options)
     stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}
@@ -209,12 +289,22 @@ def test_a_site_that_diverged_once_takes_part_again(tmp_path: Path) -> None:
 
 def test_three_rounds_without_a_sum_stop_a_federation(tmp_path: Path) -> None:
     """All checkpoints are whole: once the site is mended, all go on from them."""
-    options = plain(**{**VOID, "client": Unfit, "epochs": 6, "checkpoints": Checkpoints(best=0, seconds=0)})
+    options = plain(
+        **{**VOID, "client": Unfit, "epochs": 6, "checkpoints": Checkpoints(best=0, seconds=0)}
+    )
     with pytest.raises(RunError, match="dune"):
         over_sites(tmp_path, privacy=MASKED, **options)
     assert sorted(Journal(tmp_path / "state", sorted(SITES), 0).void) == [1, 2, 3]
-    (last,) = {path.relative_to(tmp_path / site) for site in SITES for path in (tmp_path / site).glob("**/last.ckpt")}
-    assert {read_checkpoint(tmp_path / site / last, resumable=True)["epoch"] for site in SITES} == {2}
-    mended = over_sites(tmp_path, str(last), privacy=MASKED, **{**options, "client": fedlit.FederatedClient})
+    (last,) = {
+        path.relative_to(tmp_path / site)
+        for site in SITES
+        for path in (tmp_path / site).glob("**/last.ckpt")
+    }
+    assert {read_checkpoint(tmp_path / site / last, resumable=True)["epoch"] for site in SITES} == {
+        2
+    }
+    mended = over_sites(
+        tmp_path, str(last), privacy=MASKED, **{**options, "client": fedlit.FederatedClient}
+    )
     assert sorted(mended.journal.void) == [1, 2, 3]
     assert {run.exchange.rounds for run in mended.runs.values()} == {6}

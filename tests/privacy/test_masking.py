@@ -18,9 +18,27 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.rule import by_owners
-from fedlit.privacy.keys import Pairs, accepted, advert, derived, fingerprint_of, mask_key, registered_key
+from fedlit.privacy.keys import (
+    Pairs,
+    accepted,
+    advert,
+    derived,
+    fingerprint_of,
+    mask_key,
+    registered_key,
+)
 from fedlit.privacy.ledger import prepare
-from fedlit.privacy.masking import GROUP, Layout, Masker, decoded, encoded, largest, stream, sum_of, tolerance
+from fedlit.privacy.masking import (
+    GROUP,
+    Layout,
+    Masker,
+    decoded,
+    encoded,
+    largest,
+    stream,
+    sum_of,
+    tolerance,
+)
 from fedlit.sharing import form_of
 
 SITES = ("ash", "birch", "cedar", "dune")
@@ -35,7 +53,8 @@ def maskers(bits: int = 32, federation: str = "made") -> dict[str, Masker]:
 def states(count: int = 50, seed: int = 8) -> dict[str, dict[str, Tensor]]:
     random = torch.Generator().manual_seed(seed)
     drawn = {
-        site: {"w": torch.randn(count, 3, generator=random), "b": torch.randn(1, generator=random)} for site in SITES
+        site: {"w": torch.randn(count, 3, generator=random), "b": torch.randn(1, generator=random)}
+        for site in SITES
     }
     drawn["dune"].pop("b")
     return drawn
@@ -43,7 +62,9 @@ def states(count: int = 50, seed: int = 8) -> dict[str, dict[str, Tensor]]:
 
 def layout_of(own: Mapping[str, Mapping[str, Tensor]], *, by_rows: bool = False) -> Layout:
     groups = {sites: sorted(names) for sites, names in by_owners(own).items()}
-    forms = {name: form_of(own[sites[0]][name]) for sites, names in groups.items() for name in names}
+    forms = {
+        name: form_of(own[sites[0]][name]) for sites, names in groups.items() for name in names
+    }
     return Layout(groups, forms, by_rows)
 
 
@@ -52,21 +73,27 @@ def test_the_mean_is_the_mean_to_the_stated_tolerance_by_rows_too() -> None:
     own["dune"]["b"] = torch.randn(1)
     rows = dict(zip(SITES, (3, 500, 70_000, 8), strict=True))
     for by_rows in (False, True):
-        layout, site = layout_of(own, by_rows=by_rows), maskers()
+        layout = layout_of(own, by_rows=by_rows)
+        site = maskers()
         sent = {name: site[name].mask(0, layout, own[name], rows[name]) for name in SITES}
         total = sum_of(layout, sent)
         weight = {name: rows[name] if by_rows else 1 for name in SITES}
         assert total.weights == dict.fromkeys("wb", sum(weight.values()))
         for name in "wb":
-            exact = sum(own[one][name].double() * weight[one] for one in SITES) / sum(weight.values())
+            exact = sum(own[one][name].double() * weight[one] for one in SITES) / sum(
+                weight.values()
+            )
             most = max(float(own[one][name].abs().max()) * weight[one] for one in SITES)
             error = (total.sums[name] / total.weights[name] - exact).abs().max()
             assert float(error) <= tolerance(32, 4, sum(weight.values()), most)
-            assert torch.equal(total.mean(layout.forms)[name], (total.sums[name] / total.weights[name]).float())
+            assert torch.equal(
+                total.mean(layout.forms)[name], (total.sums[name] / total.weights[name]).float()
+            )
 
 
 def test_the_stream_is_aes_and_the_keys_are_hkdf() -> None:
-    secret, info = bytes(range(32)), b"round 3"
+    secret = bytes(range(32))
+    info = b"round 3"
     extracted = hmac.digest(bytes(32), secret, hashlib.sha256)  # RFC 5869, once by hand
     assert derived(secret, info) == hmac.digest(extracted, info + b"\x01", hashlib.sha256)
     block = Cipher(algorithms.AES(secret), modes.ECB()).encryptor()
@@ -80,12 +107,17 @@ def test_two_sites_agree_on_the_key_of_rfc_7748() -> None:
         "birch": "5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb",
     }
     secret = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
-    keys = {site: X25519PrivateKey.from_private_bytes(bytes.fromhex(own)) for site, own in private.items()}
+    keys = {
+        site: X25519PrivateKey.from_private_bytes(bytes.fromhex(own))
+        for site, own in private.items()
+    }
     publics = {site: key.public_key().public_bytes_raw() for site, key in keys.items()}
     ends = [["ash", publics["ash"].hex()], ["birch", publics["birch"].hex()]]
     info = json.dumps(["fedlit", 2, "made", "mask", 3, None, ends]).encode()
     for site, peer in (("ash", "birch"), ("birch", "ash")):
-        assert Pairs(site, keys[site], publics, "made").key(peer, "mask", 3, None) == derived(secret, info)
+        assert Pairs(site, keys[site], publics, "made").key(peer, "mask", 3, None) == derived(
+            secret, info
+        )
 
 
 def test_a_flag_is_believed_only_from_the_site_that_it_is_about() -> None:
@@ -112,23 +144,37 @@ def test_a_flag_is_believed_only_from_the_site_that_it_is_about() -> None:
 def test_no_mask_is_used_twice() -> None:
     own = {"w": torch.full((1000,), 0.25)}
     layout = layout_of(dict.fromkeys(SITES, own))
-    uses = ((0, None, "made"), (0, 0, "made"), (0, 1, "made"), (1, None, "made"), (0, None, "other"))
-    sent = [maskers(federation=name)["ash"].mask(number, layout, own, question=put)["w"] for number, put, name in uses]
+    uses = (
+        (0, None, "made"),
+        (0, 0, "made"),
+        (0, 1, "made"),
+        (1, None, "made"),
+        (0, None, "other"),
+    )
+    sent = [
+        maskers(federation=name)["ash"].mask(number, layout, own, question=put)["w"]
+        for number, put, name in uses
+    ]
     assert all(not (one == other).any() for place, one in enumerate(sent) for other in sent[:place])
 
 
 @pytest.mark.parametrize("wrong", ["noise", "zeros", "another round", "a bit", "another list"])
 def test_a_message_that_was_replaced_is_found(wrong: str) -> None:
-    own, site = states(), maskers()
+    own = states()
+    site = maskers()
     layout = layout_of(own)
     sent = {name: site[name].mask(1, layout, own[name]) for name in SITES}
     other = layout_of({name: {**own[name], "w": own[name]["w"][:4]} for name in SITES})
     replaced = {
-        "noise": lambda: {name: torch.randint_like(value, 2**62) for name, value in sent["ash"].items()},
+        "noise": lambda: {
+            name: torch.randint_like(value, 2**62) for name, value in sent["ash"].items()
+        },
         "zeros": lambda: {name: torch.zeros_like(value) for name, value in sent["ash"].items()},
         "another round": lambda: site["ash"].mask(2, layout, own["ash"]),
         "a bit": lambda: {**sent["ash"], f"{GROUP}0": sent["ash"][f"{GROUP}0"] + 1},
-        "another list": lambda: site["ash"].mask(1, other, {**own["ash"], "w": own["ash"]["w"][:4]}),
+        "another list": lambda: site["ash"].mask(
+            1, other, {**own["ash"], "w": own["ash"]["w"][:4]}
+        ),
     }[wrong]()
     expected = "tensors that were agreed" if wrong == "another list" else "masks that cancel"
     with pytest.raises(RunError, match=expected):
@@ -136,27 +182,38 @@ def test_a_message_that_was_replaced_is_found(wrong: str) -> None:
 
 
 def test_what_cannot_be_summed_is_refused_by_name_before_it_leaves() -> None:
-    own, site = states(), maskers()
+    own = states()
+    site = maskers()
     layout = layout_of(own)
     for value in (torch.tensor([odd]) for odd in (torch.nan, torch.inf, largest(32, 3) * 1.01)):
         with pytest.raises(RunError, match="'ash': b: expected numbers that can be summed, found "):
             site["ash"].mask(0, layout, {**own["ash"], "b": value})
-    with pytest.raises(RunError, match=r"'ash': b: expected float32 of shape \(1,\), as agreed, found torch.float64"):
+    with pytest.raises(
+        RunError,
+        match=r"'ash': b: expected float32 of shape \(1,\), as agreed, found torch.float64",
+    ):
         site["ash"].mask(0, layout, {**own["ash"], "b": torch.zeros(1).double()})
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.lists(st.floats(-1e5, 1e5, width=32), min_size=4, max_size=4), min_size=3, max_size=6),
+    st.lists(
+        st.lists(st.floats(-1e5, 1e5, width=32), min_size=4, max_size=4), min_size=3, max_size=6
+    ),
     st.integers(8, 40),
 )
-def test_fixed_point_is_within_half_a_unit_and_free_of_order(rows: list[list[float]], bits: int) -> None:
+def test_fixed_point_is_within_half_a_unit_and_free_of_order(
+    rows: list[list[float]], bits: int
+) -> None:
     parts = [encoded(torch.tensor(own), bits, len(rows)) for own in rows]
-    total, other = np.sum(parts, 0, dtype=np.uint64), np.sum(parts[::-1], 0, dtype=np.uint64)
+    total = np.sum(parts, 0, dtype=np.uint64)
+    other = np.sum(parts[::-1], 0, dtype=np.uint64)
     exact = np.array(rows, np.float64).sum(0)
     assert np.array_equal(total, other)
     error = np.abs(decoded(total, bits, torch.float32).numpy() - exact)
-    assert (error <= len(rows) * tolerance(bits, len(rows), magnitude=np.abs(rows).max()) + 1e-12).all()
+    assert (
+        error <= len(rows) * tolerance(bits, len(rows), magnitude=np.abs(rows).max()) + 1e-12
+    ).all()
 
 
 @settings(max_examples=50, deadline=None)
@@ -177,7 +234,8 @@ def test_keys_that_are_signed_are_accepted() -> None:
 
 
 def test_a_coordinator_that_puts_its_own_keys_in_is_refused() -> None:
-    mine, signs = X25519PrivateKey.generate(), ec.generate_private_key(ec.SECP384R1())
+    mine = X25519PrivateKey.generate()
+    signs = ec.generate_private_key(ec.SECP384R1())
     public = mine.public_key().public_bytes_raw().hex()
     forgeries = [
         {**ADVERTS["ash"], "public": public},
@@ -209,16 +267,22 @@ def test_the_key_for_masks_is_made_once_and_for_its_owner_alone(tmp_path: Path) 
         mask_key(path)
 
 
-def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(tmp_path: Path) -> None:
+def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(
+    tmp_path: Path,
+) -> None:
     own = REGISTERED["ash"]
     content = own.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
     )
     (tmp_path / "site.key").write_bytes(content)
     assert registered_key(tmp_path / "site.key").private_numbers() == own.private_numbers()
     (tmp_path / "site.pub").write_text(ADVERTS["ash"]["key"] + "\n")
     try:
-        said = subprocess.run(["ssh-keygen", "-lf", tmp_path / "site.pub"], capture_output=True, text=True, check=True)
+        said = subprocess.run(
+            ["ssh-keygen", "-lf", tmp_path / "site.pub"], capture_output=True, text=True, check=True
+        )
     except FileNotFoundError:
         pytest.skip("ssh-keygen is not installed")
     assert fingerprint_of(ADVERTS["ash"]["key"]) in said.stdout

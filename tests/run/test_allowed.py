@@ -39,7 +39,11 @@ LOGGERS = ("CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger")
 
 
 def classes_of(module: Any, base: type) -> dict[str, Any]:
-    found = {name: own for name, own in vars(module).items() if inspect.isclass(own) and issubclass(own, base)}
+    found = {
+        name: own
+        for name, own in vars(module).items()
+        if inspect.isclass(own) and issubclass(own, base)
+    }
     return {name: own for name, own in found.items() if not name.startswith("_")}
 
 
@@ -55,13 +59,19 @@ def generated() -> dict[str, list[str]]:
     from torch import nn
     from torch.optim import lr_scheduler
 
-    found: dict[str, set[str]] = {kind: set() for kind in (*ROOMS, "optimizer", "scheduler", "logger")}
+    found: dict[str, set[str]] = {
+        kind: set() for kind in (*ROOMS, "optimizer", "scheduler", "logger")
+    }
     for kind, rooms in ROOMS.items():
         homes = {(room, name) for room in rooms for name in offered(room)}
         for name in dir(fedlit):
             home = getattr(fedlit, name).__module__
-            homes |= {(own, name) for room in rooms if home.startswith(room) for own in (room, home)}
-        homes = {(home, name) for home, name in homes if hasattr(importlib.import_module(home), name)}
+            homes |= {
+                (own, name) for room in rooms if home.startswith(room) for own in (room, home)
+            }
+        homes = {
+            (home, name) for home, name in homes if hasattr(importlib.import_module(home), name)
+        }
         for home, name in homes:
             made = getattr(importlib.import_module(home), name)
             if inspect.isclass(made):
@@ -72,7 +82,9 @@ def generated() -> dict[str, list[str]]:
                     *short,
                 }
     found["model"] |= {f"torch.nn.{name}" for name in classes_of(nn, nn.Module)}
-    found["optimizer"] = {f"torch.optim.{name}" for name in classes_of(torch.optim, torch.optim.Optimizer)}
+    found["optimizer"] = {
+        f"torch.optim.{name}" for name in classes_of(torch.optim, torch.optim.Optimizer)
+    }
     found["optimizer"] -= {"torch.optim.Optimizer"}
     schedulers = classes_of(lr_scheduler, lr_scheduler.LRScheduler)
     found["scheduler"] = {
@@ -144,7 +156,9 @@ def test_what_could_run_or_is_no_configuration_is_refused_by_name(run: Path, can
     good = config.read_text()
     for change in hostile.REFUSED.values():
         config.write_text(good)
-        with pytest.raises(ConfigError, match=rf"config\.yaml: {change[0].partition('.')[0]}.*expected .*--trust"):
+        with pytest.raises(
+            ConfigError, match=rf"config\.yaml: {change[0].partition('.')[0]}.*expected .*--trust"
+        ):
             read("fit", ["--config", str(written(run, change, canary))])
     for text in hostile.TEXTS.values():
         config.write_bytes(text(good))
@@ -154,7 +168,9 @@ def test_what_could_run_or_is_no_configuration_is_refused_by_name(run: Path, can
 
 
 @pytest.mark.full
-def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parser_itself_imports_nothing_else(
+    run: Path, canary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second barrier, with the first one open."""
     monkeypatch.setattr("fedlit.run.allowed._check", lambda *_: None)
     for name, change in hostile.REFUSED.items():
@@ -173,12 +189,17 @@ def test_the_parser_itself_imports_nothing_else(run: Path, canary: Path, monkeyp
 def test_nothing_is_imported_to_explain_why_a_configuration_is_refused(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names of parts, and a table beside a script of the same name, look like a class in a module."""
+    """Names of parts, and a table beside a script of the same name, look like a class in a
+    module."""
     monkeypatch.syspath_prepend(str(Path.cwd()))
     Path("sites.py").write_text("import pathlib\npathlib.Path('imported').touch()\n")
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("federated: [core]", "federated: sites.Core"))
-    tables = ["--data.source=fedlit.Tables", "--data.source.files={a: sites.CSV}", "--data.source.target=y"]
+    tables = [
+        "--data.source=fedlit.Tables",
+        "--data.source.files={a: sites.CSV}",
+        "--data.source.target=y",
+    ]
     for words in (["--config", str(config)], ["--config", "quickstart", *tables, "--seed=eight"]):
         with pytest.raises(ConfigError, match=r"federated: expected list|seed: expected integer"):
             parse(read("describe", words))
@@ -186,14 +207,20 @@ def test_nothing_is_imported_to_explain_why_a_configuration_is_refused(
 
 
 def test_a_database_is_named_by_the_beginning_of_its_url(run: Path, canary: Path) -> None:
-    config = str(written(run, ("data.source.files", {"a": {"path": "sqlite:///own.db", "query": "rows"}}), canary))
+    config = str(
+        written(
+            run, ("data.source.files", {"a": {"path": "sqlite:///own.db", "query": "rows"}}), canary
+        )
+    )
     with pytest.raises(ConfigError, match=r"expected tables of your own.*: --trust sqlite$"):
         read("describe", ["--config", config])
     with trusting("sqlite"):
         assert read("describe", ["--config", config]).foreign
 
 
-def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Path, canary: Path) -> None:
+def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(
+    run: Path, canary: Path
+) -> None:
     network = ("model.client.init_args.network", {"class_path": "mine.Net"})
     config = written(run, network, canary)
     Path("mine.py").write_text("from fedlit.nn import MLP\nclass Net(MLP): ...\n")
@@ -205,19 +232,27 @@ def test_a_class_of_ones_own_is_named_in_ones_own_file_or_by_its_module(run: Pat
     with trusting("mine"):
         assert read("describe", ["--config", str(config)]).foreign == [config]
     own = Path("own.yaml")
-    own.write_text(yaml.safe_dump({"model": {"client": {"init_args": {"network": {"class_path": "mine.Net"}}}}}))
+    own.write_text(
+        yaml.safe_dump(
+            {"model": {"client": {"init_args": {"network": {"class_path": "mine.Net"}}}}}
+        )
+    )
     made, _ = parse(read("describe", ["--config", str(config), "--config", str(own)]))
     assert "Net" in str(made.loop.arguments["client"])
     sys.modules.pop("mine", None)
 
 
-def test_a_module_beside_a_copied_run_takes_no_others_place(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_beside_a_copied_run_takes_no_others_place(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (run / "openpyxl.py").write_text("raise SystemExit('read')")
     monkeypatch.chdir(run)
     sys.path[:0] = ["", str(run)]
     with trusting("mine"):
         (run / "mine.py").write_text("raise SystemExit('read')")
-        config = written(run, ("model.client.init_args.network", {"class_path": "mine.Net"}), run / "canary")
+        config = written(
+            run, ("model.client.init_args.network", {"class_path": "mine.Net"}), run / "canary"
+        )
         with pytest.raises(ConfigError, match=r"mine"):
             parse(read("describe", ["--config", str(config)]))
 
@@ -225,17 +260,26 @@ def test_a_module_beside_a_copied_run_takes_no_others_place(run: Path, monkeypat
 def test_links_out_of_a_copied_run_are_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (run / "test.csv").symlink_to(tmp_path / "precious")
-    with pytest.raises(ConfigError, match=r"test\.csv: expected a file or a folder, found a link to .*precious"):
+    with pytest.raises(
+        ConfigError, match=r"test\.csv: expected a file or a folder, found a link to .*precious"
+    ):
         read("describe", ["--config", str(run / "config.yaml")])
 
 
 def test_a_copied_mixture_takes_its_parts_from_its_own_folder(tmp_path: Path) -> None:
     folder = tmp_path / "copied" / "version_0"
     (folder / "parts" / "network").mkdir(parents=True)
-    (folder / "parts" / "network" / "config.yaml").write_bytes(find_config("quickstart").read_bytes())
+    (folder / "parts" / "network" / "config.yaml").write_bytes(
+        find_config("quickstart").read_bytes()
+    )
     part = {"config": "parts/network/config.yaml"}
-    for other in ({"config": str(find_config("quickstart"))}, {**part, "set": {"exchange.rule": "os.system"}}):
-        (folder / "config.yaml").write_text(yaml.safe_dump({"mixture": {"parts": {"network": other}}}))
+    for other in (
+        {"config": str(find_config("quickstart"))},
+        {**part, "set": {"exchange.rule": "os.system"}},
+    ):
+        (folder / "config.yaml").write_text(
+            yaml.safe_dump({"mixture": {"parts": {"network": other}}})
+        )
         with pytest.raises(ConfigError, match=r"parts\.network: expected config: "):
             settings_of(folder / "config.yaml")
 
@@ -251,7 +295,8 @@ def test_a_site_builds_nothing_else_of_a_federation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From the folder that the invitation lies in."""
-    folder, canary = tmp_path / "wine", tmp_path / "canary"
+    folder = tmp_path / "wine"
+    canary = tmp_path / "canary"
     folder.mkdir()
     hostile.plant(folder, canary)
     (folder / "site.yaml").write_text(SITE)

@@ -54,7 +54,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame["ill"] = (x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0).astype(int)
         frame.to_csv(folder / f"{client}.csv", index=False)
     path = folder / "base.yaml"
-    path.write_text(BASE.format(files={client: f"{folder}/{client}.csv" for client in SIZES}), encoding="utf-8")
+    path.write_text(
+        BASE.format(files={client: f"{folder}/{client}.csv" for client in SIZES}), encoding="utf-8"
+    )
     return path
 
 
@@ -73,20 +75,26 @@ def test_a_card_names_what_its_configuration_and_its_class_have() -> None:
     for name, card in cards().items():
         text = card.config.read_text(encoding="utf-8")
         assert text.startswith("# ") and card.equation and card.paper
-        named = {str(value) for _, value in flatten(yaml.safe_load(text)) if str(value).startswith("fedlit.")}
+        named = {
+            str(value)
+            for _, value in flatten(yaml.safe_load(text))
+            if str(value).startswith("fedlit.")
+        }
         own = [part.strip() for part in card.python.split(",") if part.strip()]
         for path in {*named, *own}:
             assert isinstance(locate(path), type), path
         kind: Any = locate(own[-1]) if own else dict
         parameters = signature(kind).parameters if own else {}
         for key, parameter in parameters.items():
-            if parameter.default is not parameter.empty and key != "class_weights":  # which is every client's
+            # which is every client's
+            if parameter.default is not parameter.empty and key != "class_weights":
                 assert f"{key}: {parameter.default}" in card.defaults, (name, key)
         assert all(key.split(".")[0] in ("model", "exchange", "data") for key in card.tune), name
 
 
 APART = {"fedrep", "ifedavg", "scaffold", "fednova", "by_part", "cfl", "fedgmcc", "chfl", "krum"}
-"""One of each way to exchange, or to send something beside; the others are `full`, and trained by tests/contract."""
+"""One of each way to exchange, or to send something beside; the others are `full`, and trained by
+tests/contract."""
 
 
 @pytest.mark.parametrize(
@@ -103,7 +111,11 @@ def test_a_method_trains_over_any_configuration_and_costs_what_its_card_says(
     run = run_of(base, name, tmp_path)
     run.fit(quiet=True)
     assert run.loop.federation.step > 0
-    assert all(bool(value.isfinite().all()) for value in run.loop.state_dict().values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all())
+        for value in run.loop.state_dict().values()
+        if value.is_floating_point()
+    )
     exchange = run.exchange
     parameters = sum(
         exchange.sharing.forms[own] and int(np.prod(exchange.sharing.forms[own][1], initial=1))
@@ -113,14 +125,18 @@ def test_a_method_trains_over_any_configuration_and_costs_what_its_card_says(
     if not parameters or exchange.rule.facts.by_questions:
         return
     sent = exchange.bytes / (2 * 4 * parameters * exchange.rounds)
-    assert sent == pytest.approx(cards()[name].bytes, rel=0.15), f"the card of {name} should say {sent:.2f}"
+    assert sent == pytest.approx(cards()[name].bytes, rel=0.15), (
+        f"the card of {name} should say {sent:.2f}"
+    )
 
 
 def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
     settings = run_of(base, "fedavg", tmp_path).settings or {}
     assert settings["exchange.rule.class_path"] == "fedlit.Mean"
     assert settings["model.client.class_path"].endswith("FederatedClient")
-    assert not [key for key, value in settings.items() if key.endswith((".mu", ".samples")) or value == 7.5]
+    assert not [
+        key for key, value in settings.items() if key.endswith((".mu", ".samples")) or value == 7.5
+    ]
     assert settings["model.client.init_args.network.init_args.width"] == 8  # the network stays
     plain = yaml.safe_load(PLAIN.read_text(encoding="utf-8"))
     reset = {f"{group}.{key}" for group, keys in plain.items() for key in keys}
@@ -130,23 +146,40 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
         for group, keys in yaml.safe_load(cards()[name].config.read_text(encoding="utf-8")).items()
         for key in keys
     }
-    # not a method's, but what it cannot do without: how rows are encoded, the optimizer, the length of a training
+    # not a method's, but what it cannot do without: how rows are encoded, the optimizer, the length
+    # of a training
     steps = {"data.batches", "data.batch_size", "data.steps", "trainer.max_epochs"}
     needed = {*steps, "data.categories", "data.scaling", "model.optimizer"}
     left = changed - reset - needed
-    assert not left, "what a method sets must go back to its default below another one: add it to plain.yaml"
+    assert not left, (
+        "what a method sets must go back to its default below another one: add it to plain.yaml"
+    )
 
 
 def test_what_is_typed_counts_most_wherever_it_stands(base: Path) -> None:
-    asked = read("describe", ["--exchange.every", "step", "--method", "fedavg", "--config", str(base)])
-    assert [layer.where for layer in asked.layers] == [f"{base}: ", "plain.yaml: ", asked.layers[2].where, "--"]
+    asked = read(
+        "describe", ["--exchange.every", "step", "--method", "fedavg", "--config", str(base)]
+    )
+    assert [layer.where for layer in asked.layers] == [
+        f"{base}: ",
+        "plain.yaml: ",
+        asked.layers[2].where,
+        "--",
+    ]
     assert asked.layers[2].method and asked.name == "base+fedavg"
     for run in (
         load(str(base), "--exchange.every=step", "--method=fedavg"),
         load(str(base), overrides={"exchange.every": "step", "method": "fedavg"}),
-        load(str(base), "--exchange.every=epoch", overrides={"exchange": {"every": "step"}, "method": "fedavg"}),
+        load(
+            str(base),
+            "--exchange.every=epoch",
+            overrides={"exchange": {"every": "step"}, "method": "fedavg"},
+        ),
     ):
-        assert run.exchange.every == "step" and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
+        assert (
+            run.exchange.every == "step"
+            and (run.settings or {})["exchange.rule.class_path"] == "fedlit.Mean"
+        )
 
 
 ROOT = Path(__file__).parents[2]
@@ -155,16 +188,25 @@ OVERVIEW = DOCS / "methods.md"
 NAVIGATION = ROOT / "zensical.toml"
 WRITTEN = {
     OVERVIEW: ("### Baselines\n", ""),
-    NAVIGATION: ("    # methods: written by tests/run/test_catalogue.py\n", "    # end of methods\n"),
+    NAVIGATION: (
+        "    # methods: written by tests/run/test_catalogue.py\n",
+        "    # end of methods\n",
+    ),
 }
-"""What is written in a file begins with the first line, and ends before the second; with an empty one, at the end."""
+"""What is written in a file begins with the first line, and ends before the second; with an empty
+one, at the end."""
 
 
 def tables() -> str:
     """A table of each family."""
     lines = list[str]()
     for family, title in FAMILIES.items():
-        lines += ["", f"### {title}", "", "| name | idea | columns may differ | classes may differ | cost |"]
+        lines += [
+            "",
+            f"### {title}",
+            "",
+            "| name | idea | columns may differ | classes may differ | cost |",
+        ]
         lines.append("| --- | --- | --- | --- | --- |")
         for card in family_of(family):
             cost = "–" if card.bytes is None else f"{times(card.bytes)} × bytes"
@@ -181,7 +223,10 @@ def navigation() -> str:
     lines = [first.rstrip()]
     for family, title in FAMILIES.items():
         lines.append(f'      {{ "{title}" = [')
-        lines += [f'        {{ "{card.title}" = "methods/{card.name}.md" }},' for card in family_of(family)]
+        lines += [
+            f'        {{ "{card.title}" = "methods/{card.name}.md" }},'
+            for card in family_of(family)
+        ]
         lines.append("      ] },")
     return "\n".join([*lines, ""])
 
@@ -243,7 +288,8 @@ def test_each_method_has_a_page_as_it_is_made() -> None:
 
 # ------------------------------------------------------------------ optimizers
 
-SGD, TYPED = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}", "--model.optimizer=torch.optim.SGD"
+SGD = "{class_path: torch.optim.SGD, init_args: {lr: 0.1}}"
+TYPED = "--model.optimizer=torch.optim.SGD"
 OWN = """
 data: {source: {class_path: fedlit.Bundled}}
 model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}, optimizer: OPTIMIZER}
@@ -251,19 +297,34 @@ model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit
 FILES = {
     "own.yaml": f"model: {{optimizer: {SGD}}}",
     "alone.yaml": OWN.replace("OPTIMIZER", SGD),
-    "fits.yaml": OWN.replace("OPTIMIZER", "{class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}"),
+    "fits.yaml": OWN.replace(
+        "OPTIMIZER", "{class_path: torch.optim.SGD, init_args: {lr: 0.3, momentum: 0.9}}"
+    ),
     "other.yaml": OWN.replace("OPTIMIZER", "{class_path: torch.optim.Adam, init_args: {lr: 0.3}}"),
 }
-# configuration, what is typed → what the optimizer has: another class starts from its own defaults, the same keeps what
-# a layer below says, a method keeps the rate of one that fits, but no momentum that it cannot do with
+# configuration, what is typed → what the optimizer has: another class starts from its own defaults,
+# the same keeps what a layer below says, a method keeps the rate of one that fits, but no momentum
+# that it cannot do with
 OPTIMIZERS: list[tuple[str, str, dict[str, Any]]] = [
     ("quickstart.yaml", f"{TYPED} --model.optimizer.lr=0.1", {"lr": 0.1, "weight_decay": 0}),
-    ("quickstart.yaml", "--model.optimizer=SGD --model.optimizer.init_args.lr=0.1", {"lr": 0.1, "weight_decay": 0}),
+    (
+        "quickstart.yaml",
+        "--model.optimizer=SGD --model.optimizer.init_args.lr=0.1",
+        {"lr": 0.1, "weight_decay": 0},
+    ),
     ("quickstart.yaml", f"--model.optimizer='{SGD}'", {"lr": 0.1, "weight_decay": 0}),
     ("quickstart.yaml", "--config own.yaml", {"lr": 0.1, "weight_decay": 0}),
-    ("quickstart.yaml", "--config own.yaml --model.optimizer.lr=0.2", {"lr": 0.2, "weight_decay": 0}),
+    (
+        "quickstart.yaml",
+        "--config own.yaml --model.optimizer.lr=0.2",
+        {"lr": 0.2, "weight_decay": 0},
+    ),
     ("alone.yaml", "", {"lr": 0.1, "weight_decay": 0}),
-    (str(BUNDLED), "--model.optimizer=AdamW --model.optimizer.lr=0.3", {"lr": 0.3, "weight_decay": 1e-4}),
+    (
+        str(BUNDLED),
+        "--model.optimizer=AdamW --model.optimizer.lr=0.3",
+        {"lr": 0.3, "weight_decay": 1e-4},
+    ),
     ("fits.yaml", "--method=scaffold", {"lr": 0.3, "momentum": 0.0}),
     ("other.yaml", "--method=scaffold", {"lr": 0.05}),
     ("fits.yaml", "--method=scaffold --model.optimizer.lr=0.2", {"lr": 0.2}),
@@ -284,7 +345,10 @@ def test_an_optimizer_has_what_is_written_for_it_and_its_own_defaults(
 def test_a_scheduler_of_another_class_starts_from_its_own_defaults(here: Path) -> None:
     step = "{class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, gamma: 0.5}}"
     Path("below.yaml").write_text(f"model: {{scheduler: {step}}}\n")
-    typed = ["--model.scheduler=torch.optim.lr_scheduler.ExponentialLR", "--model.scheduler.gamma=0.9"]
+    typed = [
+        "--model.scheduler=torch.optim.lr_scheduler.ExponentialLR",
+        "--model.scheduler.gamma=0.9",
+    ]
     found = fedlit.load("quickstart.yaml", "--config=below.yaml", *typed).settings or {}
     assert found["model.scheduler.init_args.gamma"] == 0.9
 

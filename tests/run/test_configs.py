@@ -30,14 +30,17 @@ LIKE_OTHERS = ("activity_ifedavg", "aloi_chfl", "covertype_apfl", "covertype_cen
                "populations_fedgmcc", "vehicle_ifedavg")  # fmt: skip
 """Those that take long, and differ in little from others but their data."""
 SHIPPED = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]  # those: tests/mixture
+# those: tests/mixture
+CONFIGS = [path for path in SHIPPED if "mixture" not in yaml.safe_load(path.read_text())]
 
 
 def innermost(config: Path) -> tuple[dict[str, Any], str]:
     """A configuration's source, without those around it, and its key."""
-    source, key = yaml.safe_load(config.read_text())["data"]["source"], "data.source"
+    source = yaml.safe_load(config.read_text())["data"]["source"]
+    key = "data.source"
     while "source" in source.get("init_args", {}):  # a source of a source
-        source, key = source["init_args"]["source"], f"{key}.init_args.source"
+        source = source["init_args"]["source"]
+        key = f"{key}.init_args.source"
     return source, key
 
 
@@ -46,7 +49,9 @@ def need_data(config: Path) -> None:
     if source["class_path"] in SMALL:
         return
     name, known = next(
-        (name, own) for name, own in known_sources().items() if f"fedlit.{own.__name__}" == source["class_path"]
+        (name, own)
+        for name, own in known_sources().items()
+        if f"fedlit.{own.__name__}" == source["class_path"]
     )
     clients = source.get("init_args", {}).get("clients", ["cleveland", "sa", "faisalabad"])
     for file in known.known_files:
@@ -57,7 +62,10 @@ def need_data(config: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Version 1 of dataset glass2 is inactive")
 @pytest.mark.parametrize(
     "config",
-    [pytest.param(path, marks=[pytest.mark.full] if path.stem in LIKE_OTHERS else []) for path in CONFIGS],
+    [
+        pytest.param(path, marks=[pytest.mark.full] if path.stem in LIKE_OTHERS else [])
+        for path in CONFIGS
+    ],
     ids=lambda path: path.stem,
 )
 def test_two_epochs_and_a_test(
@@ -67,7 +75,8 @@ def test_two_epochs_and_a_test(
     monkeypatch.chdir(tmp_path)
     source, key = innermost(config)
     recorded_answer = []
-    if source["class_path"] == "fedlit.OpenML":  # a recorded small answer in place of hundreds of megabytes
+    # a recorded small answer in place of hundreds of megabytes
+    if source["class_path"] == "fedlit.OpenML":
         folder = recorded(tmp_path, GLASS)
         recorded_answer = [f"--{key}.init_args.dataset={GLASS}", f"--{key}.init_args.root={folder}"]
     elif source["class_path"] in SMALL:
@@ -80,13 +89,22 @@ def test_two_epochs_and_a_test(
     elif source["class_path"] == "fedlit.Rdatasets":
         recorded_answer = [f"--{key}.init_args.least_rows=90"]  # the largest schools
     arguments = ["--config", config.name, *recorded_answer]
-    short = ["--trainer.max_epochs", "2", "--trainer.limit_train_batches", "8", "--model.threads", "1"]
+    short = [
+        "--trainer.max_epochs",
+        "2",
+        "--trainer.limit_train_batches",
+        "8",
+        "--model.threads",
+        "1",
+    ]
     every = (yaml.safe_load(config.read_text()).get("exchange") or {}).get("every")
     if isinstance(every, dict) and every.get("epochs", 0) > 2:  # at least one exchange
         short += ["--exchange.every", "{epochs: 2}"]
     assert main(["fit", *arguments, *short]) == 0
     assert main(["test", *arguments]) == 0
-    results = json.loads((tmp_path / "lightning_logs" / config.stem / "version_0" / "test.json").read_text())
+    results = json.loads(
+        (tmp_path / "lightning_logs" / config.stem / "version_0" / "test.json").read_text()
+    )
     faults = yaml.safe_load(config.read_text())["data"].get("mutations", [])
     for name, scores in results["clients"].items():
         assert scores["rows"] > 0 and math.isfinite(scores["loss"]), name
@@ -98,7 +116,8 @@ def test_two_epochs_and_a_test(
         assert scores["rows"] < 20 or (0 if faults else 0.3) < scores["auroc"] <= 1, name
 
 
-COVERTYPE, HEART = ("comanche", "neota", "poudre", "rawah"), ("cleveland", "sa", "faisalabad")
+COVERTYPE = ("comanche", "neota", "poudre", "rawah")
+HEART = ("cleveland", "sa", "faisalabad")
 PAPERS = {  # clients, parameters of each, how many of them are federated
     "covertype_gl": (COVERTYPE, (915_954, 915_423, 915_600, 915_600), 717_640),
     "covertype_local": (COVERTYPE, (915_954, 915_423, 915_600, 915_600), 0),
@@ -110,19 +129,36 @@ PAPERS = {  # clients, parameters of each, how many of them are federated
 
 
 @pytest.mark.parametrize("config", PAPERS)
-def test_describe_gives_the_papers_parameter_counts(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_gives_the_papers_parameter_counts(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     need_data(next(path for path in CONFIGS if path.stem == config))
     assert main(["describe", "--config", f"{config}.yaml", "--format", "json"]) == 0
     plan = json.loads(capsys.readouterr().out)["clients"]
     clients, parameters, federated = PAPERS[config]
     found = {name: (own["parameters"], own["federated"]) for name, own in plan.items()}
-    assert found == {name: (count, federated) for name, count in zip(clients, parameters, strict=True)}
+    assert found == {
+        name: (count, federated) for name, count in zip(clients, parameters, strict=True)
+    }
     if config == "covertype_gl":
-        assert plan["comanche"]["features"] == 11 and plan["comanche"]["classes"] == [1, 2, 3, 5, 6, 7]
+        assert plan["comanche"]["features"] == 11 and plan["comanche"]["classes"] == [
+            1,
+            2,
+            3,
+            5,
+            6,
+            7,
+        ]
         assert plan["comanche"]["bytes_per_exchange"] == 2_870_560
 
 
-SUMMED = ("activity_ifedavg", "covertype_apfl", "covertype_ifedavg", "heart_sites_ifedavg", "vehicle_ifedavg")
+SUMMED = (
+    "activity_ifedavg",
+    "covertype_apfl",
+    "covertype_ifedavg",
+    "heart_sites_ifedavg",
+    "vehicle_ifedavg",
+)
 
 
 @pytest.mark.parametrize("config", SUMMED)
@@ -134,10 +170,18 @@ def test_ifedavgs_step_is_the_programs_sum_over_a_batch(config: str) -> None:
 
 def test_covertypes_fedavg_learns_beside_a_constant_column(covertype: Path, tmp_path: Path) -> None:
     small = ["width=8", "global_features=2", "blocks=1", "heads=2"]
-    quick = ["trainer.max_epochs=16", "trainer.logger=false", "trainer.enable_checkpointing=false", "data.batches=5"]
-    arguments = [f"--model.client.network.{setting}" for setting in small] + [f"--{setting}" for setting in quick]
+    quick = [
+        "trainer.max_epochs=16",
+        "trainer.logger=false",
+        "trainer.enable_checkpointing=false",
+        "data.batches=5",
+    ]
+    arguments = [f"--model.client.network.{setting}" for setting in small] + [
+        f"--{setting}" for setting in quick
+    ]
     arguments += [f"--data.source.root={covertype}", f"--trainer.default_root_dir={tmp_path}"]
     run = fedlit.load("covertype_fedavg.yaml", *arguments)
     scores = run.fit(quiet=True).scores
-    # with averaged statistics of wilderness_area, which is constant at each client, all four are at 0.5
+    # with averaged statistics of wilderness_area, which is constant at each client, all four are at
+    # 0.5
     assert all(client["auroc"] > 0.6 for client in scores.values())

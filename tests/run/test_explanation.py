@@ -37,11 +37,13 @@ trainer: {{max_epochs: 5, default_root_dir: {folder}/logs}}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run over six sites with the same three columns; site3 has `b` in another unit."""
+    """The folder of a run over six sites with the same three columns; site3 has `b` in another
+    unit."""
     folder = tmp_path_factory.mktemp("explain")
     for number in range(6):
         rng = np.random.default_rng(number)
-        a, b = rng.normal(50, 10, 120), rng.normal(2, 1, 120)
+        a = rng.normal(50, 10, 120)
+        b = rng.normal(2, 1, 120)
         ward = rng.choice(["north", "south", "west"], 120)
         y = ((a - 50) / 10 + 2 * (b - 2) + rng.normal(size=120) > 0).astype(int)
         frame = pd.DataFrame({"a": a, "b": b * (10 if number == 3 else 1), "ward": ward, "died": y})
@@ -74,10 +76,13 @@ def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
     assert main(["explain", "--run", "sites"]) == 0
     told = capsys.readouterr().out
     assert "After epoch 5:" in told
-    pictures = {f"corrections_{side}s.{ending}" for side in ("input", "output") for ending in ("png", "svg")}
+    pictures = {
+        f"corrections_{side}s.{ending}" for side in ("input", "output") for ending in ("png", "svg")
+    }
     written = {path.name for path in (copy / "explain").iterdir()}
     assert written == pictures | {"findings.csv"}
-    table, expected = pd.read_csv(copy / "explain" / "findings.csv"), judge(read_corrections(copy)[0]).cells
+    table = pd.read_csv(copy / "explain" / "findings.csv")
+    expected = judge(read_corrections(copy)[0]).cells
     assert {"client", "part", "feature", "marked", "feature_marked", "words"} <= set(table)
     for column in ("value", "z", "p"):
         assert table[column].tolist() == pytest.approx(expected[column].tolist(), nan_ok=True)
@@ -90,7 +95,20 @@ def test_a_client_draws_its_own_columns_from_its_own_file(run: Path, tmp_path: P
     hidden = [path for path in run.parents[2].glob("site*.csv") if path.name != "site3.csv"]
     moved = [path.rename(path.with_suffix(".hidden")) for path in hidden]
     try:
-        assert main(["explain", "--run", str(run), "--histograms", "site3", "--out", str(tmp_path / "out")]) == 0
+        assert (
+            main(
+                [
+                    "explain",
+                    "--run",
+                    str(run),
+                    "--histograms",
+                    "site3",
+                    "--out",
+                    str(tmp_path / "out"),
+                ]
+            )
+            == 0
+        )
     finally:
         for path in moved:
             path.rename(path.with_suffix(".csv"))
@@ -98,8 +116,13 @@ def test_a_client_draws_its_own_columns_from_its_own_file(run: Path, tmp_path: P
     assert "site3, b" in svg and "b: scale" in svg
     assert (tmp_path / "out" / "histograms_site3.png").read_bytes().startswith(b"\x89PNG")
     found = explain(run, histograms=["site3", "site0"], out=tmp_path / "two")
-    assert {path.name for path in found.files} >= {"histograms_site3_site0.png", "corrections_inputs.png"}
-    assert "site0, b" in (tmp_path / "two" / "histograms_site3_site0.svg").read_text(encoding="utf-8")
+    assert {path.name for path in found.files} >= {
+        "histograms_site3_site0.png",
+        "corrections_inputs.png",
+    }
+    assert "site0, b" in (tmp_path / "two" / "histograms_site3_site0.svg").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_histograms_are_shares_of_each_class_on_one_axis(run: Path) -> None:
@@ -114,9 +137,14 @@ def test_histograms_are_shares_of_each_class_on_one_axis(run: Path) -> None:
     samples["site3"].rows["ward"] = wards.where(labels == 1)  # recorded for one class alone
     figure = histogram_figure(samples, ["b", "ward"], ["ward"], {("site3", "b"): "scale 0.2"})
     first, second, third, _ = figure.axes
-    assert first.get_title(loc="left") == "site3, b\nscale 0.2" and first.get_xlim() == second.get_xlim()
+    assert (
+        first.get_title(loc="left") == "site3, b\nscale 0.2"
+        and first.get_xlim() == second.get_xlim()
+    )
     values = samples["site3"].rows["b"]
-    edges = np.histogram_bin_edges(np.concatenate([sample.rows["b"] for sample in samples.values()]), bins=24)
+    edges = np.histogram_bin_edges(
+        np.concatenate([sample.rows["b"] for sample in samples.values()]), bins=24
+    )
     for label, bars in zip((0, 1), first.containers, strict=True):
         expected = np.histogram(values[labels == label], edges)[0] / (labels == label).sum()
         assert [bar.get_height() for bar in bars] == pytest.approx(expected.tolist())
@@ -129,7 +157,9 @@ def test_histograms_are_shares_of_each_class_on_one_axis(run: Path) -> None:
 
 def test_a_number_to_predict_is_drawn_as_all_rows_together() -> None:
     rows = pd.DataFrame({"x": np.arange(40.0)})
-    (axes,) = histogram_figure({"ash": Sample(rows, pd.Series(np.arange(40.0), name="y"))}, ["x"]).axes
+    (axes,) = histogram_figure(
+        {"ash": Sample(rows, pd.Series(np.arange(40.0), name="y"))}, ["x"]
+    ).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["all rows (n = 40)"]
 
 
@@ -147,13 +177,17 @@ def test_what_is_refused(run: Path, capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
-    config, short = str(run.parents[2] / "sites.yaml"), {"trainer.max_epochs": 1}
+    config = str(run.parents[2] / "sites.yaml")
+    short = {"trainer.max_epochs": 1}
     methods = {"ifedavg": Method(config, label="iFedAvg", set=short)}
     study = Study(methods, seeds=[1], baselines={}, metrics=["weighted_f1", "auroc_ovo"], bootstrap=0,
                   reference="ifedavg")  # fmt: skip
     found = compare(study, out=tmp_path, jobs=1, quiet=True)
     assert not found.failures
-    assert len(pd.read_csv(tmp_path / "runs" / "ifedavg" / "seed_1" / "version_0" / "corrections.csv")) == 72
+    assert (
+        len(pd.read_csv(tmp_path / "runs" / "ifedavg" / "seed_1" / "version_0" / "corrections.csv"))
+        == 72
+    )
     scores = found.collected.results
     assert {"weighted_f1", "auroc_ovo"} <= set(scores.loc[scores["split"] == "test", "metric"])
     assert "auroc_ovo" not in set(scores.loc[scores["split"] == "validation", "metric"])
@@ -164,10 +198,18 @@ def test_the_loss_along_paths_is_drawn_and_averaged_over_pairs(tmp_path: Path) -
     rows = [
         (3, first, second, path, u, loss * (1 + (second == "c")))
         for first, second in (("a", "b"), ("a", "c"))
-        for path, u, loss in (("straight", 0.0, 4.0), ("straight", 1.0, 0.0), ("bent", 0.0, 4.0), ("bent", 1.0, 0.0))
+        for path, u, loss in (
+            ("straight", 0.0, 4.0),
+            ("straight", 1.0, 0.0),
+            ("bent", 0.0, 4.0),
+            ("bent", 1.0, 0.0),
+        )
     ]
     columns = ["round", "first", "second", "path", "u", "loss"]
     pd.DataFrame(rows, columns=columns).to_csv(tmp_path / "paths.csv", index=False)
     found = explain(tmp_path)
     assert found.table.to_dict() == {path: {0.0: 6.0, 1.0: 0.0} for path in ("straight", "bent")}
-    assert sorted(path.name for path in found.files) == ["paths.png", "paths.svg"] and "2 pairs" in str(found)
+    assert sorted(path.name for path in found.files) == [
+        "paths.png",
+        "paths.svg",
+    ] and "2 pairs" in str(found)

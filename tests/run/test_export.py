@@ -1,4 +1,5 @@
-"""Clients as folders of data: what they predict where PyTorch is not installed, and what cannot be exported."""
+"""Clients as folders of data: what they predict where PyTorch is not installed, and what cannot be
+exported."""
 
 import shutil
 import sys
@@ -39,25 +40,36 @@ def kinds(task: str) -> Source:
     rng = np.random.default_rng(0)
     x = rng.normal(size=80)
     features = pd.DataFrame(
-        {"x": pd.Series(x).mask(rng.random(80) < 0.1), "town": rng.choice(["Bonn", "Ulm"], 80), "yes": x > 0.3}
+        {
+            "x": pd.Series(x).mask(rng.random(80) < 0.1),
+            "town": rng.choice(["Bonn", "Ulm"], 80),
+            "yes": x > 0.3,
+        }
     )
     target: Any = {
         "regression": pd.Series(1e5 + 30 * x, name="y"),
         "counts": pd.Series(rng.poisson(np.exp(x)), name="y"),
-        "multi_label": pd.DataFrame({"died": np.where(x > 0, "y", "n"), "back": (x > 1).astype(int)}),
+        "multi_label": pd.DataFrame(
+            {"died": np.where(x > 0, "y", "n"), "back": (x > 1).astype(int)}
+        ),
     }[task]
     splits = random_split(80, 0, 0.3, 0.2)
     return Given([ClientTable("ash", features, target, splits, ("town", "yes"), task=task)])
 
 
 def with_network(network: Any, **options: Any) -> dict[str, Any]:
-    return {"clients": ("ash",), "loop": {"client": partial(FederatedClient, network=network)}, **options}
+    return {
+        "clients": ("ash",),
+        "loop": {"client": partial(FederatedClient, network=network)},
+        **options,
+    }
 
 
 SEQUENCES = Populations(populations=1, clients=1, reads=40, length=8, reference=500, flipped=[1])
 
 
-# how a client predicts that cannot be exported → its logits, of what it would predict and of its rows
+# how a client predicts that cannot be exported → its logits, of what it would predict and of its
+# rows
 ODD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "LooksAtRows": lambda logits, x: logits if float(x.mean()) > 0 else -logits,
     "Draws": lambda logits, x: logits + torch.randn_like(logits),
@@ -71,13 +83,17 @@ CASES: dict[str, dict[str, Any]] = {
     "plain": {},
     "a number": with_network(partial(MLP, hidden=[8, 8], dropout=0.2), source=kinds("regression")),
     "several labels": with_network(
-        partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2), source=kinds("multi_label")
+        partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2),
+        source=kinds("multi_label"),
     ),
     "a count": with_network(partial(TabM, k=3, width=8, embedding=3), source=kinds("counts")),
     "cnn": with_network(CNN, data={"columns": ["x0", "x1", "x2", "x3"]}),
     "reads": with_network(partial(BiLSTM, hidden=6, width=4, dropout=0.1), source=SEQUENCES),
     "two networks": {"client": APFL},
-    **{method: {**METHODS, **ASKING}[method] for method in ("ifedavg", "chfl", "forest", "pooled logistic")},
+    **{
+        method: {**METHODS, **ASKING}[method]
+        for method in ("ifedavg", "chfl", "forest", "pooled logistic")
+    },
 }
 
 
@@ -91,7 +107,10 @@ def trained(folder: Path, source: Source | None = None, **options: Any) -> Run:
 
 def exported(run: Run, folder: Path, client: str = "ash", **options: Any) -> Exported:
     return export_scorer(
-        run.client(client), folder, rows={own.name: own for own in run.data.tables()}[client].features, **options
+        run.client(client),
+        folder,
+        rows={own.name: own for own in run.data.tables()}[client].features,
+        **options,
     )
 
 
@@ -109,10 +128,13 @@ class Made:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
     """A run of each case, and its first client as a folder."""
-    here, found = tmp_path_factory.mktemp("exported"), {}
+    here = tmp_path_factory.mktemp("exported")
+    found = {}
     for name, options in CASES.items():
         run = trained(here / "runs" / name, **options)
-        found[name] = Made(run, here / name, exported(run, here / name, run.data.tables()[0].name).checked)
+        found[name] = Made(
+            run, here / name, exported(run, here / name, run.data.tables()[0].name).checked
+        )
     return found
 
 
@@ -125,18 +147,29 @@ def test_scores_elsewhere_are_the_runs(made: dict[str, Made]) -> None:
         assert own.checked.startswith("Checked: on ")
         for count, told in zip(ROWS, found[own.folder], strict=True):
             expected = scorer.predict(rows[own.folder].iloc[:count])
-            pd.testing.assert_frame_equal(_numbers(told), _numbers(expected), rtol=1e-6, atol=1e-6, check_dtype=False)
+            pd.testing.assert_frame_equal(
+                _numbers(told), _numbers(expected), rtol=1e-6, atol=1e-6, check_dtype=False
+            )
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Of sequences, a column for each position's probability."""
-    texts = [name for name in frame if name.startswith("probability") and not is_numeric_dtype(frame[name])]
-    each = [frame.pop(name).str.split(" ", expand=True).astype(float).add_prefix(name) for name in texts if len(frame)]
+    texts = [
+        name
+        for name in frame
+        if name.startswith("probability") and not is_numeric_dtype(frame[name])
+    ]
+    each = [
+        frame.pop(name).str.split(" ", expand=True).astype(float).add_prefix(name)
+        for name in texts
+        if len(frame)
+    ]
     return pd.concat([frame, *each], axis=1)
 
 
 def test_reads_are_scored_by_their_positions(made: dict[str, Made], tmp_path: Path) -> None:
-    own, scorer = made["reads"], load(made["reads"].folder)
+    own = made["reads"]
+    scorer = load(made["reads"].folder)
     assert "one of 0, 1 at each position" in (own.folder / "model_card.md").read_text()
     texts = reads_of(own.table)
     letters = pd.DataFrame([list(read) for read in texts], columns=list(own.table.features))
@@ -148,13 +181,23 @@ def test_reads_are_scored_by_their_positions(made: dict[str, Made], tmp_path: Pa
     raw = read_rows(tmp_path / "odd.fa", scorer.encoder)
     told = scorer.predict(raw.frame)["predicted"]
     assert told[0] == told[2] == expected[place] and told[1] == "?" * 8 and told[3][3:] == "?" * 5
-    for word in (f"u to T ({texts[place].count('T')})", "R to N (1)", "2 reads shorter", "1 read longer"):
+    for word in (
+        f"u to T ({texts[place].count('T')})",
+        "R to N (1)",
+        "2 reads shorter",
+        "1 read longer",
+    ):
         assert word in " ".join(raw.notes)
 
 
 @pytest.mark.parametrize(
     ("how", "named"),
-    [("LooksAtRows", "LooksAtRows"), ("NotInOnnx", "NotInOnnx"), ("CountsRows", "ash"), ("Draws", "random")],
+    [
+        ("LooksAtRows", "LooksAtRows"),
+        ("NotInOnnx", "NotInOnnx"),
+        ("CountsRows", "ash"),
+        ("Draws", "random"),
+    ],
 )
 def test_a_client_that_cannot_be_exported_is_named(
     how: str, named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -164,12 +207,18 @@ def test_a_client_that_cannot_be_exported_is_named(
     capfd.readouterr()
     with pytest.raises(RunError, match=named) as found:
         exported(run, tmp_path / "out" / "ash")
-    assert len(str(found.value)) < 700 and "'ash'" in str(found.value) and "predict --run" in str(found.value)
+    assert (
+        len(str(found.value)) < 700
+        and "'ash'" in str(found.value)
+        and "predict --run" in str(found.value)
+    )
     assert not list((tmp_path / "out").iterdir())
     assert capfd.readouterr() == ("", "")
 
 
-def test_an_export_that_predicts_otherwise_is_not_kept(made: dict[str, Made], tmp_path: Path) -> None:
+def test_an_export_that_predicts_otherwise_is_not_kept(
+    made: dict[str, Made], tmp_path: Path
+) -> None:
     scorer = made["plain"].run.client("ash")
     evaluate = scorer.function.client.evaluate  # type: ignore[attr-defined]
     scorer.function.client.evaluate = lambda batch: [own.flip(1) for own in evaluate(batch)[:1]]  # type: ignore[attr-defined]
@@ -195,11 +244,17 @@ def test_without_the_packages_a_sentence_says_how_to_install_them(
 def test_what_is_written_for_people_and_what_is_replaced(
     made: dict[str, Made], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run, folder = made["plain"].run, shutil.copytree(made["plain"].folder, tmp_path / "ash")
+    run = made["plain"].run
+    folder = shutil.copytree(made["plain"].folder, tmp_path / "ash")
     assert "Unknown: nobody has run" in (folder / "model_card.md").read_text()
     done = exported(run, folder, scores={"rows": 27, "auroc": 0.875, "auprc": None})
     card = (folder / "model_card.md").read_text()
-    assert "# y at ash" in card and "| AUROC | 0.875 |" in card and "Of 27 rows" in card and done.checked in card
+    assert (
+        "# y at ash" in card
+        and "| AUROC | 0.875 |" in card
+        and "Of 27 rows" in card
+        and done.checked in card
+    )
     assert "| x0 | numbers, " in card
     assert str(made["plain"].folder.parent) not in card + (folder / "scorer.json").read_text()
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -208,18 +263,25 @@ def test_what_is_written_for_people_and_what_is_replaced(
     assert capfd.readouterr() == ("", "")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "own.txt").touch()
-    with pytest.raises(ConfigError, match="--out: expected a new folder, or one of an earlier export"):
+    with pytest.raises(
+        ConfigError, match="--out: expected a new folder, or one of an earlier export"
+    ):
         exported(run, tmp_path / "mine")
-    with pytest.raises(ConfigError, match="expected a client of a run, found one that was exported"):
+    with pytest.raises(
+        ConfigError, match="expected a client of a run, found one that was exported"
+    ):
         export_scorer(load(folder), tmp_path / "again")
 
 
 def test_the_network_alone_is_written(made: dict[str, Made]) -> None:
-    """APFL mixes two networks: their mixture is written, and neither of them, nor any line of source."""
+    """APFL mixes two networks: their mixture is written, and neither of them, nor any line of
+    source."""
     tensors = {}
     for name in ("two networks", "plain"):
         content = (made[name].folder / "model.onnx").read_bytes()
-        tensors[name] = sorted(tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer)
+        tensors[name] = sorted(
+            tuple(own.dims) for own in onnx.load_from_string(content).graph.initializer
+        )
         assert b".py" not in content and str(made[name].folder.parent).encode() not in content
     assert tensors["two networks"] == tensors["plain"] and tensors["plain"]
 
@@ -228,13 +290,16 @@ def test_the_network_alone_is_written(made: dict[str, Made]) -> None:
 def test_a_scorer_predicts_what_the_run_predicts_and_scores(method: str, tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, **METHODS[method])
     run.fit(quiet=True)
-    told, tables = run.predict(quiet=True), {own.name: own for own in run.data.tables()}
+    told = run.predict(quiet=True)
+    tables = {own.name: own for own in run.data.tables()}
     run.test(quiet=True)
     scored = scored_predictions(run.loop, run.data, "test")
     assert set(told) == set(scored)
     for site, frame in told.items():
         found = run.client(site).predict(tables[site].features.loc[frame["row"]])
-        pd.testing.assert_frame_equal(found.reset_index(drop=True), frame.drop(columns="row"), check_exact=True)
+        pd.testing.assert_frame_equal(
+            found.reset_index(drop=True), frame.drop(columns="row"), check_exact=True
+        )
         pd.testing.assert_frame_equal(scored[site][list(frame)], frame, rtol=1e-5, atol=1e-6)
 
 
@@ -242,5 +307,7 @@ def test_of_pooled_rows_a_party_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path, epochs=1, **METHODS["centralized"])
     run.fit(quiet=True)
     for name in ("centralized", "all"):
-        with pytest.raises(ConfigError, match="expected one of the clients ash, birch, cedar, found"):
+        with pytest.raises(
+            ConfigError, match="expected one of the clients ash, birch, cedar, found"
+        ):
             run.client(name)

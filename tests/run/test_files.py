@@ -46,13 +46,22 @@ def trained(folder: Path, **options: Any) -> tuple[Run, Path]:
 # ---------------------------------------------------------------------- one writer
 
 
-def test_a_second_writer_is_refused_and_told_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/fedlit", "fit", "--name", "a b", *["--config", "quickstart.yaml"] * 9])
+def test_a_second_writer_is_refused_and_told_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["/usr/bin/fedlit", "fit", "--name", "a b", *["--config", "quickstart.yaml"] * 9],
+    )
     run, checkpoints = trained(tmp_path, epochs=1)
     assert run.folder is not None and not (run.folder / ".lock").exists()  # given back
     before = (checkpoints / "last.ckpt").read_bytes()
     with exclusive(run.folder / ".lock", "", ""):
-        with pytest.raises(ConfigError, match=rf"found process {os.getpid()} on .*fedlit fit --name 'a b'.* …, since"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"found process {os.getpid()} on .*fedlit fit --name 'a b'.* …, since",
+        ):
             make_run(tmp_path, epochs=2).fit("last", quiet=True)
         make_run(tmp_path, epochs=1).test(quiet=True)  # reads
         other, _ = trained(tmp_path, epochs=1)  # has a folder of its own
@@ -79,7 +88,9 @@ def test_what_is_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
         *(exclusive(own / ".lock", "", "").__enter__ for own in (plain, tmp_path)),
     )
     for work in works:
-        with pytest.raises(ConfigError, match=f"{tmp_path}.*: expected a folder that can be written to, found: "):
+        with pytest.raises(
+            ConfigError, match=f"{tmp_path}.*: expected a folder that can be written to, found: "
+        ):
             work()
 
 
@@ -89,7 +100,9 @@ def test_training_ends_where_its_folder_is_removed(tmp_path: Path) -> None:
             shutil.rmtree(run.folder or "")
 
     run = make_run(tmp_path, epochs=3, callbacks=[LambdaCallback(on_train_epoch_start=remove)])
-    with pytest.raises(RunError, match=r"\.ckpt: expected to write there, .*nothing of this training was kept"):
+    with pytest.raises(
+        RunError, match=r"\.ckpt: expected to write there, .*nothing of this training was kept"
+    ):
         run.fit(quiet=True)
     assert not list(tmp_path.rglob("*.ckpt"))
 
@@ -101,35 +114,46 @@ def test_a_damaged_checkpoint_is_refused_and_last_goes_on_from_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, checkpoints = trained(tmp_path, epochs=3)
-    last, best = checkpoints / "last.ckpt", next(checkpoints.glob("best-*.ckpt"))
+    last = checkpoints / "last.ckpt"
+    best = next(checkpoints.glob("best-*.ckpt"))
     assert torch.load(checkpoints / "previous.ckpt", weights_only=True)["epoch"] == 1
     for path in (best, last):
         content = bytearray(path.read_bytes())
-        for place in range(len(content) // 2, len(content) // 2 + 128):  # longer than what lies between two records
+        # longer than what lies between two records
+        for place in range(len(content) // 2, len(content) // 2 + 128):
             content[place] ^= 4
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match=rf"{path}: expected a file that fedlit wrote, found .*checksum"):
+        with pytest.raises(
+            ConfigError, match=rf"{path}: expected a file that fedlit wrote, found .*checksum"
+        ):
             make_run(tmp_path, epochs=3).test(path, quiet=True)
     left = checkpoints / f".last.ckpt.{socket.gethostname()}-1.partial"
     left.write_bytes(b"of a process that was killed")
     again = make_run(tmp_path, epochs=3)
     again.fit("last", quiet=True)
-    assert "checksum" in (told := capsys.readouterr().err) and f"used: {checkpoints / 'previous.ckpt'}" in told
+    assert (
+        "checksum" in (told := capsys.readouterr().err)
+        and f"used: {checkpoints / 'previous.ckpt'}" in told
+    )
     assert different(weights(run), weights(again)) == []
     assert not left.exists() and (checkpoints / "damaged.ckpt").is_file()
     for path in (last, checkpoints / "previous.ckpt"):
         path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ConfigError, match=r"last.ckpt: .*cut short.*previous.ckpt: .*cut short.* start a new run"):
+    with pytest.raises(
+        ConfigError, match=r"last.ckpt: .*cut short.*previous.ckpt: .*cut short.* start a new run"
+    ):
         make_run(tmp_path, epochs=4).fit("last", quiet=True)
 
 
 def test_a_best_checkpoint_that_the_last_one_names_outlives_it(tmp_path: Path) -> None:
-    """Killed at any moment, what the last checkpoint names is there, and what it does not name is written again."""
+    """Killed at any moment, what the last checkpoint names is there, and what it does not name is
+    written again."""
     run, checkpoints = trained(tmp_path, epochs=4)
     (best,) = checkpoints.glob("best-*.ckpt")
     _, early = trained(tmp_path, epochs=2)
     (named,) = early.glob("best-*.ckpt")
-    shutil.copy(best, early / best.name)  # as if killed between the best one of an epoch and its last one
+    # as if killed between the best one of an epoch and its last one
+    shutil.copy(best, early / best.name)
     assert to_score(tmp_path, run.name, "best", early.parent, "test")[0] == named
     again = make_run(tmp_path, epochs=4)
     again.fit("last", quiet=True)
@@ -144,22 +168,34 @@ def test_a_best_checkpoint_that_the_last_one_names_outlives_it(tmp_path: Path) -
 
 
 def test_where_nothing_can_be_kept_training_ends_with_one_message(tmp_path: Path) -> None:
-    with files_of_at_most(2000), pytest.raises(RunError, match=r"File too large; .*nothing of this .* kept"):
+    with (
+        files_of_at_most(2000),
+        pytest.raises(RunError, match=r"File too large; .*nothing of this .* kept"),
+    ):
         make_run(tmp_path, epochs=1).fit(quiet=True)
     assert not list(tmp_path.rglob("*.partial")) and not list(tmp_path.rglob("*.ckpt"))
 
 
 @pytest.mark.parametrize("name", ["best-0002.ckpt", "last.ckpt"])
-def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes_on(name: str, tmp_path: Path) -> None:
-    """A link to a device that is always full takes the place of what the checkpoint is written to."""
+def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes_on(
+    name: str, tmp_path: Path
+) -> None:
+    """A link to a device that is always full takes the place of what the checkpoint is written
+    to."""
 
     def fill(trainer: Any, module: object) -> None:
         if trainer.current_epoch == 2:
-            partial_of(Path(trainer.default_root_dir) / "checkpoints" / name).symlink_to("/dev/full")
+            partial_of(Path(trainer.default_root_dir) / "checkpoints" / name).symlink_to(
+                "/dev/full"
+            )
 
     whole, _ = trained(tmp_path / "whole", epochs=4)
-    run = make_run(tmp_path / "part", epochs=4, callbacks=[LambdaCallback(on_train_epoch_start=fill)])
-    with pytest.raises(RunError, match=rf"{name}: .*No space left on device; .*then continue with --ckpt_path last"):
+    run = make_run(
+        tmp_path / "part", epochs=4, callbacks=[LambdaCallback(on_train_epoch_start=fill)]
+    )
+    with pytest.raises(
+        RunError, match=rf"{name}: .*No space left on device; .*then continue with --ckpt_path last"
+    ):
         run.fit(quiet=True)
     assert not list(tmp_path.rglob("*.partial"))
     again = make_run(tmp_path / "part", epochs=4)  # there is room again
@@ -170,12 +206,15 @@ def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes
 def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A resumed training, predictions, scores and an export, with room for none, or for one of two clients."""
+    """A resumed training, predictions, scores and an export, with room for none, or for one of two
+    clients."""
     monkeypatch.chdir(tmp_path)
     quiet = [arg.replace("[wine]", "[breast_cancer,wine]") for arg in QUIET]
     assert main(["fit", *quiet, "--trainer.max_epochs=1"]) == 0
     run = tmp_path / "lightning_logs/quickstart/version_0"
-    predict, test, out = ["predict", *quiet], ["test", *quiet], ["--out", "given", "--run", str(run), "--client=wine"]
+    predict = ["predict", *quiet]
+    test = ["test", *quiet]
+    out = ["--out", "given", "--run", str(run), "--client=wine"]
     for command in (predict, test):
         assert main(command) == 0
     Path("given").mkdir()
@@ -200,7 +239,9 @@ def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
         with files_of_at_most(size):
             assert main(command) == status
         printed = capsys.readouterr()
-        assert f"{place}: expected to write there, found: File too large" in " ".join(printed.err.split())
+        assert f"{place}: expected to write there, found: File too large" in " ".join(
+            printed.err.split()
+        )
     assert {file: file.read_bytes() for file in before} == before
     assert not list(tmp_path.rglob("*.partial")) and len(list(larger.parent.iterdir())) == 2
     assert main(more) == 0  # there is room again
@@ -210,7 +251,9 @@ def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
 # ---------------------------------------------------------------------- names
 
 
-def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_lead_elsewhere_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("../../x", "/tmp/x", "a\\b", "", "..", " x", "x\0y", "-x", "~x", "é" * 150):
         with pytest.raises(ConfigError, match="--name: expected"):
             check_name(name, "--name")
@@ -218,23 +261,34 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, monkeypatch: pyte
     assert main(["describe", *QUIET, "--name=../../x"]) == 2 and list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------------- going on with something else
+# --------------------------------------------------------------------- going on with something else
 
 
 def test_another_optimizer_rule_or_width_is_refused_by_name(tmp_path: Path) -> None:
     _, checkpoints = trained(tmp_path, epochs=1, exchange={"federated": ["core"]})
     wide = partial(FederatedClient, network=partial(MLP, hidden=[7, 7]))
     for options, message in (
-        ({"loop": {"optimizer": partial(torch.optim.SGD, lr=0.1)}}, r"client 'ash': .* its optimizer \(SGD\), .*AdamW"),
-        ({"loop": {"client": wide}}, "client 'ash': expected a checkpoint of its network, in which"),
+        (
+            {"loop": {"optimizer": partial(torch.optim.SGD, lr=0.1)}},
+            r"client 'ash': .* its optimizer \(SGD\), .*AdamW",
+        ),
+        (
+            {"loop": {"client": wide}},
+            "client 'ash': expected a checkpoint of its network, in which",
+        ),
         ({"exchange": {"rule": FedAvgM()}}, r"exchange.rule: .*FedAvgM.*found one of Mean\("),
-        ({"exchange": {"rule": Median()}}, r"exchange.rule: .*Median\(attackers=1\), found one of Mean\("),
+        (
+            {"exchange": {"rule": Median()}},
+            r"exchange.rule: .*Median\(attackers=1\), found one of Mean\(",
+        ),
     ):
         exchange = {"federated": ["core"], **options.pop("exchange", {})}  # type: ignore[dict-item]
         with pytest.raises(ConfigError, match=message):
             make_run(tmp_path, epochs=2, exchange=exchange, **options).fit("last", quiet=True)
     with pytest.raises(ConfigError, match="client 'ash': expected a checkpoint of its network"):
-        make_run(tmp_path, epochs=1, loop={"client": wide}).test(checkpoints / "last.ckpt", quiet=True)
+        make_run(tmp_path, epochs=1, loop={"client": wide}).test(
+            checkpoints / "last.ckpt", quiet=True
+        )
 
 
 def test_a_second_fit_begins_with_new_clients(tmp_path: Path) -> None:
@@ -246,7 +300,23 @@ def test_a_second_fit_begins_with_new_clients(tmp_path: Path) -> None:
     assert run.folder is not None and run.folder.name == "version_1"
 
 
-TEXTS = ["=1+1", "+a", "-b", "@c", "\td", "\re", "'=f", "''=g", "'h", "-1", "+2e3", "1", "plain", "\x1b[2J", "<script>"]
+TEXTS = [
+    "=1+1",
+    "+a",
+    "-b",
+    "@c",
+    "\td",
+    "\re",
+    "'=f",
+    "''=g",
+    "'h",
+    "-1",
+    "+2e3",
+    "1",
+    "plain",
+    "\x1b[2J",
+    "<script>",
+]
 
 
 def test_a_csv_file_has_no_formula_and_is_read_back(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""``fedlit fit --help``, as the command prints it, and the list and the page of all keys, as the parser has them."""
+"""``fedlit fit --help``, as the command prints it, and the list and the page of all keys, as the
+parser has them."""
 
 import json
 import re
@@ -21,7 +22,9 @@ from fedlit.run.trainer import check_options
 
 MARKUP = re.compile(r"`|:(class|func|mod|meth|attr|data):")
 ROOT = Path(__file__).parents[2]
-PAGE, LIST, FIRST = ROOT / "docs" / "keys.md", ROOT / "fedlit" / "run" / "keys.json", "## The run\n"
+PAGE = ROOT / "docs" / "keys.md"
+LIST = ROOT / "fedlit" / "run" / "keys.json"
+FIRST = "## The run\n"
 WORDS: dict[Any, str] = {
     str: "text", int: "integer", float: "number", bool: "true or false", list: "list", dict: "mapping", Any: "anything",
 }  # fmt: skip
@@ -33,15 +36,24 @@ def generated() -> dict[str, list[str]]:
     for action in _parser()._actions:
         typed = getattr(action, "_typehint", None)
         if typed is not None and action.dest.count(".") < 2:
-            default = "required" if action.required else default_of(DEFAULTS.values.get(action.dest, action.default))
-            about = re.sub(r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`", r"\1", action.help or "")
+            default = (
+                "required"
+                if action.required
+                else default_of(DEFAULTS.values.get(action.dest, action.default))
+            )
+            about = re.sub(
+                r":(?:\w+:)?\w+:`(?:~(?:[\w.]+\.)?)?([^`<]+?)(?:\s*<[^>]*>)?`",
+                r"\1",
+                action.help or "",
+            )
             found[action.dest] = [type_of(typed), default, " ".join(about.split())]
     return found
 
 
 def type_of(hint: Any) -> str:
     """A type in the terms of YAML."""
-    outer, inner = get_origin(hint), get_args(hint)
+    outer = get_origin(hint)
+    inner = get_args(hint)
     if hint in (None, NoneType):
         return "null"
     if outer in (Literal, Union, UnionType):
@@ -49,7 +61,11 @@ def type_of(hint: Any) -> str:
     if outer is Callable:
         return "class"
     if inner:
-        return f"mapping to {type_of(inner[-1])}" if outer in (dict, Mapping) else f"list of {type_of(inner[0])}"
+        return (
+            f"mapping to {type_of(inner[-1])}"
+            if outer in (dict, Mapping)
+            else f"list of {type_of(inner[0])}"
+        )
     return WORDS.get(hint, f"`{hint.__name__}`" if isinstance(hint, type) else "anything")
 
 
@@ -65,21 +81,31 @@ def choices(hint: Any) -> Iterator[str]:
 
 
 def default_of(value: Any) -> str:
-    value = value["class_path"] if isinstance(value, Mapping | Namespace) and "class_path" in value else value
+    value = (
+        value["class_path"]
+        if isinstance(value, Mapping | Namespace) and "class_path" in value
+        else value
+    )
     return f"`{yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix('...' + chr(10)).strip()}`"
 
 
 def page() -> str:
-    """A table for each group; of the keys of Lightning's Trainer, those that ``fedlit fit --help`` shows."""
+    """A table for each group; of the keys of Lightning's Trainer, those that ``fedlit fit --help``
+    shows."""
     rows: dict[str, list[str]] = {}
     for key, (kind, default, about) in KEYS.items():
         group = key.rpartition(".")[0]
         if group != "trainer" or key in SHOWN:
             meaning = re.split(r"(?<=\.)\s+(?=[A-Z`])", about)[0].rstrip(".")
-            line = " | ".join([f"`{key}`", kind, default, meaning[:1].upper() + meaning[1:]]).replace("``", "`")
+            line = " | ".join(
+                [f"`{key}`", kind, default, meaning[:1].upper() + meaning[1:]]
+            ).replace("``", "`")
             rows.setdefault(group or "The run", []).append(f"| {line} |")
     head = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-    return "\n\n".join("\n".join([f"## {group}", "", *head, *own]) for group, own in rows.items()) + "\n"
+    return (
+        "\n\n".join("\n".join([f"## {group}", "", *head, *own]) for group, own in rows.items())
+        + "\n"
+    )
 
 
 def test_the_list_and_the_page_have_the_keys_of_the_parser() -> None:
@@ -107,10 +133,20 @@ def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_with
     for expected, (status, out, _) in zip(asked.values(), told, strict=False):
         assert status == 0 and keys_of(out) == expected
     assert told[-1][0] == 2 and "Did you mean 'exchange'?" in told[-1][2]
-    assert len(KEYS) > 80 and {"data", "model", "exchange", "checkpoint", "board", "score", "trainer"} == set(GROUPS)
+    assert len(KEYS) > 80 and {
+        "data",
+        "model",
+        "exchange",
+        "checkpoint",
+        "board",
+        "score",
+        "trainer",
+    } == set(GROUPS)
 
 
-def test_the_help_lists_a_key_unless_it_is_always_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_lists_a_key_unless_it_is_always_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     commands = ("fit", "validate", "test", "predict", "describe")
     told = light([(command, "--help", "all") for command in commands], tmp_path)

@@ -1,4 +1,5 @@
-"""A run with a logger or a callback of Lightning can be resumed, scored and exported like any other."""
+"""A run with a logger or a callback of Lightning can be resumed, scored and exported like any
+other."""
 
 import sys
 from importlib.util import find_spec
@@ -10,7 +11,16 @@ from fedlit.__main__ import main
 from fedlit.data.sources import Hospitals
 from fedlit.run.folders import find_run
 
-FIT = ["--config", "quickstart", "--name", "logged", "--data.source.clients", "[north]", "--board.pictures", "0"]
+FIT = [
+    "--config",
+    "quickstart",
+    "--name",
+    "logged",
+    "--data.source.clients",
+    "[north]",
+    "--board.pictures",
+    "0",
+]
 QUICK = ["--trainer.enable_progress_bar", "false"]
 WANDB = ["WandbLogger", "--trainer.logger.offline", "true"]
 MLFLOW = ["MLFlowLogger", "--trainer.logger.tracking_uri", "sqlite:///mlflow.db"]
@@ -24,7 +34,8 @@ def tomorrow(here: Path) -> Path:
 
 
 def used(*more: str) -> None:
-    """Resume, score, predict with and export the newest run, which a fit has trained for an epoch."""
+    """Resume, score, predict with and export the newest run, which a fit has trained for an
+    epoch."""
     run = str(find_run("logged"))
     for command in (
         ["fit", *RESUMED, *more, "--ckpt_path", "last", "--trainer.max_epochs", "2"],
@@ -47,7 +58,11 @@ def used(*more: str) -> None:
     ],
 )
 def test_a_run_with_a_logger_can_be_used(
-    package: str, logger: list[str], more: list[str], tomorrow: Path, monkeypatch: pytest.MonkeyPatch
+    package: str,
+    logger: list[str],
+    more: list[str],
+    tomorrow: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install {package}")
@@ -61,7 +76,9 @@ def test_a_callback_of_ones_own_is_needed_for_training_alone(
     tomorrow: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("logged_own.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")
+    Path("logged_own.py").write_text(
+        "from lightning.pytorch import Callback\nclass Mine(Callback): ...\n"
+    )
     own = ["--trainer.callbacks+", "logged_own.Mine"]
     assert main(["fit", *FIT, *QUICK, *own, "--trainer.max_epochs", "1"]) == 0
     assert main(["fit", *RESUMED, "--ckpt_path", "last"]) == 2
@@ -78,7 +95,21 @@ def test_a_copied_run_writes_nowhere_else(here: Path, capsys: pytest.CaptureFixt
         assert main(["fit", *FIT, *QUICK, *logger, place, "--trainer.max_epochs", "1"]) == 0
         assert main(["fit", *RESUMED, "--ckpt_path", "last"]) == 2
         assert "--trust lightning" in capsys.readouterr().err
-        assert main(["fit", *RESUMED, *logger, place, "--ckpt_path", "last", "--trainer.max_epochs", "2"]) == 0
+        assert (
+            main(
+                [
+                    "fit",
+                    *RESUMED,
+                    *logger,
+                    place,
+                    "--ckpt_path",
+                    "last",
+                    "--trainer.max_epochs",
+                    "2",
+                ]
+            )
+            == 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +124,9 @@ def test_a_copied_run_writes_nowhere_else(here: Path, capsys: pytest.CaptureFixt
 def test_a_logger_that_cannot_be_made_is_one_sentence(
     logger: list[str], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["fit", *FIT, *QUICK, "--trainer.logger", *logger, "--trainer.max_epochs", "1"]) == 2
+    assert (
+        main(["fit", *FIT, *QUICK, "--trainer.logger", *logger, "--trainer.max_epochs", "1"]) == 2
+    )
     told = capsys.readouterr().err.splitlines()[-1]
     assert "trainer.logger" in told and "expected" in told and "partial" not in told
 
@@ -104,7 +137,10 @@ def test_a_logger_that_cannot_be_made_is_one_sentence(
         (["StochasticWeightAveraging", "--trainer.callbacks.swa_lrs", "0.01"], "model.average"),
         (["WeightAveraging"], "model.average"),
         (["EMAWeightAveraging"], "model.average"),
-        (["GradientAccumulationScheduler", "--trainer.callbacks.scheduling", "{2: 2}"], "model.accumulate"),
+        (
+            ["GradientAccumulationScheduler", "--trainer.callbacks.scheduling", "{2: 2}"],
+            "model.accumulate",
+        ),
         (["LearningRateFinder"], "model.optimizer.lr"),
         (["BatchSizeFinder"], "data.batches"),
     ],

@@ -1,4 +1,5 @@
-"""Where a user's own modules are looked for: beside the configuration that names them, after all installed ones."""
+"""Where a user's own modules are looked for: beside the configuration that names them, after all
+installed ones."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ INSTALLED = ("httpx", "numpy", "statistics", "sys")
 
 @pytest.fixture
 def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with a module of the user, and with files that have the names of installed modules."""
+    """A folder with a module of the user, and with files that have the names of installed
+    modules."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "project"
@@ -73,5 +75,10 @@ def test_a_run_s_folder_is_not_searched(beside: Path, monkeypatch: pytest.Monkey
     (run / "beside_net.py").write_text("raise SystemExit('imported')\n")
     (run / "config.yaml").write_text(yaml.safe_dump({"seed": 1}))
     monkeypatch.chdir(run)
-    parse(read("describe", ["--config", "quickstart", "--config", "config.yaml", "--name", "beside_net.Net"]))
+    parse(
+        read(
+            "describe",
+            ["--config", "quickstart", "--config", "config.yaml", "--name", "beside_net.Net"],
+        )
+    )
     assert str(run) not in sys.path

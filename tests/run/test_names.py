@@ -36,7 +36,9 @@ def rows(seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(60, 2))
     sick = np.where(rng.random(60) < 1 / (1 + np.exp(-x[:, 0])), "Yes", "No")
-    return pd.DataFrame({"age": (50 + 10 * x[:, 0]).round(1), "crea": (80 + 15 * x[:, 1]).round(1), "sick": sick})
+    return pd.DataFrame(
+        {"age": (50 + 10 * x[:, 0]).round(1), "crea": (80 + 15 * x[:, 1]).round(1), "sick": sick}
+    )
 
 
 def test_names_like_numbers_can_be_used_in_all_commands(here: Path) -> None:
@@ -62,7 +64,13 @@ def test_names_like_numbers_can_be_used_in_all_commands(here: Path) -> None:
     ):
         assert main(command) == 0, command
     run = load(f"{RUN}/config.yaml")
-    assert run.data.steps == {"101": 2, "1e3": 2, "no": 3, "*": 2, "007": 2} and run.data.leave_out == ["2020"]
+    assert run.data.steps == {
+        "101": 2,
+        "1e3": 2,
+        "no": 3,
+        "*": 2,
+        "007": 2,
+    } and run.data.leave_out == ["2020"]
     plan = run.describe()
     assert set(plan.clients) == {*NAMES} - {"2020"}
     limits = {name: client.gradient_clip_val for name, client in run.loop.clients.items()}
@@ -72,12 +80,29 @@ def test_names_like_numbers_can_be_used_in_all_commands(here: Path) -> None:
     assert all(name in json.dumps(scores) for name in set(NAMES) - {"2020"})
 
 
-OTHERS = ("\x85", "a\u2028b", "a\u2029", "8:28", "1e-3", "1_000", "0x1f", "off", "~", ".5", "2024-01-02", "=", "north")
+OTHERS = (
+    "\x85",
+    "a\u2028b",
+    "a\u2029",
+    "8:28",
+    "1e-3",
+    "1_000",
+    "0x1f",
+    "off",
+    "~",
+    ".5",
+    "2024-01-02",
+    "=",
+    "north",
+)
 
 
 @pytest.mark.parametrize("name", [*NAMES, *OTHERS])
 def test_a_name_is_read_back_as_it_was_written(name: str) -> None:
-    content = {"data": {"steps": {name: 5}, "leave_out": [name, "b"], "source": {"positive": name}}, "seed": 3}
+    content = {
+        "data": {"steps": {name: 5}, "leave_out": [name, "b"], "source": {"positive": name}},
+        "seed": 3,
+    }
     text = yaml_text.dump(content)
     assert yaml_text.load(text) == yaml_text.load_dumped(text) == content
     assert yaml.safe_load(text)["data"]["leave_out"] == [name, "b"], "any other reader agrees"
@@ -86,27 +111,46 @@ def test_a_name_is_read_back_as_it_was_written(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flag_takes_a_name_as_it_is(name: str) -> None:
     """One name is a list of one; a bare null leaves a key unset, as everywhere."""
-    typed = ["--config", "quickstart", "--data.leave_out", f"[{name}]", "--model.overrides", f"{{{name}: {{}}}}"]
+    typed = [
+        "--config",
+        "quickstart",
+        "--data.leave_out",
+        f"[{name}]",
+        "--model.overrides",
+        f"{{{name}: {{}}}}",
+    ]
     content = read("describe", [*typed, f"--data.steps.{name}", "3"]).content
     assert content["data"]["leave_out"] == [name] and content["data"]["steps"] == {name: "3"}
     assert list(content["model"]["overrides"]) == [name]
-    bare = read("describe", ["--config", "quickstart", "--data.leave_out", name]).content["data"]["leave_out"]
+    bare = read("describe", ["--config", "quickstart", "--data.leave_out", name]).content["data"][
+        "leave_out"
+    ]
     assert bare == (None if name == "null" else [name])
 
 
 def test_labels_levels_and_words_are_what_stands_there(here: Path) -> None:
-    table = {"files": {"a": {"path": "a.csv", "missing": ["no", 99]}}, "target": "y", "positive": "1e3"}
+    table = {
+        "files": {"a": {"path": "a.csv", "missing": ["no", 99]}},
+        "target": "y",
+        "positive": "1e3",
+    }
     Path("a.csv").write_text("grade,y\n" + "".join(f"{grade},{y}\n" for grade, y in GRADES))
     Path("a.yaml").write_text(
-        "data: {source: {class_path: fedlit.Tables, init_args: {files: {a: {path: a.csv, missing: [no, 99]}}, "
-        "target: y, positive: 1e3, types: {grade: [off, 1e1, on]}}}}\n"
-        "model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}\n"
+        "data: {source: {class_path: fedlit.Tables, init_args: {files: {a: {path: a.csv, missing: "
+        "[no, 99]}}, target: y, positive: 1e3, types: {grade: [off, 1e1, on]}}}}\nmodel: {client: "
+        "{class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}\n"
     )
     own = read_yaml(Path("a.yaml"))["data"]["source"]["init_args"]
-    assert {key: own[key] for key in table} == table and own["types"] == {"grade": ["off", "1e1", "on"]}
+    assert {key: own[key] for key in table} == table and own["types"] == {
+        "grade": ["off", "1e1", "on"]
+    }
     (made,) = load("a.yaml").data.tables()
     assert made.positive == 1000 and set(made.target) == {5, 1000}
-    assert made.features["grade"].isna().sum() == 10 and set(made.features["grade"].dropna()) == {0, 1, 2}
+    assert made.features["grade"].isna().sum() == 10 and set(made.features["grade"].dropna()) == {
+        0,
+        1,
+        2,
+    }
 
 
 GRADES = [(grade, y) for grade in ("off", "1e1", "on", "no") for y in ["1e3", "5"] * 5]
@@ -136,12 +180,19 @@ def test_a_label_over_a_mapping_is_no_class(
 
 
 def test_a_class_by_its_short_name_keeps_its_arguments() -> None:
-    below = Layer({"model": {"client": {"class_path": "fedlit.FedProx", "init_args": {"network": "MLP"}}}})
-    network = laid([below, Layer({"model.client.network.width": 3})])["model"]["client"]["init_args"]["network"]
+    below = Layer(
+        {"model": {"client": {"class_path": "fedlit.FedProx", "init_args": {"network": "MLP"}}}}
+    )
+    network = laid([below, Layer({"model.client.network.width": 3})])["model"]["client"][
+        "init_args"
+    ]["network"]
     assert network == {"class_path": "MLP", "init_args": {"width": 3}}
 
 
 def test_a_key_of_the_same_name_elsewhere_keeps_its_numbers() -> None:
     """The weights of models, and the arguments of classes."""
-    content = {"weights": {"federated": 1, "target": 2, "name": 3}, "model": {"client": {"init_args": {"split": 0.5}}}}
+    content = {
+        "weights": {"federated": 1, "target": 2, "name": 3},
+        "model": {"client": {"init_args": {"split": 0.5}}},
+    }
     assert yaml_text.load(yaml.safe_dump(content)) == content

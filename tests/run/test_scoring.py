@@ -1,4 +1,5 @@
-"""Scores at thresholds and of subgroups, of real runs: what is chosen from which rows, written, and carried along."""
+"""Scores at thresholds and of subgroups, of real runs: what is chosen from which rows, written, and
+carried along."""
 
 import json
 from pathlib import Path
@@ -35,7 +36,9 @@ trainer: {{max_epochs: 4, default_root_dir: {folder}/logs, enable_progress_bar: 
 
 def clinic(seed: int, count: int = 300) -> pd.DataFrame:
     draw = np.random.default_rng(seed)
-    frame = pd.DataFrame({"age": draw.normal(55, 12, count).round(), "dose": draw.normal(size=count)})
+    frame = pd.DataFrame(
+        {"age": draw.normal(55, 12, count).round(), "dose": draw.normal(size=count)}
+    )
     frame["sex"] = draw.choice(["f", "m", None], count, p=[0.6, 0.37, 0.03])
     risk = (frame["age"] - 55) / 12 + frame["dose"] + draw.normal(size=count)
     frame["outcome"] = np.where(risk > 1.2, "ill", "well")
@@ -44,7 +47,8 @@ def clinic(seed: int, count: int = 300) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tables, mine.yaml and a run; nobody trains on sex, which south does not even have."""
+    """A folder with tables, mine.yaml and a run; nobody trains on sex, which south does not even
+    have."""
     folder = tmp_path_factory.mktemp("scoring")
     clinic(1).to_csv(folder / "north.csv", index=False)
     clinic(2).drop(columns="sex").to_csv(folder / "south.csv", index=False)
@@ -68,13 +72,23 @@ def rows_of(split: str, client: str = "north") -> tuple[pd.DataFrame, np.ndarray
     (table,) = (own for own in run.data.source.tables(1) if own.name == client)
     place = table.splits[split]  # type: ignore[index]
     probability = run.client(client).predict(table.features.iloc[place])["probability_well"]
-    return table.features.iloc[place], (table.target.iloc[place] == "well").to_numpy(), probability.to_numpy()
+    return (
+        table.features.iloc[place],
+        (table.target.iloc[place] == "well").to_numpy(),
+        probability.to_numpy(),
+    )
 
 
-def test_validation_rows_choose_and_test_rows_are_scored(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validation_rows_choose_and_test_rows_are_scored(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = main(["test", "--config", "mine.yaml"])
     usual = json.loads((RUN / "test.json").read_text())
-    assert before == main(["test", "--config", "mine.yaml", "--score.threshold", "{specificity: 0.8}"]) == 0
+    assert (
+        before
+        == main(["test", "--config", "mine.yaml", "--score.threshold", "{specificity: 0.8}"])
+        == 0
+    )
     assert "0.5000" in capsys.readouterr().out
     found = json.loads((RUN / "test.json").read_text())
     table = pd.read_csv(RUN / "test_thresholds.csv")
@@ -90,14 +104,20 @@ def test_validation_rows_choose_and_test_rows_are_scored(here: Path, capsys: pyt
         for own, predicted in ((half, probability > 0.5), (chosen, probability >= kept["value"])):
             assert own["sensitivity"] == pytest.approx(recall_score(positive, predicted))
             assert own["specificity"] == pytest.approx(recall_score(~positive, ~predicted))
-            assert own["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(positive, predicted))
+            assert own["balanced_accuracy"] == pytest.approx(
+                balanced_accuracy_score(positive, predicted)
+            )
             assert own["true_positives"] + own["false_negatives"] == positive.sum()
         assert chosen["threshold"] == kept["value"] and half["threshold"] == 0.5
-        assert half["balanced_accuracy"] == pytest.approx(found["clients"][client]["balanced_accuracy"], abs=1e-6)
+        assert half["balanced_accuracy"] == pytest.approx(
+            found["clients"][client]["balanced_accuracy"], abs=1e-6
+        )
     assert found == usual  # which stay as they are
 
 
-def test_predictions_and_the_export_carry_a_threshold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_and_the_export_carry_a_threshold(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["test", "--config", "mine.yaml", "--score.threshold", "youden"]) == 0
     value = json.loads((RUN / "thresholds.json").read_text())["clients"]["north"]["value"]
     rows = ["--data", "north.csv", "--out", "out/scores.csv"]
@@ -116,7 +136,9 @@ def test_predictions_and_the_export_carry_a_threshold(here: Path, capsys: pytest
     assert (split["predicted_at_threshold"] == expected[split["row"]]).all()
     # another checkpoint has no threshold, and says so
     capsys.readouterr()
-    assert main(["predict", "--run", str(RUN), "--client", "north", *rows, "--ckpt_path", "best"]) == 0
+    assert (
+        main(["predict", "--run", str(RUN), "--client", "north", *rows, "--ckpt_path", "best"]) == 0
+    )
     assert "no threshold" in capsys.readouterr().out
     assert "predicted_at_threshold" not in pd.read_csv("out/scores.csv")
     damaged = json.loads((RUN / "thresholds.json").read_text())
@@ -128,7 +150,9 @@ def test_predictions_and_the_export_carry_a_threshold(here: Path, capsys: pytest
     assert fedlit.score.load_run(RUN, "north", quiet=True).threshold is None
 
 
-def test_subgroups_are_scored_as_their_rows_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_subgroups_are_scored_as_their_rows_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = ["--score.subgroups", "{sex: null, age: [40, 65]}"]
     assert main(["test", "--config", "mine.yaml", *asked]) == 0
     assert "south: its table has no sex" in capsys.readouterr().out
@@ -139,7 +163,9 @@ def test_subgroups_are_scored_as_their_rows_alone(here: Path, capsys: pytest.Cap
     masks = {("sex", sex): features["sex"] == sex for sex in ("f", "m")}
     masks[("sex", "missing")] = features["sex"].isna()
     names = ["below 40", "40 to below 65", "65 and above"]
-    masks |= {("age", name): age == level for name, level in zip(names, age.cat.categories, strict=True)}
+    masks |= {
+        ("age", name): age == level for name, level in zip(names, age.cat.categories, strict=True)
+    }
     assert found.index.tolist() == list(masks)
     undefined = 0
     for level, mask in masks.items():
@@ -151,7 +177,9 @@ def test_subgroups_are_scored_as_their_rows_alone(here: Path, capsys: pytest.Cap
         auroc = roc_auc_score(positive[chosen], probability[chosen]) if both else np.nan
         assert own["auroc"] == pytest.approx(auroc, nan_ok=True)
         if both:
-            assert own["sensitivity"] == pytest.approx(recall_score(positive[chosen], probability[chosen] > 0.5))
+            assert own["sensitivity"] == pytest.approx(
+                recall_score(positive[chosen], probability[chosen] > 0.5)
+            )
     assert undefined  # of few rows all may be of one class
     assert set(table.loc[table["client"] == "south", "column"]) == {"age"}
     # without the key, its file does not stay beside other scores
@@ -162,7 +190,9 @@ def test_subgroups_are_scored_as_their_rows_alone(here: Path, capsys: pytest.Cap
 def test_cuts_in_a_file_are_numbers_and_names_are_text() -> None:
     cut = yaml_text.load("score: {subgroups: {101: [40, 65], no: }}")
     assert cut == {"score": {"subgroups": {"101": [40, 65], "no": None}}}
-    assert yaml_text.load("score: {subgroups: [101, no]}") == {"score": {"subgroups": ["101", "no"]}}
+    assert yaml_text.load("score: {subgroups: [101, no]}") == {
+        "score": {"subgroups": ["101", "no"]}
+    }
 
 
 def test_levels_of_a_column() -> None:
@@ -205,22 +235,37 @@ def test_more_than_two_classes_have_no_threshold() -> None:
         run.describe()
 
 
-def test_importance_and_calibration_are_scikit_learns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_importance_and_calibration_are_scikit_learns(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = ["explain", "--run", str(RUN), "--client", "north", "--repeats", "3", "--seed", "4"]
     assert main(asked) == 0
     folder = RUN / "explain" / "north"
-    names = {"importance.csv", "importance.png", "importance.svg", "calibration.csv", "calibration.png"}
+    names = {
+        "importance.csv",
+        "importance.png",
+        "importance.svg",
+        "calibration.csv",
+        "calibration.png",
+    }
     assert names | {"calibration.svg"} == {path.name for path in folder.iterdir()}
     features, positive, probability = rows_of("test")
     estimator = fedlit.score.estimator_of(load("mine.yaml", command="describe").client("north"))
     expected = permutation_importance(
-        estimator, features[["age", "dose"]], positive_labels(positive), scoring="roc_auc", n_repeats=3, random_state=4
+        estimator,
+        features[["age", "dose"]],
+        positive_labels(positive),
+        scoring="roc_auc",
+        n_repeats=3,
+        random_state=4,
     )
     found = pd.read_csv(folder / "importance.csv").set_index("column").loc[["age", "dose"]]
     np.testing.assert_allclose(found["importance"], expected.importances_mean, atol=1e-6)
     np.testing.assert_allclose(found["deviation"], expected.importances_std, atol=1e-6)
     table = pd.read_csv(folder / "calibration.csv")
-    observed, predicted = calibration_curve(positive, probability, n_bins=len(table), strategy="quantile")
+    observed, predicted = calibration_curve(
+        positive, probability, n_bins=len(table), strategy="quantile"
+    )
     np.testing.assert_allclose(table["observed"], observed)
     np.testing.assert_allclose(table["predicted"], predicted, atol=1e-6)
     assert table["rows"].sum() == len(positive) and set(table["class"]) == {"well"}

@@ -1,4 +1,5 @@
-"""Reads, labelled position by position, from fit to scores of new files. Scores elsewhere: test_export.py."""
+"""Reads, labelled position by position, from fit to scores of new files. Scores elsewhere:
+test_export.py."""
 
 import gzip
 from functools import partial
@@ -35,7 +36,9 @@ def of_reads(folder: Path, epochs: int) -> Run:
         seed=3,
         epochs=epochs,
     )
-    run.data.source = Populations(2, 2, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0)
+    run.data.source = Populations(
+        2, 2, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0
+    )
     return run
 
 
@@ -43,9 +46,15 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     run = of_reads(tmp_path, epochs=6)
     run.fit(quiet=True)
     scores = run.test(quiet=True).scores
-    drawn = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload().Runs()["fedlit/version_0/pop1_1"]["images"]
+    drawn = (
+        EventMultiplexer()
+        .AddRunsFromDirectory(str(tmp_path))
+        .Reload()
+        .Runs()["fedlit/version_0/pop1_1"]["images"]
+    )
     assert {"val/confusion_matrix", "test/confusion_matrix"} <= set(drawn)
-    assert min(own["auroc"] for own in scores.values()) > 0.65  # a word of five bases says which labels are flipped
+    # a word of five bases says which labels are flipped
+    assert min(own["auroc"] for own in scores.values()) > 0.65
     told = run.predict(quiet=True)["pop1_1"]
     assert list(told) == ["row", "probability_0", "probability_1", "predicted"]
     (table, *_) = run.data.tables()
@@ -54,14 +63,22 @@ def test_it_learns_and_predictions_are_of_positions(tmp_path: Path) -> None:
     assert right / len(true) == pytest.approx(scores["pop1_1"]["accuracy"])
 
 
-def test_a_file_of_new_reads_is_scored_whatever_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_new_reads_is_scored_whatever_its_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tables = Populations(2, 2, reads=40, length=24, reference=2000).tables(0)[:2]
     for table in tables:
         reads = reads_of(table)
-        Path(f"{table.name}.fasta").write_text(fasta(["r"] * len(reads), reads, table.target.tolist()))
+        Path(f"{table.name}.fasta").write_text(
+            fasta(["r"] * len(reads), reads, table.target.tolist())
+        )
     source = {"class_path": "fedlit.Reads", "init_args": {"files": "*.fasta", "length": 24}}
-    own = {"data": {"source": source}, "model": {"client": {"network": "fedlit.MLP"}}, "trainer": {"max_epochs": 1}}
+    own = {
+        "data": {"source": source},
+        "model": {"client": {"network": "fedlit.MLP"}},
+        "trainer": {"max_epochs": 1},
+    }
     Path("own.yaml").write_text(yaml.safe_dump(own))
     assert main(["fit", "--config", "own.yaml"]) == 0
     named = [(f"n{place}", read) for place, read in enumerate(reads_of(tables[0])[:5])]
@@ -78,14 +95,20 @@ def test_a_file_of_new_reads_is_scored_whatever_its_format(tmp_path: Path, monke
         return scorer.predict(read_rows(tmp_path / name, scorer.encoder).frame)
 
     for name in ("b.fa", "c.fq.gz"):
-        assert list(read_rows(tmp_path / name, scorer.encoder).frame["name"]) == [name for name, _ in named]
+        assert list(read_rows(tmp_path / name, scorer.encoder).frame["name"]) == [
+            name for name, _ in named
+        ]
         pd.testing.assert_frame_equal(scored(name), scored("a.csv"))
-    for name, message in (("d.fa", r"read 2: expected bases .* found 'X'"), ("e.txt", "expected the column .p01")):
+    for name, message in (
+        ("d.fa", r"read 2: expected bases .* found 'X'"),
+        ("e.txt", "expected the column .p01"),
+    ):
         with pytest.raises(DataError, match=message):
             scored(name)
     Path("i.fa").write_text(">one\nACGT\n>one\nACGTACGT\n>\nACGT\n")
     asked = ["predict", "--run", "own", "--client", "pop1_1", "--data"]
     assert main([*asked, "i.fa"]) == 0
     assert list(pd.read_csv("i.scores.csv")["name"].fillna("")) == ["one", "one", ""]
-    assert pd.read_csv("i.scores.csv")["predicted"].str.count("[01]").sum() == 16  # up to the reads' ends
+    # up to the reads' ends
+    assert pd.read_csv("i.scores.csv")["predicted"].str.count("[01]").sum() == 16
     assert main([*asked, "d.fa"]) != 0

@@ -1,4 +1,5 @@
-"""What a run tells: to loggers of Lightning, and of networks that are no better than the simplest models."""
+"""What a run tells: to loggers of Lightning, and of networks that are no better than the simplest
+models."""
 
 import re
 from dataclasses import replace
@@ -34,7 +35,8 @@ BELOW = Path("lightning_logs") / "version_0"  # Lightning's own name of a logger
 class Memory(Logger):
     """Keeps what it is told."""
 
-    name, version = "memory", 0
+    name = "memory"
+    version = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,13 +65,24 @@ class Fails(Memory):
 def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
     memory = Memory()
     run = make_run(
-        tmp_path, epochs=2, logger=[CSVLogger, memory], config_text="seed: 8", exchange={"federated": ["core"]}
+        tmp_path,
+        epochs=2,
+        logger=[CSVLogger, memory],
+        config_text="seed: 8",
+        exchange={"federated": ["core"]},
     )
     run.fit(quiet=True)
     assert (
-        run.folder is not None and any(run.folder.glob("ash/events.*")) and any(run.folder.glob("federation/events.*"))
+        run.folder is not None
+        and any(run.folder.glob("ash/events.*"))
+        and any(run.folder.glob("federation/events.*"))
     )
-    assert {"ash/val/auroc", "val/auroc", "val/worst/auroc", "val/best/auroc"} < memory.metrics.keys()
+    assert {
+        "ash/val/auroc",
+        "val/auroc",
+        "val/worst/auroc",
+        "val/best/auroc",
+    } < memory.metrics.keys()
     table = pd.read_csv(run.folder / BELOW / "metrics.csv").set_index("step")
     assert set(table) == memory.metrics.keys()
     for key, logged in memory.metrics.items():
@@ -77,14 +90,24 @@ def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Pa
     expected = [values["ash/val/auroc"] for values in run.loop.history if "ash/val/auroc" in values]
     assert memory.metrics["ash/val/auroc"] == list(zip([4, 8], expected, strict=True))
     assert memory.hyperparams == {"seed": 8}
-    assert yaml.safe_load((run.folder / BELOW / "hparams.yaml").read_text(encoding="utf-8")) == {"seed": 8}
+    assert yaml.safe_load((run.folder / BELOW / "hparams.yaml").read_text(encoding="utf-8")) == {
+        "seed": 8
+    }
 
 
 def test_a_logger_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path, epochs=2, logger=Fails(OSError("no space left"))).fit(quiet=True)  # a full disk ends no training
+    # a full disk ends no training
+    make_run(tmp_path, epochs=2, logger=Fails(OSError("no space left"))).fit(quiet=True)
     told = capsys.readouterr().err
-    assert told.count("trainer.logger: Fails: expected to write there, found: no space left; training goes on") == 1
-    with pytest.raises(RunError, match=r"trainer.logger: Fails could not write \(ValueError: nothing like that\)"):
+    assert (
+        told.count(
+            "trainer.logger: Fails: expected to write there, found: no space left; training goes on"
+        )
+        == 1
+    )
+    with pytest.raises(
+        RunError, match=r"trainer.logger: Fails could not write \(ValueError: nothing like that\)"
+    ):
         make_run(tmp_path, epochs=1, logger=Fails(ValueError("nothing like that"))).fit(quiet=True)
     for wrong in ("csv", dict):
         with pytest.raises(ConfigError, match=r"^trainer.logger: "):
@@ -95,17 +118,32 @@ def test_the_command_line_takes_a_class_and_says_where_it_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "my runs"
-    fast = ["--config", "quickstart.yaml", "--trainer.max_epochs=1", f"--trainer.default_root_dir={root}"]
-    assert main(["fit", *fast, "--trainer.logger=CSVLogger", "--data.source.init_args.clients=[north]"]) == 0
+    fast = [
+        "--config",
+        "quickstart.yaml",
+        "--trainer.max_epochs=1",
+        f"--trainer.default_root_dir={root}",
+    ]
+    assert (
+        main(
+            ["fit", *fast, "--trainer.logger=CSVLogger", "--data.source.init_args.clients=[north]"]
+        )
+        == 0
+    )
     folder = root / "quickstart" / "version_0"
     told = capsys.readouterr().out
     assert f"Logged by CSVLogger: '{folder / BELOW}'\n" in told
-    assert f"Curves: tensorboard --logdir '{folder}'\n" in told  # of this run alone; a space must be typed again
+    # of this run alone; a space must be typed again
+    assert f"Curves: tensorboard --logdir '{folder}'\n" in told
     filters = parse_qs(urlsplit(re.findall(r"http\S+", told)[0]).query)
     (tag_filter,), (run_filter,) = filters["tagFilter"], filters["runFilter"]
     known = charts(folder)
     assert "epoch" not in {tag for _, tag in known}
-    shown = {(run, tag) for run, tag in known if re.search(tag_filter, tag) and re.search(run_filter, run)}
+    shown = {
+        (run, tag)
+        for run, tag in known
+        if re.search(tag_filter, tag) and re.search(run_filter, run)
+    }
     assert shown == set(product(["north", "federation"], ["train/loss", "val/loss", "val/auroc"]))
     before = (folder / BELOW / "metrics.csv").read_text(encoding="utf-8")
     assert main(["test", *fast, "--trainer.logger=CSVLogger"]) == 0  # keeps what is there
@@ -129,12 +167,14 @@ def test_a_score_over_fewer_classes_is_marked(here: Path) -> None:
     rng = np.random.default_rng(0)
     for name, labels in (("one", "ABC"), ("two", "AB")):
         kinds = np.array([*rng.choice(list("ABC"), 70), *rng.choice(list(labels), 30)])
-        table = pd.DataFrame({"day": range(100), "x": rng.normal(size=100) + (kinds == "A"), "kind": kinds})
+        table = pd.DataFrame(
+            {"day": range(100), "x": rng.normal(size=100) + (kinds == "A"), "kind": kinds}
+        )
         table.to_csv(f"{name}.csv", index=False)
     Path("mine.yaml").write_text(
-        "data: {source: {class_path: fedlit.Tables, init_args: {files: {one: one.csv, two: two.csv}, target: kind, "
-        "split: {time: day}}}, batches: 4}\n"
-        "model: {client: {class_path: fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}\n"
+        "data: {source: {class_path: fedlit.Tables, init_args: {files: {one: one.csv, two: "
+        "two.csv}, target: kind, split: {time: day}}}, batches: 4}\nmodel: {client: {class_path: "
+        "fedlit.FederatedClient, init_args: {network: fedlit.MLP}}}\n"
     )
     run = fedlit.load("mine.yaml", overrides={"trainer.max_epochs": 1})
     run.fit(quiet=True)
@@ -146,7 +186,11 @@ def test_a_score_over_fewer_classes_is_marked(here: Path) -> None:
 
 
 def load(folder: Path, *more: str) -> Run:
-    words = ("--data.source.init_args.clients=[breast_cancer]", f"--trainer.default_root_dir={folder}", *more)
+    words = (
+        "--data.source.init_args.clients=[breast_cancer]",
+        f"--trainer.default_root_dir={folder}",
+        *more,
+    )
     return fedlit.load(str(BUNDLED), *words)
 
 
@@ -157,7 +201,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Results]:
     return run, run.test(quiet=True)
 
 
-def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path, trained: tuple[Run, Results]) -> None:
+def test_an_untrained_network_is_said_and_a_trained_one_is_not(
+    tmp_path: Path, trained: tuple[Run, Results]
+) -> None:
     run = load(tmp_path, "--trainer.max_epochs=1", "--model.optimizer.lr=0")
     run.fit(quiet=True)
     results = run.test(quiet=True)
@@ -165,7 +211,8 @@ def test_an_untrained_network_is_said_and_a_trained_one_is_not(tmp_path: Path, t
     assert note.startswith("breast_cancer: ")
     if "logistic regression" in note:  # the oracle: scikit-learn on the same rows
         (client,) = run.data.clients
-        x, y = client.train.x.numpy(), client.train.y.numpy()
+        x = client.train.x.numpy()
+        y = client.train.y.numpy()
         rows = client.sites["breast_cancer"]["test"]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(x, y)
         expected = roc_auc_score(rows.y, model.predict_proba(rows.x.numpy())[:, 1])
@@ -178,7 +225,9 @@ def test_a_network_that_predicts_one_class_is_said(trained: tuple[Run, Results])
     (client,) = run.data.clients
     y = client.sites["breast_cancer"]["test"].y
     one = client.spec.task.evaluate(torch.tensor([[0.1, 0.9]]).expand(len(y), 2), y)
-    scores = {name: float(one.get(name, value)) for name, value in results.scores["breast_cancer"].items()}
+    scores = {
+        name: float(one.get(name, value)) for name, value in results.scores["breast_cancer"].items()
+    }
     (note,) = weak_networks(run.data, replace(results, scores={"breast_cancer": scores}))
     assert "one class" in note
     many = SimpleNamespace(clients=run.data.clients * 23)
@@ -189,15 +238,21 @@ def test_errors_in_other_units_have_no_mean(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name, unit in (("north", 1.0), ("south", 100.0)):
         x = rng.normal(size=120)
-        pd.DataFrame({"x": x, "wage": (x + rng.normal(size=120)) * unit}).to_csv(tmp_path / f"{name}.csv", index=False)
-    source = f"{{class_path: fedlit.Tables, init_args: {{files: {tmp_path}, target: wage, task: regression}}}}"
+        pd.DataFrame({"x": x, "wage": (x + rng.normal(size=120)) * unit}).to_csv(
+            tmp_path / f"{name}.csv", index=False
+        )
+    source = (
+        f"{{class_path: fedlit.Tables, init_args: {{files: {tmp_path}, target: wage, task: "
+        "regression}}"
+    )
     run = fedlit.load(
         "quickstart.yaml",
         f"--data.source={source}",
         "--trainer.max_epochs=1",
         f"--trainer.default_root_dir={tmp_path / 'logs'}",
     )
-    trained, results = run.fit(quiet=True), run.test(quiet=True)
+    trained = run.fit(quiet=True)
+    results = run.test(quiet=True)
     assert trained.apart == results.apart == {"rmse", "mae"}
     (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
     assert "–" in line and any("other units" in own for own in str(results).splitlines())

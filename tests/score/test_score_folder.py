@@ -1,4 +1,5 @@
-"""Exported folders that somebody changed: each is refused in one message, and nothing of it runs."""
+"""Exported folders that somebody changed: each is refused in one message, and nothing of it
+runs."""
 
 import json
 import pickle
@@ -23,16 +24,23 @@ from fedlit.tasks import task_state
 
 TABLE = clinic("age", "town")
 RNG = np.random.default_rng(1)
-WEIGHT, BIAS = RNG.normal(size=(2, 2)).astype(np.float32), RNG.normal(size=2).astype(np.float32)
+WEIGHT = RNG.normal(size=(2, 2)).astype(np.float32)
+BIAS = RNG.normal(size=2).astype(np.float32)
 
 
-def network(weight: TensorProto | None = None, op: str = "Gemm", domain: str = "", outputs: int = 2) -> bytes:
+def network(
+    weight: TensorProto | None = None, op: str = "Gemm", domain: str = "", outputs: int = 2
+) -> bytes:
     """Softmax of a linear layer, as ONNX."""
     layer = helper.make_node(op, ["x", "w", "b"], ["z"], domain=domain)
-    rows, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in ("x", "y"))
+    rows, made = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in ("x", "y")
+    )
     weight = weight or numpy_helper.from_array(WEIGHT[:, :outputs], "w")
     tensors = [weight, numpy_helper.from_array(BIAS[:outputs], "b")]
-    graph = helper.make_graph([layer, helper.make_node("Softmax", ["z"], ["y"])], "g", [rows], [made], tensors)
+    graph = helper.make_graph(
+        [layer, helper.make_node("Softmax", ["z"], ["y"])], "g", [rows], [made], tensors
+    )
     made_with = [helper.make_opsetid("", 18), *([helper.make_opsetid(domain, 1)] if domain else [])]
     return helper.make_model(graph, opset_imports=made_with, ir_version=9).SerializeToString()
 
@@ -52,8 +60,11 @@ def made(name: str) -> Scorer:
     encoder = TableEncoder("north").fit(TABLE)
     function: Any = Linear()
     if name == "trees":
-        x, y = encoder.transform(TABLE.features), encoder.target(TABLE.target).numpy()
-        function = ArrayFunction(*as_arrays(ExtraTreesClassifier(3).fit(x, y)), encoder.task.outcome, 2)
+        x = encoder.transform(TABLE.features)
+        y = encoder.target(TABLE.target).numpy()
+        function = ArrayFunction(
+            *as_arrays(ExtraTreesClassifier(3).fit(x, y)), encoder.task.outcome, 2
+        )
     return Scorer("north", encoder, function, task_state(encoder.task))
 
 
@@ -80,7 +91,9 @@ def trees(written: Path, tmp_path: Path) -> Path:
 def seal(folder: Path) -> None:
     """Have the checksums fit what is there, as somebody who means harm would."""
     main = json.loads((folder / "scorer.json").read_text())
-    main["files"] = {name: sha256((folder / name).read_bytes()).hexdigest() for name in main["files"]}
+    main["files"] = {
+        name: sha256((folder / name).read_bytes()).hexdigest() for name in main["files"]
+    }
     (folder / "scorer.json").write_text(json.dumps(main))
 
 
@@ -99,7 +112,11 @@ def test_a_folder_scores_as_its_network_does(folder: Path, trees: Path) -> None:
     np.testing.assert_allclose(scorer.predict_proba(TABLE.features), expected, atol=1e-7)
     assert scorer.predict(TABLE.features)["predicted"].isin(["ill", "well"]).all()
     columns = json.loads((folder / "columns.json").read_text())["columns"]
-    assert [own["name"] for own in columns] == ["age", "town"] and columns[1]["categories"] == ["Bonn", "Köln", "Ulm"]
+    assert [own["name"] for own in columns] == ["age", "town"] and columns[1]["categories"] == [
+        "Bonn",
+        "Köln",
+        "Ulm",
+    ]
 
 
 @pytest.mark.parametrize("name", ["encoder.json", "model.onnx", "model.json", "model.npz"])
@@ -133,22 +150,36 @@ def saved(roots: np.ndarray) -> bytes:
 
 def external(place: str) -> TensorProto:
     """A tensor whose numbers lie in another file."""
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2, 2], data_location=TensorProto.EXTERNAL)
+    tensor = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[2, 2], data_location=TensorProto.EXTERNAL
+    )
     for key, value in (("location", place), ("offset", "0"), ("length", "16")):
         tensor.external_data.add(key=key, value=value)
     return tensor
 
 
-def test_contents_that_are_refused(folder: Path, trees: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_that_are_refused(
+    folder: Path, trees: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pickles, and networks that read other files of this machine, wherever the process runs."""
     monkeypatch.chdir(folder.parent)
-    secret, pickled = folder.parent / "secret", pickle.dumps(Payload())
+    secret = folder.parent / "secret"
+    pickled = pickle.dumps(Payload())
     secret.write_bytes(WEIGHT.tobytes())
     (folder / ".link").symlink_to("../secret")
-    elsewhere = [network(external(place)) for place in (str(secret), "../secret", "secret", ".link")]
-    unknown = [network(op="Shell", domain="my.own"), network(op="Gem"), network(external("model.onnx"))[:-3]]
+    elsewhere = [
+        network(external(place)) for place in (str(secret), "../secret", "secret", ".link")
+    ]
+    unknown = [
+        network(op="Shell", domain="my.own"),
+        network(op="Gem"),
+        network(external("model.onnx"))[:-3],
+    ]
     for path, contents in (
-        (trees / "model.npz", [pickled, saved(np.array([Payload()], object)), saved(np.zeros(10**6))]),
+        (
+            trees / "model.npz",
+            [pickled, saved(np.array([Payload()], object)), saved(np.zeros(10**6))],
+        ),
         (folder / "model.onnx", [pickled, *elsewhere, *unknown]),
     ):
         for content in contents:
@@ -169,7 +200,8 @@ NESTED = '{"nodes": ' + "[" * 100_000 + "]" * 100_000 + "}"
 @pytest.mark.parametrize("name", ["scorer.json", "encoder.json"])
 def test_json_that_is_refused(folder: Path, name: str) -> None:
     whole = (folder / name).read_text()
-    text = whole.replace('"scaling": "client"', '"format": 3, "scaling": "client"')  # of the encoder
+    # of the encoder
+    text = whole.replace('"scaling": "client"', '"format": 3, "scaling": "client"')
     odd = [text.replace('"format": 3', f'"format": {value}', 1) for value in FORMATS]
     for content in (*odd, NESTED, text[: len(text) // 2], "[1, 2]", "", "\ud800"):
         (folder / name).write_bytes(content.encode("utf-8", "surrogatepass"))
@@ -189,7 +221,8 @@ HOSTILE: dict[str, list[tuple[str, Any]]] = {
         ("keys", [1]), ("files", {"../../x": "0"}),
     ],
     "encoder.json": [
-        ("columns", []), ("columns age moments", ["a", "b", "c"]), ("columns age kind", "code"), ("columns age", None),
+        ("columns", []), ("columns age moments", ["a", "b", "c"]), ("columns age kind", "code"), ("columns "
+            "age", None),
         ("features", ["age", "age"]), ("features", ["age", "weight"]),
     ],
 }  # fmt: skip
@@ -217,7 +250,10 @@ def test_arrays_that_are_refused(trees: Path) -> None:
         ({"values": arrays["values"].astype(complex)}, "expected numbers in 'values'"),
         ({"values": np.zeros((3, 3))}, "found others"),
         ({"left": np.zeros_like(arrays["left"])}, "found others"),
-        *(({name: np.full_like(arrays[name], -(10**6))}, "found others") for name in ("roots", "feature")),
+        *(
+            ({name: np.full_like(arrays[name], -(10**6))}, "found others")
+            for name in ("roots", "feature")
+        ),
         ({"classes": np.array([0, 7])}, "found others"),
     ):
         np.savez(trees / "model.npz", **{**arrays, **change})

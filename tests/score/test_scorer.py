@@ -1,4 +1,5 @@
-"""A scorer over made rows: what it needs, says and refuses; models as arrays, which predict what scikit-learn's do."""
+"""A scorer over made rows: what it needs, says and refuses; models as arrays, which predict what
+scikit-learn's do."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,9 @@ def test_a_row_is_scored_alike_in_any_company() -> None:
     rows = TABLE.features
     whole = scorer().predict_proba(rows)
     np.testing.assert_array_equal(scorer(batch=7).predict_proba(rows), whole)
-    alone = np.concatenate([scorer().predict_proba(rows.iloc[[position]]) for position in range(len(rows))])
+    alone = np.concatenate(
+        [scorer().predict_proba(rows.iloc[[position]]) for position in range(len(rows))]
+    )
     np.testing.assert_array_equal(alone, whole)
 
 
@@ -68,9 +71,14 @@ def test_columns_in_any_order_and_keys_first() -> None:
     told = made.predict(rows[rows.columns[::-1]])
     assert told.columns.tolist() == ["id", "probability_ill", "probability_well", "predicted"]
     assert made.notes == ["columns that the client does not use: outcome, visit"]
-    pd.testing.assert_frame_equal(made.predict(rows, keys=["visit", "age"]).iloc[:, :2], rows[["visit", "age"]])
-    assert "id" not in made.predict(TABLE.features)  # a key of its own that is not there is no mistake
-    with pytest.raises(DataError, match=r"keys: expected columns of the rows, found 'vist'\. Did you mean 'visit'"):
+    pd.testing.assert_frame_equal(
+        made.predict(rows, keys=["visit", "age"]).iloc[:, :2], rows[["visit", "age"]]
+    )
+    # a key of its own that is not there is no mistake
+    assert "id" not in made.predict(TABLE.features)
+    with pytest.raises(
+        DataError, match=r"keys: expected columns of the rows, found 'vist'\. Did you mean 'visit'"
+    ):
         made.predict(rows, keys=["vist"])
     with pytest.raises(DataError, match="names that results do not have, found 'predicted'"):
         made.predict(rows.assign(predicted=1), keys=["predicted"])
@@ -86,7 +94,11 @@ def test_text_is_read_as_what_was_trained_on() -> None:
     told = made.predict(rows.assign(age=["4o", *rows["age"].astype(str)[1:]]))
     assert any("'4o' (1)" in note for note in made.notes) and len(told) == 40
     np.testing.assert_array_equal(
-        made.predict_proba(rows.assign(town=rows["town"].astype("category"), stage=rows["stage"].astype("category"))),
+        made.predict_proba(
+            rows.assign(
+                town=rows["town"].astype("category"), stage=rows["stage"].astype("category")
+            )
+        ),
         made.predict_proba(rows),
     )
 
@@ -126,16 +138,24 @@ def test_what_cannot_be_scored_is_named() -> None:
 
 def test_a_site_has_its_own_classes_alone() -> None:
     task = Classification(("a", "b", "c"))
-    state, given = task_state(task), np.array([[0.5, 0.1, 0.4]])
+    state = task_state(task)
+    given = np.array([[0.5, 0.1, 0.4]])
     made = Scorer("north", ENCODER, lambda x: np.tile(given, (len(x), 1)), state, classes=(1, 2))
     told = made.predict(TABLE.features.head(2))
-    np.testing.assert_allclose(told[["probability_b", "probability_c"]], [[0.2, 0.8]] * 2, atol=1e-6)
+    np.testing.assert_allclose(
+        told[["probability_b", "probability_c"]], [[0.2, 0.8]] * 2, atol=1e-6
+    )
     assert told["predicted"].tolist() == ["c", "c"] and made.classes_.tolist() == ["b", "c"]
 
 
 def test_a_number_has_no_classes() -> None:
     task = Regression(mean=1e6, scale=2.0, target="price")
-    made = Scorer("north", ENCODER, lambda x: task.predict(torch.from_numpy(x[:, :1])).numpy(), task_state(task))
+    made = Scorer(
+        "north",
+        ENCODER,
+        lambda x: task.predict(torch.from_numpy(x[:, :1])).numpy(),
+        task_state(task),
+    )
     told = made.predict(TABLE.features)
     assert told.columns.tolist() == ["predicted"] and not hasattr(made, "classes_")
     expected = 1e6 + 2 * made.encode(TABLE.features)[:, 0].astype(np.float64)
@@ -146,8 +166,14 @@ def test_a_number_has_no_classes() -> None:
 
 def test_a_number_is_a_regressor_and_several_labels_are_refused() -> None:
     task = Regression(mean=1e6, scale=2.0, target="price")
-    made = Scorer("north", ENCODER, lambda x: task.predict(torch.from_numpy(x[:, :1])).numpy(), task_state(task))
-    estimator, y = estimator_of(made), TABLE.features["age"] / 10 + 1e6
+    made = Scorer(
+        "north",
+        ENCODER,
+        lambda x: task.predict(torch.from_numpy(x[:, :1])).numpy(),
+        task_state(task),
+    )
+    estimator = estimator_of(made)
+    y = TABLE.features["age"] / 10 + 1e6
     predicted = made.predict(TABLE.features)["predicted"]
     assert is_regressor(estimator) and estimator.score(TABLE.features, y) == r2_score(y, predicted)
     found = permutation_importance(estimator, TABLE.features, y, n_repeats=2, random_state=0)
@@ -158,7 +184,11 @@ def test_a_number_is_a_regressor_and_several_labels_are_refused() -> None:
 
 
 def test_a_function_that_fails_is_no_prediction() -> None:
-    functions: list[Function] = [lambda x: x[:, :2] * np.float32(np.nan), lambda x: x[:, :1], lambda x: x @ x]
+    functions: list[Function] = [
+        lambda x: x[:, :2] * np.float32(np.nan),
+        lambda x: x[:, :1],
+        lambda x: x @ x,
+    ]
     for function in functions:
         with pytest.raises(RunError, match="client 'north': "):
             Scorer("north", ENCODER, function, task_state(ENCODER.task)).predict(TABLE.features)
@@ -172,7 +202,9 @@ def test_a_renamed_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:
     encoder = TableEncoder("north").fit(read)
     made = Scorer("north", encoder, of_age, task_state(encoder.task))
     rows = raw.drop(columns="outcome")
-    pd.testing.assert_frame_equal(made.predict(rows), made.predict(rows.rename(columns={"AGE": "age"})))
+    pd.testing.assert_frame_equal(
+        made.predict(rows), made.predict(rows.rename(columns={"AGE": "age"}))
+    )
 
 
 # ------------------------------------------------------------------ models as arrays
@@ -180,7 +212,9 @@ def test_a_renamed_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.normal(size=(300, 4)), RNG.integers(-1, 5, 300)]).astype(np.float32)
 CLASSES = (X[:, 0] + (X[:, 4] == 2) + 0.3 * RNG.normal(size=300) > 0.5).astype(int) + (X[:, 1] > 1)
-LABELS = np.column_stack([np.where(X[:, 0] > 0, 1.0, 0.0), np.where(X[:, 1] > 3, 1.0, np.nan), np.zeros(300)])
+LABELS = np.column_stack(
+    [np.where(X[:, 0] > 0, 1.0, 0.0), np.where(X[:, 1] > 3, 1.0, np.nan), np.zeros(300)]
+)
 
 
 def copied(model: Any) -> Any:
@@ -188,7 +222,9 @@ def copied(model: Any) -> Any:
     return from_arrays(state, arrays, X.shape[1])
 
 
-@pytest.mark.parametrize("settings", [{"n_estimators": 20}, {"n_estimators": 5, "min_samples_leaf": 3}])
+@pytest.mark.parametrize(
+    "settings", [{"n_estimators": 20}, {"n_estimators": 5, "min_samples_leaf": 3}]
+)
 def test_trees_are_equal_to_the_bit(settings: dict[str, Any]) -> None:
     model = CLASSIFIERS["extra_trees"].make(settings, [4], seed=1).fit(X, CLASSES)
     new = RNG.normal(size=(2000, 5)).astype(np.float32)
@@ -198,7 +234,11 @@ def test_trees_are_equal_to_the_bit(settings: dict[str, Any]) -> None:
     # rows that lie exactly on thresholds, and next to them
     tree = model.estimators_[0].tree_
     edges = np.tile(tree.threshold[tree.children_left >= 0].astype(np.float32)[:, None], (1, 5))
-    for rows in (edges, np.nextafter(edges, np.float32(np.inf)), np.nextafter(edges, np.float32(-np.inf))):
+    for rows in (
+        edges,
+        np.nextafter(edges, np.float32(np.inf)),
+        np.nextafter(edges, np.float32(-np.inf)),
+    ):
         np.testing.assert_array_equal(copied(model).predict_proba(rows), model.predict_proba(rows))
 
 
@@ -214,16 +254,21 @@ def test_trees_are_equal_to_the_bit(settings: dict[str, Any]) -> None:
 )
 def test_linear_models_are_equal(model: GoAlone, y: np.ndarray, categories: str) -> None:
     fitted = model.make({"categories": categories}, [4]).fit(X, y)
-    new = np.vstack([X[:50], [[0, 0, 0, 0, 99]]]).astype(np.float32)  # a category that training did not have
+    # a category that training did not have
+    new = np.vstack([X[:50], [[0, 0, 0, 0, 99]]]).astype(np.float32)
     way = "predict_proba" if y.dtype.kind in "ib" else "predict"
-    np.testing.assert_allclose(getattr(copied(fitted), way)(new), getattr(fitted, way)(new), rtol=1e-12, atol=1e-7)
+    np.testing.assert_allclose(
+        getattr(copied(fitted), way)(new), getattr(fitted, way)(new), rtol=1e-12, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("name", ["extra_trees", "logistic_regression"])
 def test_a_model_for_each_label(name: str) -> None:
     settings = {"n_estimators": 5} if name == "extra_trees" else {}
     fitted = LABELLERS[name].make(settings, [4]).fit(X, LABELS)
-    np.testing.assert_allclose(copied(fitted).predict_proba(X), fitted.predict_proba(X), rtol=1e-12, atol=2e-7)
+    np.testing.assert_allclose(
+        copied(fitted).predict_proba(X), fitted.predict_proba(X), rtol=1e-12, atol=2e-7
+    )
 
 
 def test_other_models_are_refused() -> None:
@@ -232,9 +277,14 @@ def test_other_models_are_refused() -> None:
 
 
 def test_a_class_that_a_fold_has_not_seen_has_no_probability() -> None:
-    outcome, y = Outcome("classification", ("a", "b", "c")), np.where(CLASSES > 0, 2, 0)
+    outcome = Outcome("classification", ("a", "b", "c"))
+    y = np.where(CLASSES > 0, 2, 0)
     for name in ("extra_trees", "logistic_regression"):
-        fitted = CLASSIFIERS[name].make({"n_estimators": 5} if name == "extra_trees" else {}, [4]).fit(X, y)
+        fitted = (
+            CLASSIFIERS[name]
+            .make({"n_estimators": 5} if name == "extra_trees" else {}, [4])
+            .fit(X, y)
+        )
         found = ArrayFunction(*as_arrays(fitted), outcome, X.shape[1])(X)
         np.testing.assert_allclose(found[:, [0, 2]], fitted.predict_proba(X), atol=1e-6)
         assert not found[:, 1].any()

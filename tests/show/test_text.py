@@ -1,4 +1,5 @@
-"""What is printed keeps to the width of a terminal, a real pseudo-terminal, and loses nothing by it."""
+"""What is printed keeps to the width of a terminal, a real pseudo-terminal, and loses nothing by
+it."""
 
 import fcntl
 import os
@@ -32,13 +33,26 @@ from fedlit.tasks import Classification
 from fedlit.tasks.base import LOSS, Score
 from fedlit.train.results import Results
 
-METRICS = ("loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1", "rmse", "classes")
+METRICS = (
+    "loss",
+    "auroc",
+    "auprc",
+    "balanced_accuracy",
+    "accuracy",
+    "f1",
+    "weighted_f1",
+    "rmse",
+    "classes",
+)
 NAMES = [f"hospital_universitario_de_la_paz_{number:02d}" for number in range(12)]
 
 
 @pytest.fixture
-def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], object]], list[str]]:
-    """Do something with standard output on a pseudo-terminal of so many columns; the lines that it printed."""
+def on_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[int, Callable[[], object]], list[str]]:
+    """Do something with standard output on a pseudo-terminal of so many columns; the lines that it
+    printed."""
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -69,12 +83,21 @@ def results(names: list[str]) -> Results:
     rng = np.random.default_rng(0)
     scores = {name: dict(zip(METRICS, rng.random(9).tolist(), strict=True)) for name in names}
     middle = {metric: 0.5 for metric in METRICS}
-    return Results("test", 1, scores, dict.fromkeys(names, 123456), {"mean": middle, "worst": middle}, {names[0]: 7})
+    return Results(
+        "test",
+        1,
+        scores,
+        dict.fromkeys(names, 123456),
+        {"mean": middle, "worst": middle},
+        {names[0]: 7},
+    )
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    run = make_run(tmp_path_factory.mktemp("plan"), clients=(*NAMES, "fir"), exchange={"federated": ["core"]})
+    run = make_run(
+        tmp_path_factory.mktemp("plan"), clients=(*NAMES, "fir"), exchange={"federated": ["core"]}
+    )
     return run.describe()
 
 
@@ -84,16 +107,24 @@ def test_wide_tables_keep_to_the_terminal_and_lose_no_number(
 ) -> None:
     for shown in (results(NAMES), plan):
         lines = on_terminal(columns, lambda shown=shown: print(for_terminal(shown)))
-        assert max(map(len, lines)) <= columns < max(map(len, str(shown).splitlines()))  # str() is as wide as it is
+        # str() is as wide as it is
+        assert max(map(len, lines)) <= columns < max(map(len, str(shown).splitlines()))
         numbers = re.compile(r"\b\d[\d.,]*\d\b")
         table = next(part for part in shown.parts() if isinstance(part, Grid))
         printed = set(numbers.findall("\n".join(lines)))
-        assert {number for row in table.rows for cell in row[1:] for number in numbers.findall(cell)} <= printed
+        assert {
+            number for row in table.rows for cell in row[1:] for number in numbers.findall(cell)
+        } <= printed
 
 
-@pytest.mark.parametrize("main", [Classification.scores[0], LOSS])  # of clients of several tasks the loss is compared
+# of clients of several tasks the loss is compared
+@pytest.mark.parametrize("main", [Classification.scores[0], LOSS])
 def test_brief_results_have_each_score_once(main: Score) -> None:
-    grid = next(part for part in replace(results(NAMES), main=main).brief().parts() if isinstance(part, Grid))
+    grid = next(
+        part
+        for part in replace(results(NAMES), main=main).brief().parts()
+        if isinstance(part, Grid)
+    )
     assert grid.header == ["test:", "rows", *dict.fromkeys([main.name, "loss", "accuracy"])]
 
 
@@ -106,21 +137,31 @@ cells = st.integers(0, 10**7).map(str)
     st.lists(names, min_size=n + 1, max_size=n + 1),
     st.lists(st.tuples(names, *[cells] * n).map(list), min_size=1, max_size=4),
 )), st.integers(26, 60))  # fmt: skip
-def test_blocks_of_a_table_are_the_table(table: tuple[list[str], list[list[str]]], width: int) -> None:
+def test_blocks_of_a_table_are_the_table(
+    table: tuple[list[str], list[list[str]]], width: int
+) -> None:
     header, rows = table
     text = text_table(header, rows, width)
     blocks = [[line.split() for line in block.splitlines()] for block in text.split("\n\n")]
     # put together again, without the first column's repetitions
-    again = [[*row, *(cell for own in blocks[1:] for cell in own[n][1:])] for n, row in enumerate(blocks[0])]
+    again = [
+        [*row, *(cell for own in blocks[1:] for cell in own[n][1:])]
+        for n, row in enumerate(blocks[0])
+    ]
     assert again == [header, *rows] and max(map(len, text.splitlines())) <= width
 
 
 def test_long_text_is_broken_and_whole_when_put_together() -> None:
-    names, classes = ["x" * 15 + letter + "x" * 15 for letter in "ab"], "benign, malignant, of neither kind"
-    lines = text_table(["client", "classes"], [[names[0], ""], [names[1], classes]], 40).splitlines()[1:]
+    names = ["x" * 15 + letter + "x" * 15 for letter in "ab"]
+    classes = "benign, malignant, of neither kind"
+    lines = text_table(
+        ["client", "classes"], [[names[0], ""], [names[1], classes]], 40
+    ).splitlines()[1:]
     assert "".join(line[:19].strip() for line in lines) == "".join(names)
     assert " ".join(line[21:].strip() for line in lines).strip() == classes
-    assert wrap(Verbatim("fedlit test --config " + "x" * 60), 40) == "fedlit test --config " + "x" * 60
+    assert (
+        wrap(Verbatim("fedlit test --config " + "x" * 60), 40) == "fedlit test --config " + "x" * 60
+    )
     assert definitions([("--key", "what it is")], 40) == "  --key\n      what it is"
 
 
@@ -144,15 +185,24 @@ def test_html_escapes_and_has_no_colours(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(("classes", "numbers"), [(3, 12), (25, 0)])
-def test_a_confusion_matrix_has_a_row_of_unknown_labels_and_numbers_if_few(classes: int, numbers: int) -> None:
+def test_a_confusion_matrix_has_a_row_of_unknown_labels_and_numbers_if_few(
+    classes: int, numbers: int
+) -> None:
     matrix = torch.ones(classes + 1, classes, dtype=torch.int64)
     axes = confusion_figure("ash", [f"c{place}" for place in range(classes)], matrix).axes[0]
     shares = axes.images[0].get_array()
-    assert shares is not None and shares.shape == (classes + 1, classes) and len(axes.texts) == numbers
+    assert (
+        shares is not None and shares.shape == (classes + 1, classes) and len(axes.texts) == numbers
+    )
     assert np.allclose(np.asarray(shares).sum(1), 1)
 
 
-HOSTILE = ["<img src=x onerror=a()>", "</title></script><script>a()</script>", "\"'><svg onload=a()>", "\x1b[2J\u202e"]
+HOSTILE = [
+    "<img src=x onerror=a()>",
+    "</title></script><script>a()</script>",
+    "\"'><svg onload=a()>",
+    "\x1b[2J\u202e",
+]
 
 
 class Tags(HTMLParser):
@@ -168,7 +218,9 @@ class Tags(HTMLParser):
 
 
 def test_names_are_no_elements_of_pages() -> None:
-    sections = [Section(name, [name], [name], pd.DataFrame([HOSTILE], ["row"], HOSTILE)) for name in HOSTILE]
+    sections = [
+        Section(name, [name], [name], pd.DataFrame([HOSTILE], ["row"], HOSTILE)) for name in HOSTILE
+    ]
     notebook = Grid(HOSTILE, [HOSTILE]).html()
     report = Tags(report_of(HOSTILE[1], sections)).found
     assert not {"img", "script", "svg", "onerror", "onload"} & (report | Tags(notebook).found)
@@ -176,11 +228,16 @@ def test_names_are_no_elements_of_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*HOSTILE, "[a](javascript:a)", "a\n# b\n- c", "a|b", "`a` **b** _c_", "www.a.de", "&lt;"]
+    "name",
+    [*HOSTILE, "[a](javascript:a)", "a\n# b\n- c", "a|b", "`a` **b** _c_", "www.a.de", "&lt;"],
 )
 def test_a_label_is_plain_text_in_markdown(name: str) -> None:
     markdown_it = pytest.importorskip("markdown_it")
     reader = markdown_it.MarkdownIt("commonmark", {"html": True}).enable("table")
-    inside = {token.type for own in reader.parse(f"# {in_markdown(name)}") for token in own.children or []}
+    inside = {
+        token.type for own in reader.parse(f"# {in_markdown(name)}") for token in own.children or []
+    }
     assert inside <= {"text", "text_special"} and "\x1b" not in in_markdown(name)
-    assert len(reader.parse(f"|a|\n|-|\n|{in_markdown(name)}|\n")) == len(reader.parse("|a|\n|-|\n|b|\n"))
+    assert len(reader.parse(f"|a|\n|-|\n|{in_markdown(name)}|\n")) == len(
+        reader.parse("|a|\n|-|\n|b|\n")
+    )

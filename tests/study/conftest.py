@@ -10,7 +10,8 @@ from federations import TINY
 
 from fedlit.study.compare import Comparison, compare
 
-LR, RATES = "model.optimizer.lr", [0.001, 0.1]
+LR = "model.optimizer.lr"
+RATES = [0.001, 0.1]
 MIXTURE = {
     "folds": 2,
     "mixture": {
@@ -51,7 +52,9 @@ STUDY = {
 }
 
 
-def stored(found: Comparison, method: str, name: str = "predictions.parquet", seed: int = 1) -> pd.DataFrame:
+def stored(
+    found: Comparison, method: str, name: str = "predictions.parquet", seed: int = 1
+) -> pd.DataFrame:
     """A run's own file."""
     path = found.folder / "runs" / method / f"seed_{seed}" / name
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)

@@ -29,9 +29,15 @@ from fedlit.study.study import Study
 from fedlit.tasks import Classification
 from fedlit.tasks.go_alone import CLASSIFIERS
 
-CONFIG, CLIENTS = str(BUNDLED), {"data.source.init_args.clients": ["wine", "breast_cancer"]}
+CONFIG = str(BUNDLED)
+CLIENTS = {"data.source.init_args.clients": ["wine", "breast_cancer"]}
 TREES = {"n_estimators": [8], "min_samples_leaf": [30, 1]}
-SVM = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "grid": {"C": [0.1, 10]}, "scale": True}
+SVM = {
+    "class_path": "sklearn.svm.SVC",
+    "init_args": {"probability": True},
+    "grid": {"C": [0.1, 10]},
+    "scale": True,
+}
 INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}
 CALIBRATED = {
     "class_path": "sklearn.calibration.CalibratedClassifierCV",
@@ -50,7 +56,9 @@ def clients() -> dict[str, EncodedClient]:
 
 def job(out: Path, method: str, grid: dict[str, list[Any]], **more: Any) -> Job:
     folder = str(out / "runs" / method / "seed_1")
-    return Job(method, 1, folder, "d", FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more), "auroc")
+    return Job(
+        method, 1, folder, "d", FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more), "auroc"
+    )
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray:
@@ -66,29 +74,48 @@ def auroc(y: Any, given: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("folds", [3, 0], ids=["folds of all rows", "few validation rows"])
-def test_who_chooses_has_not_seen_the_row(tmp_path: Path, clients: dict[str, EncodedClient], folds: int) -> None:
-    """With folds, test rows get the mean of the folds' models; without, a small client's model is fitted again."""
+def test_who_chooses_has_not_seen_the_row(
+    tmp_path: Path, clients: dict[str, EncodedClient], folds: int
+) -> None:
+    """With folds, test rows get the mean of the folds' models; without, a small client's model is
+    fitted again."""
     small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
     frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=folds, small=small))
     splits = frames.predictions.groupby("client")["split"].unique().map(set).to_dict()
     assert splits["wine"] == {"out_of_fold", "validation", "test"} and (
         "out_of_fold" in splits["breast_cancer"]
     ) == bool(folds)
-    wine, own = clients["wine"], frames.predictions[frames.predictions["client"] == "wine"]
+    wine = clients["wine"]
+    own = frames.predictions[frames.predictions["client"] == "wine"]
     test = wine.sites["wine"]["test"]
     rows = wine.train.merged(wine.sites["wine"]["validation"] if folds else test)
-    kept = torch.ones(len(rows), dtype=torch.bool) if folds else torch.from_numpy(np.isin(rows.row, wine.train.row))
-    x, y, dealt = rows.x[kept], rows.y[kept], fold_of(rows.y[kept].numpy(), folds or 5, 1 if folds else 0, "wine")
+    kept = (
+        torch.ones(len(rows), dtype=torch.bool)
+        if folds
+        else torch.from_numpy(np.isin(rows.row, wine.train.row))
+    )
+    x = rows.x[kept]
+    y = rows.y[kept]
+    dealt = fold_of(rows.y[kept].numpy(), folds or 5, 1 if folds else 0, "wine")
     found = {}
     for leaf in TREES["min_samples_leaf"]:
-        unseen, models = np.zeros((len(y), 3)), []
+        unseen = np.zeros((len(y), 3))
+        models = []
         for fold in range(folds or 5):
             model = ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1)
             models.append(model.fit(x[dealt != fold], y[dealt != fold]))
             unseen[dealt == fold] = model.predict_proba(x[dealt == fold])
         if not folds:
-            models = [ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1).fit(wine.train.x, wine.train.y)]
-        found[leaf] = auroc(y, unseen), unseen, np.mean([model.predict_proba(test.x) for model in models], axis=0)
+            models = [
+                ExtraTreesClassifier(8, min_samples_leaf=leaf, random_state=1).fit(
+                    wine.train.x, wine.train.y
+                )
+            ]
+        found[leaf] = (
+            auroc(y, unseen),
+            unseen,
+            np.mean([model.predict_proba(test.x) for model in models], axis=0),
+        )
     best = max(found, key=lambda leaf: found[leaf][0])
     assert details["settings"]["wine"]["min_samples_leaf"] == best
     by_split = {split: frame for split, frame in own.groupby("split")}
@@ -104,7 +131,8 @@ def test_who_chooses_has_not_seen_the_row(tmp_path: Path, clients: dict[str, Enc
 
 
 def test_a_model_is_fitted_once_and_the_seed_counts_where_it_matters(tmp_path: Path) -> None:
-    tree, linear = {"n_estimators": [5]}, {"C": [1.0]}
+    tree = {"n_estimators": [5]}
+    linear = {"C": [1.0]}
     first = fit_baseline(job(tmp_path, "extra_trees", tree))
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "baselines").iterdir()}
     again = fit_baseline(job(tmp_path, "extra_trees", tree))
@@ -122,18 +150,29 @@ def test_categories_are_known_for_what_they_are() -> None:
     code = rng.integers(0, 6, 600)
     x = np.column_stack([rng.normal(size=600), code]).astype(np.float32)
     y = np.isin(code, [0, 2, 5]).astype(int)  # no order in the codes
-    codes = CLASSIFIERS["logistic_regression"].make({"C": 1.0, "categories": "codes"}, [1], 0, 1, ()).fit(x, y)
-    one_hot = CLASSIFIERS["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, [1], 0, 1, ()).fit(x, y)
+    codes = (
+        CLASSIFIERS["logistic_regression"]
+        .make({"C": 1.0, "categories": "codes"}, [1], 0, 1, ())
+        .fit(x, y)
+    )
+    one_hot = (
+        CLASSIFIERS["logistic_regression"]
+        .make({"C": 1.0, "categories": "one_hot"}, [1], 0, 1, ())
+        .fit(x, y)
+    )
     assert one_hot.score(x, y) == 1.0 and codes.score(x, y) < 0.8
     boosting = CLASSIFIERS["gradient_boosting"].make({"max_iter": 5}, [1], 0, 1, ()).fit(x, y)
     assert boosting.is_categorical_.tolist() == [False, True]
-    assert np.isfinite(boosting.predict_proba(np.array([[0.0, -1.0]], np.float32))).all()  # a category unseen
+    # a category unseen
+    assert np.isfinite(boosting.predict_proba(np.array([[0.0, -1.0]], np.float32))).all()
 
 
 # ------------------------------------------------------------------ any class
 
 
-def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients: dict[str, EncodedClient]) -> None:
+def test_a_class_by_its_path_is_what_scikit_learn_gives(
+    tmp_path: Path, clients: dict[str, EncodedClient]
+) -> None:
     own = job(tmp_path, "my_svm", CALIBRATED["grid"], model=CALIBRATED)
     frames, details = fit_baseline(own)
     predictions = frames.predictions
@@ -141,7 +180,9 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients:
         chosen = details["settings"][name]["estimator__C"]
         model = CalibratedClassifierCV(SVC(C=chosen, kernel="poly"), ensemble=False)
         model = make_pipeline(StandardScaler(), model)
-        expected = model.fit(client.train.x.numpy(), client.train.y).predict_proba(client.sites[name]["test"].x.numpy())
+        expected = model.fit(client.train.x.numpy(), client.train.y).predict_proba(
+            client.sites[name]["test"].x.numpy()
+        )
         test = predictions[(predictions["client"] == name) & (predictions["split"] == "test")]
         np.testing.assert_allclose(probabilities(test), expected, atol=1e-6)
 
@@ -150,15 +191,20 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(tmp_path: Path, clients:
 
 
 def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison) -> None:
-    keys, names = ["client", "split", "row"], ("trees_and_linear", "extra_trees", "logistic_regression")
+    keys = ["client", "split", "row"]
+    names = ("trees_and_linear", "extra_trees", "logistic_regression")
     mean, *frames = (stored(compared, own).set_index(keys) for own in names)
     assert set(mean.index.get_level_values("split")) >= {"validation", "test"}
     columns = [column for column in mean if column.startswith("probability_")]
     by_hand = sum(frame.loc[mean.index, columns] for frame in frames) / 2
     np.testing.assert_allclose(mean[columns].to_numpy(), by_hand.to_numpy(), atol=1e-6)
     wine = mean.sort_index().loc["wine", "test"].dropna(axis=1)
-    expected = auroc(wine["target"], wine[[c for c in wine if c.startswith("probability_")]].to_numpy())
-    assert compared.collected.values("auroc")["trees_and_linear", "wine"][1] == pytest.approx(expected, abs=1e-6)
+    expected = auroc(
+        wine["target"], wine[[c for c in wine if c.startswith("probability_")]].to_numpy()
+    )
+    assert compared.collected.values("auroc")["trees_and_linear", "wine"][1] == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 METHODS = {"local": Method("a"), "gl": Method("b")}
@@ -180,6 +226,8 @@ NEITHER: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "key"), NEITHER)
-def test_what_no_clients_task_has_is_refused_before_anything_runs(changed: dict[str, Any], key: str) -> None:
+def test_what_no_clients_task_has_is_refused_before_anything_runs(
+    changed: dict[str, Any], key: str
+) -> None:
     with pytest.raises(ConfigError, match=key):
         Study(**{"methods": METHODS, "seeds": [1], **changed}).for_tasks({"wine": Classification})

@@ -1,5 +1,5 @@
-"""What blocks a verdict travels: fit, test, the checkpoint, the card, recommend, compare and the API carry it, and
-print no verdict above it. ``data.known`` settles it.
+"""What blocks a verdict travels: fit, test, the checkpoint, the card, recommend, compare and the
+API carry it, and print no verdict above it. ``data.known`` settles it.
 """
 
 import json
@@ -58,8 +58,14 @@ def write(**data: Any) -> None:
     network = {"class_path": "fedlit.MLP", "init_args": {"hidden": [4, 4]}}
     content = {
         "seed": 1,
-        "data": {"source": {"class_path": "fedlit.Tables", "init_args": source}, "batches": 4, **data},
-        "model": {"client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": network}}},
+        "data": {
+            "source": {"class_path": "fedlit.Tables", "init_args": source},
+            "batches": 4,
+            **data,
+        },
+        "model": {
+            "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": network}}
+        },
         "exchange": {"federated": ["core"]},
         "trainer": {"max_epochs": 1, "enable_progress_bar": False},
     }
@@ -67,7 +73,9 @@ def write(**data: Any) -> None:
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
-def test_a_run_its_scores_and_its_card_carry_a_leak(place: Path, known: dict[str, str] | None) -> None:
+def test_a_run_its_scores_and_its_card_carry_a_leak(
+    place: Path, known: dict[str, str] | None
+) -> None:
     write(known=known)
     run = load("mine.yaml")
     fitted = run.fit(quiet=True)
@@ -85,7 +93,9 @@ def test_a_run_its_scores_and_its_card_carry_a_leak(place: Path, known: dict[str
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
-def test_a_study_has_no_verdict_above_an_open_leak(place: Path, known: dict[str, str] | None) -> None:
+def test_a_study_has_no_verdict_above_an_open_leak(
+    place: Path, known: dict[str, str] | None
+) -> None:
     write(known=known)
     found = compare("study.yaml", jobs=1, quiet=True)
     verdicts = {*found.lift["verdict"]}
@@ -95,7 +105,9 @@ def test_a_study_has_no_verdict_above_an_open_leak(place: Path, known: dict[str,
         assert len(found.answers) == 2 and verdicts <= {*TITLES}
     report = (found.folder / "report.html").read_text()
     assert ("Should this client join?" in report) is (known is not None)
-    assert "alone predicts outcome" in report and ("is set at admission" in report) is (known is not None)
+    assert "alone predicts outcome" in report and ("is set at admission" in report) is (
+        known is not None
+    )
 
 
 def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
@@ -104,7 +116,9 @@ def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
-def test_recommend_has_no_verdict_above_an_open_leak(place: Path, known: dict[str, str] | None) -> None:
+def test_recommend_has_no_verdict_above_an_open_leak(
+    place: Path, known: dict[str, str] | None
+) -> None:
     write(known=known)
     lines = list[str]()
     found = recommend("mine.yaml", budget=0.0, folds=2, tell=lines.append)
@@ -119,10 +133,17 @@ def test_recommend_has_no_verdict_above_an_open_leak(place: Path, known: dict[st
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
-def test_the_api_warns_of_a_leak_and_keeps_findings(place: Path, known: dict[str, str] | None) -> None:
+def test_the_api_warns_of_a_leak_and_keeps_findings(
+    place: Path, known: dict[str, str] | None
+) -> None:
     settings = {"trainer.max_epochs": 1, "data.batches": 4}
-    tables = {"north": rows(0), "south": rows(1).assign(age=lambda own: own["age"].where(own.index % 9 != 0, -999))}
-    federation = fedlit.Federation("outcome", method="fedavg", settings=settings, folder="api", known=known)
+    tables = {
+        "north": rows(0),
+        "south": rows(1).assign(age=lambda own: own["age"].where(own.index % 9 != 0, -999)),
+    }
+    federation = fedlit.Federation(
+        "outcome", method="fedavg", settings=settings, folder="api", known=known
+    )
     if known is None:
         with pytest.warns(UserWarning, match="alone predicts outcome"):
             federation.fit(tables)
@@ -133,7 +154,9 @@ def test_the_api_warns_of_a_leak_and_keeps_findings(place: Path, known: dict[str
     assert all(str(own) in str(federation.report()) for own in (kinds["leak"], kinds["missing"]))
 
 
-@pytest.mark.parametrize("study", ["covertype", "diabetes", "heart", "populations", "quickstart", "sites"])
+@pytest.mark.parametrize(
+    "study", ["covertype", "diabetes", "heart", "populations", "quickstart", "sites"]
+)
 def test_shipped_studies_keep_their_verdicts(study: str) -> None:
     """Nothing in the tables that are here blocks them."""
     whole = load_study(study)

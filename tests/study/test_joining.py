@@ -1,4 +1,5 @@
-"""A client that joins a run that has been trained: what it takes, what it leaves alone, what it gains."""
+"""A client that joins a run that has been trained: what it takes, what it leaves alone, what it
+gains."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,16 +21,24 @@ from fedlit.study.joining import Joined, add_client
 
 
 def made(*clients: str) -> dict[str, Any]:
-    return {"data": {"source": {"class_path": "federations.Made", "init_args": {"clients": list(clients)}}}}
+    return {
+        "data": {
+            "source": {"class_path": "federations.Made", "init_args": {"clients": list(clients)}}
+        }
+    }
 
 
-CEDAR, NETWORK = made("cedar"), {"network": {"class_path": "federations.SmallNet"}}
+CEDAR = made("cedar")
+NETWORK = {"network": {"class_path": "federations.SmallNet"}}
 SMALL: dict[str, Any] = {
     "seed": 1,
     "data": {**made("ash", "birch")["data"], "batches": 3},
     "model": {
         "client": {"class_path": "fedlit.FederatedClient", "init_args": NETWORK},
-        "optimizer": {"class_path": "torch.optim.AdamW", "init_args": {"lr": 0.01, "weight_decay": 0.1}},
+        "optimizer": {
+            "class_path": "torch.optim.AdamW",
+            "init_args": {"lr": 0.01, "weight_decay": 0.1},
+        },
         "gradient_clip_val": 1.0,
         "threads": 1,
     },
@@ -54,11 +63,17 @@ def write(name: str, content: Any) -> Path:
 def tensors(run: Path, client: str) -> dict[str, Tensor]:
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     prefix = f"clients.{client}."
-    return {name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)
+    }
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -83,22 +98,36 @@ def joined(here: Path) -> Joined:
         patch.chdir(here)
         before = digests(run)
         found = add_client(
-            "mine", write("cedar.yaml", CEDAR), baselines=["logistic_regression"], bootstrap=40, quiet=True
+            "mine",
+            write("cedar.yaml", CEDAR),
+            baselines=["logistic_regression"],
+            bootstrap=40,
+            quiet=True,
         )
         assert digests(run) == before  # other runs are left alone
         return found
 
 
-def test_the_core_stays_bit_by_bit_and_private_parts_are_trained(joined: Joined, inside: Path) -> None:
-    theirs, own = tensors(inside, "ash"), tensors(joined.folder, "cedar")
+def test_the_core_stays_bit_by_bit_and_private_parts_are_trained(
+    joined: Joined, inside: Path
+) -> None:
+    theirs = tensors(inside, "ash")
+    own = tensors(joined.folder, "cedar")
     fresh = prepare("mine", CEDAR).alone()
     fresh.describe()
     drawn = fresh.loop.federation["cedar"].state_dict()
-    core = [name for name in own if name.startswith("core.") and not name.endswith("num_batches_tracked")]
-    assert len(core) == 6  # two of the linear layer, four of the normalisation, of which two are statistics
+    core = [
+        name
+        for name in own
+        if name.startswith("core.") and not name.endswith("num_batches_tracked")
+    ]
+    # two of the linear layer, four of the normalisation, of which two are statistics
+    assert len(core) == 6
     assert all(torch.equal(own[name], theirs[name]) for name in core)
     assert all(torch.equal(theirs[name], tensors(inside, "birch")[name]) for name in core)
-    assert not any(torch.equal(own[name], drawn[name]) for name in core if not name.endswith("bias"))
+    assert not any(
+        torch.equal(own[name], drawn[name]) for name in core if not name.endswith("bias")
+    )
     private = [name for name in own if not name.startswith("core.") and "bias" not in name]
     assert len(private) > 4 and not any(torch.equal(own[name], drawn[name]) for name in private)
 
@@ -118,20 +147,29 @@ def test_what_it_gains_is_a_study_of_its_own_rows(joined: Joined) -> None:
     results = pd.read_csv(joined.folder / "alone" / "results.csv")
     assert set(results["client"]) == {"cedar"} and "logistic_regression" in set(results["method"])
     own = results.query("split == 'test' and metric == 'auroc'").set_index("method")["value"]
-    lift = pd.read_csv(joined.folder / "alone" / "lift.csv").query("metric == 'auroc' and client == 'cedar'")
+    lift = pd.read_csv(joined.folder / "alone" / "lift.csv").query(
+        "metric == 'auroc' and client == 'cedar'"
+    )
     lift = lift.set_index(["reference", "method"])
     for reference in ("local", "best_alone"):
-        assert lift.loc[(reference, "joined"), "mean"] == pytest.approx(own["joined"] - own[reference])
+        assert lift.loc[(reference, "joined"), "mean"] == pytest.approx(
+            own["joined"] - own[reference]
+        )
     assert own["best_alone"] == own[str(joined.answer.usual[1])] == joined.answer.alone
     # of one seed, the interval is that of paired resamples of the test rows
     drawn = [
-        pd.read_parquet(joined.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")["cedar", "auroc"]
+        pd.read_parquet(joined.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")[
+            "cedar", "auroc"
+        ]
         for name in ("joined", str(joined.answer.usual[1]))
     ]
     interval = [lift.loc[("best_alone", "joined"), end] for end in ("rows_low", "rows_high")]
     assert interval == pytest.approx(np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist())
     told = str(joined)
-    assert "cedar: Not enough data: 1 seed; a verdict needs 3 or more" in told and "Next: fedlit predict" in told
+    assert (
+        "cedar: Not enough data: 1 seed; a verdict needs 3 or more" in told
+        and "Next: fedlit predict" in told
+    )
     assert "cedar joins" in (joined.folder / "alone" / "report.html").read_text(encoding="utf-8")
 
 
@@ -143,27 +181,40 @@ def test_all_go_on_together_from_the_run(inside: Path) -> None:
     run.describe()
     clients = run.loop.federation
     for name in ("ash", "birch"):
-        saved, now = tensors(inside, name), clients[name].state_dict()
+        saved = tensors(inside, name)
+        now = clients[name].state_dict()
         assert all(torch.equal(saved[key], now[key]) for key in saved)
-    assert torch.equal(clients["cedar"].state_dict()["core.0.weight"], tensors(inside, "ash")["core.0.weight"])
+    assert torch.equal(
+        clients["cedar"].state_dict()["core.0.weight"], tensors(inside, "ash")["core.0.weight"]
+    )
     run.fit(quiet=True)
     assert run.folder is not None
     ends = [tensors(run.folder, name)["core.0.weight"] for name in ("ash", "birch", "cedar")]
-    assert torch.equal(ends[0], ends[2]) and not torch.equal(ends[0], tensors(inside, "ash")["core.0.weight"])
+    assert torch.equal(ends[0], ends[2]) and not torch.equal(
+        ends[0], tensors(inside, "ash")["core.0.weight"]
+    )
 
 
 def test_what_was_private_in_the_run_stays_there() -> None:
-    """Of two clients alike all tensors have a newcomer's shapes: it could take them, and must not."""
-    both = {**SMALL, "data": {**SMALL["data"], **made("ash", "fir")["data"]}, "trainer": {"max_epochs": 1}}
+    """Of two clients alike all tensors have a newcomer's shapes: it could take them, and must
+    not."""
+    both = {
+        **SMALL,
+        "data": {**SMALL["data"], **made("ash", "fir")["data"]},
+        "trainer": {"max_epochs": 1},
+    }
     load(str(write("alike.yaml", both))).fit(quiet=True)
     joining = prepare("alike", {**SMALL, **made("cedar", "fir")}, ["--data.leave_out=[fir]"])
     assert any(note.startswith("only data.source of --config is used") for note in joining.notes)
-    new, alone = joining.joined(), joining.alone()
+    new = joining.joined()
+    alone = joining.alone()
     for run in (new, alone):
         run.describe()
     own, drawn = (run.loop.federation["cedar"].state_dict() for run in (new, alone))
     same = {name.partition(".")[0] for name in own if torch.equal(own[name], drawn[name])}
-    assert {"encoder", "head"} <= same and not torch.equal(own["core.0.weight"], drawn["core.0.weight"])
+    assert {"encoder", "head"} <= same and not torch.equal(
+        own["core.0.weight"], drawn["core.0.weight"]
+    )
     assert all(torch.equal(own[name], drawn[name]) for name in own if not name.startswith("core."))
     with pytest.raises(ConfigError, match=r"--exchange: .* found exchange.federated"):
         prepare("alike", CEDAR, ["--exchange.federated=['*']"])
@@ -171,14 +222,24 @@ def test_what_was_private_in_the_run_stays_there() -> None:
 
 def test_columns_that_the_run_names_and_a_newcomer_lacks_are_said() -> None:
     few = {**SMALL["data"], **made("ash", "dune")["data"], "columns": ["x0", "x1", "x4"]}
-    load(str(write("few.yaml", {**SMALL, "data": few, "trainer": {"max_epochs": 1}}))).fit(quiet=True)
+    load(str(write("few.yaml", {**SMALL, "data": few, "trainer": {"max_epochs": 1}}))).fit(
+        quiet=True
+    )
     joining = prepare("few", made("birch"))
-    assert joining.joined().describe().clients["birch"]["features"] == 2 and joining.notes[-1].endswith(": x4")
+    assert joining.joined().describe().clients["birch"]["features"] == 2 and joining.notes[
+        -1
+    ].endswith(": x4")
 
 
 def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cedar.*encoder.0.weight: expected the shape|whole network is federated"):
-        content = {**SMALL, "data": {**SMALL["data"], **made("ash")["data"]}, "exchange": {"federated": ["*"]}}
+    with pytest.raises(
+        ConfigError, match=r"cedar.*encoder.0.weight: expected the shape|whole network is federated"
+    ):
+        content = {
+            **SMALL,
+            "data": {**SMALL["data"], **made("ash")["data"]},
+            "exchange": {"federated": ["*"]},
+        }
         load(str(write("whole.yaml", content))).fit(quiet=True)
         prepare("whole", CEDAR).joined().describe()
 
@@ -197,11 +258,14 @@ def test_the_first_run_may_be_gone_once_it_has_joined(joined: Joined, inside: Pa
 
 
 def test_training_that_was_cut_short_goes_on_with_the_same_bits() -> None:
-    new, folders = prepare("mine", CEDAR), []
+    new = prepare("mine", CEDAR)
+    folders = []
     for name, epochs, checkpoint in (("whole", 3, None), ("cut", 1, None), ("cut", 3, "last")):
         run = new.joined(f"--trainer.max_epochs={epochs}", f"--name={name}_way")
         run.fit(checkpoint, quiet=True)
         assert run.folder is not None
         folders.append(run.folder)
     expected, found = (tensors(folder, "cedar") for folder in (folders[0], folders[2]))
-    assert folders[1] == folders[2] and all(torch.equal(expected[key], found[key]) for key in expected)
+    assert folders[1] == folders[2] and all(
+        torch.equal(expected[key], found[key]) for key in expected
+    )

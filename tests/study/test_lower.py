@@ -1,5 +1,6 @@
-"""Choices and lifts: scores of which less is better, from a choice on validation to the report, numbers made by hand;
-verdicts; and what the others gain by a client, against federations that were trained without it.
+"""Choices and lifts: scores of which less is better, from a choice on validation to the report,
+numbers made by hand; verdicts; and what the others gain by a client, against federations that were
+trained without it.
 """
 
 import re
@@ -21,7 +22,18 @@ from fedlit.study.collect import Collected, best_in_hindsight, best_on_validatio
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.findings import Answer, answers, summary
 from fedlit.study.job import FitAlone, Job
-from fedlit.study.lift import LEFT_OUT, MEAN, OTHERS, WORST, Scores, estimates, flat, judged, leave_one_out, lifts
+from fedlit.study.lift import (
+    LEFT_OUT,
+    MEAN,
+    OTHERS,
+    WORST,
+    Scores,
+    estimates,
+    flat,
+    judged,
+    leave_one_out,
+    lifts,
+)
 from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
 from fedlit.study.report import provenance
@@ -39,13 +51,17 @@ VALUES = {
 }  # fmt: skip
 
 
-def tidy(values: dict[tuple[str, int, str], tuple[float, float]], metric: str = "rmse") -> pd.DataFrame:
+def tidy(
+    values: dict[tuple[str, int, str], tuple[float, float]], metric: str = "rmse"
+) -> pd.DataFrame:
     rows = [
         ("made", "", *key, split, metric, value)
         for key, both in values.items()
         for split, value in zip(("validation", "test"), both, strict=True)
     ]
-    return pd.DataFrame(rows, columns=["study", "without", "method", "seed", "client", "split", "metric", "value"])
+    return pd.DataFrame(
+        rows, columns=["study", "without", "method", "seed", "client", "split", "metric", "value"]
+    )
 
 
 def made() -> Study:
@@ -71,14 +87,27 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     ]  # fmt: skip
     tuned = pd.DataFrame(columns=["without", "seed", "client", "method", "best", "settings"])
     collected = Collected(
-        tidy(VALUES), pd.concat(chosen), pd.DataFrame(records), {}, True, {"a": 0.5, "b": 0.5}, tuned, pd.DataFrame()
+        tidy(VALUES),
+        pd.concat(chosen),
+        pd.DataFrame(records),
+        {},
+        True,
+        {"a": 0.5, "b": 0.5},
+        tuned,
+        pd.DataFrame(),
     )
     return Comparison.of(study, [1, 2], collected, tmp_path_factory.mktemp("made"))
 
 
 def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
-    nan, names = float("nan"), ["local", "never_ran", "trees", "linear"]
-    known = {(1, "a"): (0.7, 0.8, 0.8), (1, "b"): (0.9, 0.8, nan), (2, "a"): (0.5, 0.4, 0.6), (2, "b"): (nan, nan, nan)}
+    nan = float("nan")
+    names = ["local", "never_ran", "trees", "linear"]
+    known = {
+        (1, "a"): (0.7, 0.8, 0.8),
+        (1, "b"): (0.9, 0.8, nan),
+        (2, "a"): (0.5, 0.4, 0.6),
+        (2, "b"): (nan, nan, nan),
+    }
     values = {
         (name, *key): (value, 1 - value)
         for key, own in known.items()
@@ -87,7 +116,8 @@ def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
     values["local", 3, "a"] = 0.9, 0.9  # seed 3: the others are missing
     values |= {(name, 4, "c"): (0.0, 0.5) for name in ("local", "trees", "linear")}
     results = tidy(values, "auroc")
-    results = results[(results["client"] != "c") | (results["split"] == "test")]  # no validation rows
+    # no validation rows
+    results = results[(results["client"] != "c") | (results["split"] == "test")]
     best = {(1, "a"): "trees", (1, "b"): "local", (2, "a"): "linear"}
     for undecided, more in (("none", {}), ("first", {(2, "b"): "local", (4, "c"): "local"})):
         own = best_on_validation(results, names, "auroc", undecided=undecided)  # type: ignore[arg-type]
@@ -95,21 +125,34 @@ def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
 
 
 def test_in_hindsight_one_model_is_best_over_all_seeds() -> None:
-    found = best_in_hindsight(tidy(VALUES), ["local", "other", "gl"], "rmse").set_index(["client", "seed"])["method"]
-    assert found.to_dict() == {("a", 1): "other", ("a", 2): "other", ("b", 1): "other", ("b", 2): "other"}
-    lost = {key: (0.0, np.nan) if key[:2] == ("other", 1) else both for key, both in VALUES.items()}
-    assert set(best_in_hindsight(tidy(lost), ["local", "other", "gl"], "rmse").query("client == 'a'")["method"]) == {
-        "gl"
+    found = best_in_hindsight(tidy(VALUES), ["local", "other", "gl"], "rmse").set_index(
+        ["client", "seed"]
+    )["method"]
+    assert found.to_dict() == {
+        ("a", 1): "other",
+        ("a", 2): "other",
+        ("b", 1): "other",
+        ("b", 2): "other",
     }
+    lost = {key: (0.0, np.nan) if key[:2] == ("other", 1) else both for key, both in VALUES.items()}
+    assert set(
+        best_in_hindsight(tidy(lost), ["local", "other", "gl"], "rmse").query("client == 'a'")[
+            "method"
+        ]
+    ) == {"gl"}
 
 
 def test_a_lift_is_by_how_much_lower(found: Comparison) -> None:
     lift = found.lift.set_index(["reference", "method", "client"])
-    # a: 4 - 3 and 5 - 3; b: 10 - 10.5 and 9 - 9; mean over clients: 7 - 6.75 and 7 - 6; worst: 10 - 10.5 and 9 - 9
+    # a: 4 - 3 and 5 - 3; b: 10 - 10.5 and 9 - 9; mean over clients: 7 - 6.75 and 7 - 6; worst: 10 -
+    # 10.5 and 9 - 9
     for client, mean in (("a", 1.5), ("b", -0.25), (MEAN, 0.625), (WORST, -0.25)):
         assert lift.loc[("local", "gl", client), "mean"] == mean, client
     # over the best alone, which is `other` for both: 2 - 3 and 1 - 3; 9 - 10.5 and 9 - 9
-    assert lift.loc[(BEST_ALONE, "gl", "a"), "mean"] == -1.5 and lift.loc[(BEST_ALONE, "gl", "b"), "mean"] == -0.75
+    assert (
+        lift.loc[(BEST_ALONE, "gl", "a"), "mean"] == -1.5
+        and lift.loc[(BEST_ALONE, "gl", "b"), "mean"] == -0.75
+    )
     table = lift_table(found.study, found.lift, SCORES["rmse"], "local", found.clients)
     cells = table.loc["Shared"].tolist()
     assert [cell.partition(" ")[0] for cell in cells[:4]] == ["+1.5", "-0.25", "+0.625", "-0.25"]
@@ -117,10 +160,13 @@ def test_a_lift_is_by_how_much_lower(found: Comparison) -> None:
     assert cells[4] == "0 / 0 / 0 / 2" and cells[0] == "+1.5 (-4.853 to +7.853)"
 
 
-def test_the_worst_client_has_the_largest_and_the_best_method_the_smallest(found: Comparison) -> None:
+def test_the_worst_client_has_the_largest_and_the_best_method_the_smallest(
+    found: Comparison,
+) -> None:
     own = found.estimates.set_index(["method", "client"])
     assert own.loc[("local", WORST), "mean"] == 9.5 and own.loc[("local", "a"), "mean"] == 4.5
-    assert (own["low"].dropna() >= 0).all() and own["high"].max() > 10.5  # an interval is cut at 0 only
+    # an interval is cut at 0 only
+    assert (own["low"].dropna() >= 0).all() and own["high"].max() > 10.5
     table = score_table(found.study, found.estimates, SCORES["rmse"], found.clients)
     assert [cell.partition(" ")[0] for cell in table.loc["Other"]] == ["1.5", "9", "5.25", "9"]
 
@@ -129,7 +175,9 @@ def test_resamples_count_the_same_way(found: Comparison) -> None:
     drawn = {("a", "rmse"): [1.0, 5.0], ("b", "rmse"): [2.0, 3.0]}
     columns = pd.MultiIndex.from_tuples(list(drawn))
     first = pd.DataFrame(np.array(list(drawn.values())).T, columns=columns)
-    scores = Scores(replace(found.collected, bootstrap={("gl", 1, ""): first, ("local", 1, ""): first + 1}))
+    scores = Scores(
+        replace(found.collected, bootstrap={("gl", 1, ""): first, ("local", 1, ""): first + 1})
+    )
     assert scores.resamples("gl", WORST, "rmse", (1,)).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
     assert scores.resamples("gl", MEAN, "rmse", (1,)).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
 
@@ -140,7 +188,12 @@ def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
     assert (alike.choose, alike.metrics) == ("auroc", ["auroc", "balanced_accuracy", "auprc"])
     numbers = whole.for_tasks({"a": Regression})
     assert (numbers.choose, numbers.metrics) == ("rmse", ["rmse", "mae", "r2"])
-    assert list(numbers.baselines or ()) == ["extra_trees", "gradient_boosting", "ridge", "trees_and_linear"]
+    assert list(numbers.baselines or ()) == [
+        "extra_trees",
+        "gradient_boosting",
+        "ridge",
+        "trees_and_linear",
+    ]
     both = whole.for_tasks({"a": Classification, "b": Regression})
     assert both.choose == {"a": "auroc", "b": "rmse"} and both.choices == ["auroc", "rmse"]
     assert both.metrics == [*(alike.metrics or ()), *(numbers.metrics or ())]
@@ -151,18 +204,31 @@ def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
 
 
 def test_clients_of_different_tasks_choose_by_their_own(found: Comparison) -> None:
-    right = {key: (1 - both[0] / 10, 1 - both[1] / 20) for key, both in VALUES.items() if key[2] == "b"}
+    right = {
+        key: (1 - both[0] / 10, 1 - both[1] / 20) for key, both in VALUES.items() if key[2] == "b"
+    }
     results = pd.concat([tidy(VALUES).query("client == 'a'"), tidy(right, "accuracy")])
-    results = results[~((results["method"] == "local") & (results["client"] == "b"))]  # no model for its task
+    # no model for its task
+    results = results[~((results["method"] == "local") & (results["client"] == "b"))]
     choose = {"a": "rmse", "b": "accuracy"}
-    chosen = best_on_validation(results, ["local", "gl", "other"], choose).set_index(["seed", "client"])["method"]
-    assert chosen.to_dict() == {(1, "a"): "gl", (1, "b"): "other", (2, "a"): "gl", (2, "b"): "other"}
+    chosen = best_on_validation(results, ["local", "gl", "other"], choose).set_index(
+        ["seed", "client"]
+    )["method"]
+    assert chosen.to_dict() == {
+        (1, "a"): "gl",
+        (1, "b"): "other",
+        (2, "a"): "gl",
+        (2, "b"): "other",
+    }
     assert found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
 
 
-def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
+def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(
+    tmp_path: Path, found: Comparison
+) -> None:
     clients = {"data.source.init_args.clients": ["diabetes", "breast_cancer"]}
-    folder, grid = str(tmp_path / "runs" / "trees" / "seed_1"), {"classification": {"n_estimators": [5]}}
+    folder = str(tmp_path / "runs" / "trees" / "seed_1")
+    grid = {"classification": {"n_estimators": [5]}}
     job = Job("extra_trees", 1, folder, "d", FitAlone(str(BUNDLED), clients, grid), "auroc")
     frames, details = fit_baseline(job)
     predictions = frames.predictions
@@ -216,30 +282,47 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     alone = {"config": "tiny.yaml", "set": {**FOUR, "exchange.federated": []}}
     methods = {"local": alone, "shared": {"config": "tiny.yaml", "set": FOUR}}
     other = {"baselines": [], "bootstrap": 0, **dict.fromkeys(("choose", "metrics", "paper"))}
-    study = write_study(tmp_path_factory.mktemp("four"), methods=methods, leave_one_out=True, **other)
+    study = write_study(
+        tmp_path_factory.mktemp("four"), methods=methods, leave_one_out=True, **other
+    )
     return compare(str(study), out=study.parent / "out", jobs=1, quiet=True)
 
 
 def test_each_clients_card_shows_the_score_of_its_task(four: Comparison) -> None:
     shown = {"class": "AUROC", "count": "Poisson deviance", "labels": "AUROC", "number": "RMSE"}
     page = (four.folder / "report.html").read_text("utf-8")
-    assert dict(re.findall(r"<h3>(\w+)</h3>.*?<p>([\w ]+?)(?: \(lower is better\))?: lift", page, re.DOTALL)) == shown
+    assert (
+        dict(
+            re.findall(
+                r"<h3>(\w+)</h3>.*?<p>([\w ]+?)(?: \(lower is better\))?: lift", page, re.DOTALL
+            )
+        )
+        == shown
+    )
 
 
 def test_tables_show_a_dash_for_who_has_no_such_score(four: Comparison) -> None:
     table = score_table(four.study, four.estimates, SCORES["r2"], four.clients)
-    assert [cell == "–" for cell in table.loc["shared"]] == [own != "number" for own in four.clients]
+    assert [cell == "–" for cell in table.loc["shared"]] == [
+        own != "number" for own in four.clients
+    ]
     assert four.clients_of(SCORES["r2"]) == ["number"]
 
 
 def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_path: Path) -> None:
     """The federation without one, made from a source that does not have it."""
     scores = four.collected.scores
-    whole = scores[(scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")]
+    whole = scores[
+        (scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")
+    ]
     whole = whole.set_index(["metric", "client", "seed"])["value"]
     differences = []
     for seed in (1, 2):
-        made = {**source("count", "labels", "number"), "seed": seed, "trainer.default_root_dir": str(tmp_path)}
+        made = {
+            **source("count", "labels", "number"),
+            "seed": seed,
+            "trainer.default_root_dir": str(tmp_path),
+        }
         run = load(str(four.folder.parent / "tiny.yaml"), overrides=made)
         run.fit(quiet=True)
         own = run.test("last", quiet=True).scores["labels"]["auroc"]
@@ -249,14 +332,26 @@ def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_pat
         row = table.loc[("auroc", "shared", "class", client)]
         assert row["mean"] == pytest.approx(np.mean(differences), abs=1e-7) and row["n"] == 2
     ratio = four.collected.ratio["labels"]
-    assert row[["low", "high"]].tolist() == pytest.approx(corrected_interval(differences, ratio), abs=1e-6)
+    assert row[["low", "high"]].tolist() == pytest.approx(
+        corrected_interval(differences, ratio), abs=1e-6
+    )
     lift = four.lift.set_index(["metric", "reference", "method", "client"])["mean"]
-    assert table.loc[("auroc", "shared", "class", "class"), "mean"] == lift["auroc", "local", "shared", "class"]
+    assert (
+        table.loc[("auroc", "shared", "class", "class"), "mean"]
+        == lift["auroc", "local", "shared", "class"]
+    )
     assert len(list(four.folder.glob("runs/shared~*/seed_*/DONE"))) == four.collected.lacking == 8
-    assert set(four.collected.records["method"]) == {"local", "shared"} and len(four.collected.records) == 4
+    assert (
+        set(four.collected.records["method"]) == {"local", "shared"}
+        and len(four.collected.records) == 4
+    )
     told = [line for own in four.answers for line in own.more]
-    sentence = next(line for line in told if line.startswith("Should class join? For class itself: "))
-    assert f"{sentence}." in str(four) and f"{sentence}." in (four.folder / "tables.md").read_text("utf-8")
+    sentence = next(
+        line for line in told if line.startswith("Should class join? For class itself: ")
+    )
+    assert f"{sentence}." in str(four) and f"{sentence}." in (four.folder / "tables.md").read_text(
+        "utf-8"
+    )
 
 
 def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
@@ -270,10 +365,13 @@ def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
 
 
 def test_where_there_is_nobody_to_leave_out_it_is_refused(four: Comparison, tmp_path: Path) -> None:
-    study, one = four.study, {"data.source.init_args.clients": ["north"]}
+    study = four.study
+    one = {"data.source.init_args.clients": ["north"]}
     with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
         plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
     alone = Method("quickstart", set={**one, "exchange.federated": []})
     methods = {"local": alone, "gl": Method("quickstart", set=one)}
     with pytest.raises(ConfigError, match="leave_one_out: expected three clients or more"):
-        plan_jobs(Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path)
+        plan_jobs(
+            Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path
+        )

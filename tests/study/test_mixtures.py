@@ -1,4 +1,5 @@
-"""Mixtures in studies: trained once, mixed anew from what was stored, judged as all other methods are."""
+"""Mixtures in studies: trained once, mixed anew from what was stored, judged as all other methods
+are."""
 
 import json
 from dataclasses import replace
@@ -33,11 +34,15 @@ def study(folder: Path, *names: str, **changed: dict[str, Any]) -> Study:
 
 
 def record(found: Comparison, method: str) -> dict[str, Any]:
-    done: dict[str, Any] = json.loads((found.folder / "runs" / method / "seed_1" / DONE).read_text(encoding="utf-8"))
+    done: dict[str, Any] = json.loads(
+        (found.folder / "runs" / method / "seed_1" / DONE).read_text(encoding="utf-8")
+    )
     return done
 
 
-def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(compared: Comparison) -> None:
+def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(
+    compared: Comparison,
+) -> None:
     parts = stored(compared, "best", PARTS)
     probabilities = [name for name in parts if name.startswith("probability_")]
     by_part = parts.set_index(["part", *KEYS])[probabilities].sort_index()
@@ -55,7 +60,8 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(comp
             for split in ("out_of_fold", "test"):
                 rows = made.loc[client, split]
                 expected = sum(
-                    by_part.loc[name, client, split].loc[rows.index] * weight for name, weight in own.items()
+                    by_part.loc[name, client, split].loc[rows.index] * weight
+                    for name, weight in own.items()
                 )
                 np.testing.assert_allclose(rows, expected, atol=1e-6)
             # validation rows are among those that were held out
@@ -63,28 +69,48 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(comp
             np.testing.assert_array_equal(rows, made.loc[client, "out_of_fold"].loc[rows.index])
 
 
-def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(tmp_path: Path) -> None:
+def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(
+    tmp_path: Path,
+) -> None:
     methods = {name: METHODS[name] for name in ("best", "own")}
     path = write_study(tmp_path, methods=methods, reference="own")
     asked = load_study(str(path))
-    (job,) = [own for own in plan_jobs(asked, [1], tmp_path / "beside") if own.method == "logistic_regression"]
+    (job,) = [
+        own
+        for own in plan_jobs(asked, [1], tmp_path / "beside")
+        if own.method == "logistic_regression"
+    ]
     execute(job)
-    rows = pd.read_parquet(Path(job.folder) / "predictions.parquet").groupby(["client", "split"]).size()
-    assert (Path(job.folder) / DONE).exists() and set(rows.index.unique("client")) == set(TRAIN_ROWS)
+    rows = (
+        pd.read_parquet(Path(job.folder) / "predictions.parquet")
+        .groupby(["client", "split"])
+        .size()
+    )
+    assert (Path(job.folder) / DONE).exists() and set(rows.index.unique("client")) == set(
+        TRAIN_ROWS
+    )
 
 
 def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) -> None:
     parts = stored(compared, "best", PARTS)
     for method, shrink in (("fitted", 5.0), ("own", 100.0)):
         for client, weights in record(compared, method)["weights"].items():
-            own = parts[(parts["client"] == client) & (parts["split"] == "out_of_fold")].dropna(axis=1, how="all")
+            own = parts[(parts["client"] == client) & (parts["split"] == "out_of_fold")].dropna(
+                axis=1, how="all"
+            )
             columns = sorted(name for name in own if name.startswith("probability_"))
-            arrays = {name: own.loc[own["part"] == name, columns].to_numpy(float) for name in weights}
+            arrays = {
+                name: own.loc[own["part"] == name, columns].to_numpy(float) for name in weights
+            }
             labels = own.loc[own["part"] == "trees", "target"]
             y = torch.tensor([columns.index(f"probability_{label}") for label in labels])
             task = Classification(tuple(columns))
-            expected = weights_of("fitted", Predicted(task, np.arange(len(y)), y, arrays), OWN, shrink)
-            assert weights == {name: pytest.approx(weight, abs=1e-6) for name, weight in expected.items()}
+            expected = weights_of(
+                "fitted", Predicted(task, np.arange(len(y)), y, arrays), OWN, shrink
+            )
+            assert weights == {
+                name: pytest.approx(weight, abs=1e-6) for name, weight in expected.items()
+            }
     assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
 
 
@@ -92,7 +118,10 @@ def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Co
     own = compared.study
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
     wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")
-    assert wide.methods["best"].set == {"data.batches": 2} and wide.methods["own"] == own.methods["own"]
+    assert (
+        wide.methods["best"].set == {"data.batches": 2}
+        and wide.methods["own"] == own.methods["own"]
+    )
 
 
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(tmp_path: Path) -> None:
@@ -100,5 +129,8 @@ def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(tmp_path: Path)
     asked = study(tmp_path, "local", best=best, own=METHODS["own"])
     made = compare(asked, out=tmp_path / "out", seeds=[1], jobs=1, quiet=True)
     assert sorted(made.failures) == ["best, seed 1", "own, seed 1"]
-    assert made.failures["own, seed 1"] == "RunError: own, seed 1: expected the run of best, found none: it failed"
+    assert (
+        made.failures["own, seed 1"]
+        == "RunError: own, seed 1: expected the run of best, found none: it failed"
+    )
     assert "own, seed 1" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

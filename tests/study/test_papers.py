@@ -1,4 +1,5 @@
-"""What the four papers hold (docs/papers.yaml), against studies, code and every NOTE[DIFF]; and the page made of it."""
+"""What the four papers hold (docs/papers.yaml), against studies, code and every NOTE[DIFF]; and the
+page made of it."""
 
 import re
 from collections import Counter
@@ -37,7 +38,8 @@ def listed(item: Mapping[str, Any], place: str) -> list[str]:
 
 @cache
 def studies() -> dict[str, dict[str, Any]]:
-    """All shipped studies as their files have them, by name. That each can be read, test_study.py tests."""
+    """All shipped studies as their files have them, by name. That each can be read, test_study.py
+    tests."""
     paths = [find_config(name, STUDIES) for name in known_configs(STUDIES)]
     return {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in paths}
 
@@ -66,7 +68,8 @@ def claimed() -> dict[str, set[tuple[str, str]]]:
 
 
 END = re.compile(r"\n\s*(?:#\s*)?\n|\n\s*- |\n\s+[a-z_]+: |NOTE\[DIFF\]|\"\"\"")
-"""Where a paragraph ends: at an empty line, another item of a list, another argument, or with the text."""
+"""Where a paragraph ends: at an empty line, another item of a list, another argument, or with the
+text."""
 COMMENT = re.compile(r"\n(?!\s*#)")
 """Where a comment ends: at a line without one."""
 
@@ -78,7 +81,10 @@ def notes() -> Iterator[tuple[str, str]]:
         for found in re.finditer(r"(#[^\n]*)?NOTE\[DIFF\]:", text):
             rest = text[found.end() :]
             paragraph = (COMMENT if found[1] else END).split(rest)[0]
-            yield path.relative_to(ROOT).as_posix(), " ".join(re.sub(r"\n\s*#", "\n", paragraph).split())
+            yield (
+                path.relative_to(ROOT).as_posix(),
+                " ".join(re.sub(r"\n\s*#", "\n", paragraph).split()),
+            )
 
 
 def matching(file: str, text: str) -> list[str]:
@@ -97,11 +103,20 @@ def test_each_departure_of_the_code_is_named_once() -> None:
     assert unnamed == [], f"name each once in {LISTED.name}, differences"
     assert set(found) == {*DIFFERENCES, *others}, "named, but not in the code"
     assert all(found[name] == 1 for name in DIFFERENCES)
-    assert not {file for file in others if file in {anchor.split(": ")[0] for anchor in DIFFERENCES.values()}}
+    assert not {
+        file
+        for file in others
+        if file in {anchor.split(": ")[0] for anchor in DIFFERENCES.values()}
+    }
 
 
 def test_each_named_departure_belongs_to_an_item() -> None:
-    used = {name for paper in PAPERS.values() for item in paper["items"].values() for name in listed(item, "diff")}
+    used = {
+        name
+        for paper in PAPERS.values()
+        for item in paper["items"].values()
+        for name in listed(item, "diff")
+    }
     assert used == set(DIFFERENCES)
 
 
@@ -147,10 +162,13 @@ def on_page(value: float, text: str) -> bool:
 
 @pytest.mark.parametrize("where", RESULTS)
 def test_our_figures_stand_on_the_page_that_is_named(where: str) -> None:
-    paper, text = published()[where], (DOCS / RESULTS[where]["page"]).read_text("utf-8")
+    paper = published()[where]
+    text = (DOCS / RESULTS[where]["page"]).read_text("utf-8")
     for metric, methods in RESULTS[where].items():
         for method, (_, *values) in methods.items() if metric != "page" else ():
-            clients = [client for client, scores in paper.values[method].items() if metric in scores]
+            clients = [
+                client for client, scores in paper.values[method].items() if metric in scores
+            ]
             assert len(values) == len(clients), (metric, method)
             assert all(on_page(value, text) for value in values), (metric, method)
 
@@ -192,8 +210,13 @@ def one_line(text: str) -> str:
 
 def introduction(paper: Mapping[str, Any]) -> str:
     """The source of a paper, and what it holds."""
-    counted = ", ".join(f"{plural(kind, count)}" for kind, count in paper["counts"].items() if count)
-    return f"{paper['cite']}, [arXiv:{paper['arxiv']}](https://arxiv.org/abs/{paper['arxiv']}). It has {counted}."
+    counted = ", ".join(
+        f"{plural(kind, count)}" for kind, count in paper["counts"].items() if count
+    )
+    return (
+        f"{paper['cite']}, [arXiv:{paper['arxiv']}](https://arxiv.org/abs/{paper['arxiv']}). It "
+        f"has {counted}."
+    )
 
 
 def plural(kind: str, count: int) -> str:
@@ -215,7 +238,9 @@ def where_it_is(item: Mapping[str, Any]) -> str:
     with_figures = {where.split("/")[0] for where, paper in published().items() if paper.values}
     parts = []
     for name in listed(item, "study"):
-        parts.append(f"study [`{name}`](#{anchor(name)})" if name in with_figures else f"study `{name}`")
+        parts.append(
+            f"study [`{name}`](#{anchor(name)})" if name in with_figures else f"study `{name}`"
+        )
     parts += [f"`{name}.yaml`" for name in listed(item, "config")]
     parts += [f"`{path.rpartition(':')[2]}`" for path in listed(item, "code")]
     return ", ".join(parts) or NOTHING
@@ -238,15 +263,22 @@ def anchor(name: str) -> str:
 
 def figures_of(name: str) -> list[str]:
     """Theirs and ours of a study, with a table for each scenario."""
-    parts, said = [], None
+    parts = []
+    said = None
     for where, paper in published().items():
         study, _, scenario = where.partition("/")
         if study != name or not paper.values:
             continue
         parts += [] if parts else [f"### {name}"]
-        told = [f"**{scenario}**: {', '.join(paper.items)}." if scenario else f"{', '.join(paper.items)}."]
+        told = [
+            f"**{scenario}**: {', '.join(paper.items)}."
+            if scenario
+            else f"{', '.join(paper.items)}."
+        ]
         told.append(f"[Page]({RESULTS[where]['page']})." if where in RESULTS else "Not run.")
-        told += [] if paper.remarks == said else [one_line(remark) for remark in paper.remarks.values()]
+        told += (
+            [] if paper.remarks == said else [one_line(remark) for remark in paper.remarks.values()]
+        )
         said = paper.remarks
         parts += [" ".join(told), figures_table(where)]
     return parts
@@ -254,9 +286,14 @@ def figures_of(name: str) -> list[str]:
 
 def figures_table(where: str) -> str:
     """The table of a study, or of a scenario of it."""
-    paper, ours, methods = published()[where], RESULTS.get(where, {}), studies()[where.split("/")[0]]["methods"]
+    paper = published()[where]
+    ours = RESULTS.get(where, {})
+    methods = studies()[where.split("/")[0]]["methods"]
     clients = list(dict.fromkeys(client for scores in paper.values.values() for client in scores))
-    lines = [f"| | score | seeds | {' | '.join(map(client_label, clients))} |", "| --- " * (3 + len(clients)) + "|"]
+    lines = [
+        f"| | score | seeds | {' | '.join(map(client_label, clients))} |",
+        "| --- " * (3 + len(clients)) + "|",
+    ]
     for metric in metrics_of(paper):
         for method, theirs in paper.values.items():
             label = methods[method].get("label", method)
@@ -266,12 +303,21 @@ def figures_table(where: str) -> str:
 
 def metrics_of(paper: Paper) -> list[str]:
     """The scores of which a paper has figures."""
-    found = [metric for clients in paper.values.values() for scores in clients.values() for metric in scores]
+    found = [
+        metric
+        for clients in paper.values.values()
+        for scores in clients.values()
+        for metric in scores
+    ]
     return list(dict.fromkeys(found))
 
 
 def figures_row(
-    label: str, metric: str, clients: list[str], theirs: Mapping[str, Mapping[str, float]], ours: list[Any] | None
+    label: str,
+    metric: str,
+    clients: list[str],
+    theirs: Mapping[str, Mapping[str, float]],
+    ours: list[Any] | None,
 ) -> list[str]:
     """The line of a method and a score; none if the paper has no figure."""
     known = [client for client in clients if metric in theirs.get(client, {})]

@@ -25,14 +25,22 @@ class Dies(FedProx):
             os.kill(os.getpid(), 9)
         super().__init__(*args, **kwargs)
 """
-SMALL = {"data.source.init_args.clients": ["north", "west"], "trainer.max_epochs": 5, "exchange.federated": []}
+SMALL = {
+    "data.source.init_args.clients": ["north", "west"],
+    "trainer.max_epochs": 5,
+    "exchange.federated": [],
+}
 STUDY = {
     "seeds": "1:2",
     "baselines": {"logistic_regression": {"C": [1.0]}},
     "bootstrap": 0,
     "methods": {
         "local": {"config": "quickstart.yaml", "set": SMALL},
-        "dies": {"config": "quickstart.yaml", "alone": True, "set": {**SMALL, "model.client.class_path": "dies.Dies"}},
+        "dies": {
+            "config": "quickstart.yaml",
+            "alone": True,
+            "set": {**SMALL, "model.client.class_path": "dies.Dies"},
+        },
     },
 }
 
@@ -47,20 +55,26 @@ def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
     monkeypatch.syspath_prepend(tmp_path)
     Path("dies.py").write_text(DIES, encoding="utf-8")
     Path("tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False), encoding="utf-8")
-    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder  # never cut short, in this process
+    # never cut short, in this process
+    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder
     Path("deadly").touch()
-    first, until = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT), time.monotonic() + 500
+    first = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until = time.monotonic() + 500
     while not list(Path("out").glob("runs/dies/seed_2/version_0")) and time.monotonic() < until:
         time.sleep(0.02)
-    tasks = Path(f"/proc/{first.pid}/task").glob("*/children")  # each thread has the processes that it started
+    # each thread has the processes that it started
+    tasks = Path(f"/proc/{first.pid}/task").glob("*/children")
     workers = [Path("/proc", worker) for task in tasks for worker in task.read_text().split()]
     first.send_signal(signal.SIGKILL)
-    told, until = first.communicate(timeout=60)[0].decode(), time.monotonic() + 20
+    told = first.communicate(timeout=60)[0].decode()
+    until = time.monotonic() + 20
     while any(worker.exists() for worker in workers) and time.monotonic() < until:
         time.sleep(0.05)
     assert workers and not any(worker.exists() for worker in workers)  # no orphan writes on
     assert "dies, seed 1: FAILED" in told and not Path("deadly").exists()
-    done = {str(path.parent.relative_to("out/runs")) for path in Path("out").glob("runs/*/seed_*/DONE")}
+    done = {
+        str(path.parent.relative_to("out/runs")) for path in Path("out").glob("runs/*/seed_*/DONE")
+    }
     assert "dies/seed_1" not in done and {"local/seed_1", "local/seed_2"} <= done
     compare("tiny.yaml", out="out", jobs=1, say=(said := list[str]()).append)
     assert f"{len(done)} of 6 runs are done already" in said
@@ -79,13 +93,17 @@ def work(asked):
 """
 
 
-def test_a_call_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_waits_for_those_that_it_is_computed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("waits.py").write_text(WAITS, encoding="utf-8")
 
     def call(name: str, *after: str) -> Call:
-        return Call(name, "waits:work", lambda: {"name": name, "after": after}, Path(f"{name}.log"), after)
+        return Call(
+            name, "waits:work", lambda: {"name": name, "after": after}, Path(f"{name}.log"), after
+        )
 
     def broken() -> dict[str, str]:
         raise OSError("no process")
@@ -93,9 +111,17 @@ def test_a_call_waits_for_those_that_it_is_computed_from(tmp_path: Path, monkeyp
     with Pool(2) as pool:
         told = list(pool.run([call("slow"), call("quick", "slow"), call("other"), call("fails")]))
         again = list(pool.run([call("more")]))
-        lost = list(pool.run([Call(name, "waits:work", broken, tmp_path / "log") for name in ("first", "second")]))
+        lost = list(
+            pool.run(
+                [Call(name, "waits:work", broken, tmp_path / "log") for name in ("first", "second")]
+            )
+        )
     assert {own.name: error for own, error, _ in told if error is not None} == {
         "slow": "", "quick": "", "other": "", "fails": "AssertionError: "
     }  # fmt: skip
     assert sorted(str(error) for _, error, _ in lost) == ["None"] * 2 + ["OSError: no process"] * 2
-    assert len(told) == 8 and len(again) == 2 and "AssertionError" in Path("fails.log").read_text(encoding="utf-8")
+    assert (
+        len(told) == 8
+        and len(again) == 2
+        and "AssertionError" in Path("fails.log").read_text(encoding="utf-8")
+    )

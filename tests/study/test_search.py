@@ -1,4 +1,5 @@
-"""A search goes on after it was killed, is judged on validation rows alone, and says what it found."""
+"""A search goes on after it was killed, is judged on validation rows alone, and says what it
+found."""
 
 import re
 import shlex
@@ -36,7 +37,12 @@ SPACE = {
 
 def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) -> Study:
     methods = {"gl": {"config": "quickstart.yaml", "set": {**SMALL, "trainer.max_epochs": epochs}}}
-    asked = {"seeds": 1, "methods": methods, "baselines": [], "search": {"method": "gl", "space": space, **more}}
+    asked = {
+        "seeds": 1,
+        "methods": methods,
+        "baselines": [],
+        "search": {"method": "gl", "space": space, **more},
+    }
     tune = {LR: RATES}  # a search has nothing to do with it
     return load_study(str(write_study(folder, **asked, reference="gl", tune=tune, paper=None)))
 
@@ -44,12 +50,16 @@ def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("search")
-    return search(study(folder, SPACE, seeds=[1, 2]), trials=4, jobs=1, out=folder / "out", quiet=True)
+    return search(
+        study(folder, SPACE, seeds=[1, 2]), trials=4, jobs=1, out=folder / "out", quiet=True
+    )
 
 
 def scores(found: Found, trial: Trial) -> pd.DataFrame:
     """By hand: one row per seed, one column per client."""
-    files = sorted((found.folder / "runs" / variant_name("gl", trial.params)).glob("seed_*/scores.csv"))
+    files = sorted(
+        (found.folder / "runs" / variant_name("gl", trial.params)).glob("seed_*/scores.csv")
+    )
     own = pd.concat([pd.read_csv(file).assign(seed=file.parent.name) for file in files])
     return own[(own["split"] == "validation") & (own["metric"] == "auroc")].pivot(
         index="seed", columns="client", values="value"
@@ -64,7 +74,9 @@ def test_values_are_those_of_the_runs_and_the_best_is_the_best_on_validation(fou
         values[trial.number] = trial.value
         assert trial.value == pytest.approx(own.mean(axis=1).mean(), abs=1e-12)
     assert len(values) > 1 and found.best.number == max(values, key=values.__getitem__)
-    assert found.own == pytest.approx(scores(found, Trial(0, {}, 0, "")).mean(axis=1).mean(), abs=1e-12)
+    assert found.own == pytest.approx(
+        scores(found, Trial(0, {}, 0, "")).mean(axis=1).mean(), abs=1e-12
+    )
 
 
 def test_trials_that_fail_are_named_and_the_others_count(found: Found) -> None:
@@ -81,8 +93,12 @@ def test_the_printed_command_gives_the_best(found: Found) -> None:
     assert command is not None and snippet is not None
     arguments = shlex.split(command[1])
     assert arguments[:4] == ["fedlit", "fit", "--config", "quickstart.yaml"]
-    run, best = load("quickstart.yaml", *arguments[4:]), found.best.params
-    assert (run.exchange.rate, run.exchange.every) == (best["exchange.rate"], best["exchange.every"])
+    run = load("quickstart.yaml", *arguments[4:])
+    best = found.best.params
+    assert (run.exchange.rate, run.exchange.every) == (
+        best["exchange.rate"],
+        best["exchange.every"],
+    )
     assert yaml.safe_load(snippet[1])["best"]["set"] == found.method.set
 
 
@@ -96,15 +112,20 @@ def test_it_goes_on_and_a_changed_one_begins_anew_but_trains_no_run_twice(found:
     assert {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")} == kept
 
 
-def test_a_lost_client_leaves_a_trial_without_a_value(found: Found, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if its predictions were not finite with one of the seeds: the mean of the others would flatter the trial."""
+def test_a_lost_client_leaves_a_trial_without_a_value(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if its predictions were not finite with one of the seeds: the mean of the others would
+    flatter the trial."""
 
     def lost(job: Job) -> pd.DataFrame:
         own = validation_scores(job)
         return own.assign(value=own["value"].where((own["client"] != "west") | (job.seed != 2)))
 
     monkeypatch.setattr(tune, "validation_scores", lost)
-    (own,) = judged(found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1)
+    (own,) = judged(
+        found.study, [("gl", found.best.params)], [1, 2], found.folder, Basis(found.study), 1
+    )
     assert np.isnan(own[0]) and "auroc" in own[1]
 
 
@@ -136,13 +157,17 @@ def test_what_is_no_search_is_refused(tmp_path: Path) -> None:
         search(other, trials=2, jobs=1, out=tmp_path, quiet=True)
 
 
-def test_a_search_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_was_cut_short_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space = {key: own for key, own in SPACE.items() if key in ("exchange.rate", "exchange.every")}
-    searched, calls = study(tmp_path, space, seeds=3), list[Any]()
+    searched = study(tmp_path, space, seeds=3)
+    calls = list[Any]()
 
     def cut_short(*given: Any, **more: Any) -> Any:
         calls.append(judged(*given, **more))
-        if len(calls) == 2:  # the configuration's own run is done, and a trial's, which nobody was told
+        # the configuration's own run is done, and a trial's, which nobody was told
+        if len(calls) == 2:
             raise KeyboardInterrupt
         return calls[-1]
 
@@ -153,6 +178,7 @@ def test_a_search_that_was_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest
     found = search(searched, trials=2, jobs=1, out=tmp_path / "out", quiet=True)
     assert len(found.trials) == 2 and not found.failures
     assert len(done) == 2 and all(path.read_text() == text for path, text in done.items())
-    assert len(list(tmp_path.glob("out/runs/*/*/DONE"))) == 3  # the trial that was cut short has been told
+    # the trial that was cut short has been told
+    assert len(list(tmp_path.glob("out/runs/*/*/DONE"))) == 3
     for trial in found.trials:
         assert trial.value == pytest.approx(np.mean(scores(found, trial).to_numpy()), abs=1e-12)

@@ -1,4 +1,5 @@
-"""The studies of the papers, run small: two seeds, two epochs, data of the real format, made up if it cannot be had."""
+"""The studies of the papers, run small: two seeds, two epochs, data of the real format, made up if
+it cannot be had."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,7 +35,11 @@ TABLE = {"data.source.source.source.dataset": GLASS, "model.stop": None}
 FEW = {"data.source.clients": ["sensor_01", "sensor_10", "sensor_23"]}
 PEOPLE = {"data.source.clients": ["subject_01", "subject_10", "subject_30"]}
 # made-up rows have other distances; an autoencoder takes long
-MIDDLE = {"data.source.deal.emd": "middle", "data.source.deal.features": "raw", "data.source.clients": 3}
+MIDDLE = {
+    "data.source.deal.emd": "middle",
+    "data.source.deal.features": "raw",
+    "data.source.clients": 3,
+}
 # study, scenario → what is smaller, or what the small data need
 CASES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("covertype", None, {}),
@@ -48,7 +53,11 @@ CASES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("chfl", "correlation_median", TABLE),
     ("fedgmcc_emnist", "emd_17", MIDDLE),
     ("fedgmcc_genomes", "populations", {}),
-    ("fedgmcc_genomes", "emd_10", {**MIDDLE, "data.source.deal.emd": "highest", "data.source.deal.least": 4}),
+    (
+        "fedgmcc_genomes",
+        "emd_10",
+        {**MIDDLE, "data.source.deal.emd": "highest", "data.source.deal.least": 4},
+    ),
     ("fedgmcc_paths", "digits_lowest", {"data.source.source.clients": 3}),
     ("clusters", "digits_middle", {"data.source.source.clients": 3}),
     ("clusters", "covertype_lowest", {"data.source.source.clients": 3}),
@@ -59,7 +68,8 @@ CASES: list[tuple[str, str | None, dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory, covertype: Path) -> Path:
-    """A folder with all data: real files where they are at hand, and made-up ones in the real format."""
+    """A folder with all data: real files where they are at hand, and made-up ones in the real
+    format."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "covertype").symlink_to(covertype / "covertype")
     real = find(Heart.known_files[0])
@@ -75,7 +85,8 @@ shipped = cache(load_study)
 
 
 def small(study: Study, changes: Mapping[str, Any]) -> Study:
-    """A study with two seeds and short trainings, without local baselines; a tuned key has its first value alone."""
+    """A study with two seeds and short trainings, without local baselines; a tuned key has its
+    first value alone."""
     methods = {}
     for name, method in study.methods.items():
         tuned = {key: values[0] for key, values in method.tune.items()}
@@ -85,7 +96,9 @@ def small(study: Study, changes: Mapping[str, Any]) -> Study:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore:Version 1 of dataset glass2 is inactive")
-@pytest.mark.parametrize(("name", "scenario", "changes"), CASES, ids=[f"{own[0]}-{own[1]}" for own in CASES])
+@pytest.mark.parametrize(
+    ("name", "scenario", "changes"), CASES, ids=[f"{own[0]}-{own[1]}" for own in CASES]
+)
 def test_a_small_run_of_a_papers_study_prints_theirs_and_ours(
     name: str,
     scenario: str | None,
@@ -108,7 +121,8 @@ def test_a_small_run_of_a_papers_study_prints_theirs_and_ours(
 
 
 def check_theirs(paper: Paper, found: Comparison) -> None:
-    """The tables name the paper and its items, and have its figures of the clients and metrics that they show."""
+    """The tables name the paper and its items, and have its figures of the clients and metrics that
+    they show."""
     text = (found.folder / "tables.md").read_text("utf-8")
     assert paper.source in text and all(item in text for item in paper.items)
     for clients in paper.values.values():
@@ -140,13 +154,20 @@ def test_a_study_whose_data_are_missing_says_which_file(
     assert file in told and str(tmp_path / "nothing") in told and len(told.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, scenario, _ in CASES if scenario is not None))
+@pytest.mark.parametrize(
+    "name", dict.fromkeys(name for name, scenario, _ in CASES if scenario is not None)
+)
 def test_every_scenario_of_a_paper_can_be_put_together(name: str) -> None:
     """What a scenario says is what its configuration has, once all classes have been built."""
     for scenario, own in shipped(name).scenarios.items():
         study = shipped(name).of(scenario)
         reference = study.methods[study.reference]
-        run = load(str(study.config(study.reference)), overrides=reference.overrides(reference.combinations[0]))
-        built = {key.replace(".init_args", ""): value for key, value in (run.settings or {}).items()}
+        run = load(
+            str(study.config(study.reference)),
+            overrides=reference.overrides(reference.combinations[0]),
+        )
+        built = {
+            key.replace(".init_args", ""): value for key, value in (run.settings or {}).items()
+        }
         plain = {key: value for key, value in own.set.items() if not isinstance(value, dict)}
         assert {key: built.get(key) for key in plain} == plain, scenario  # None is left out

@@ -41,7 +41,9 @@ def test_seeds_include_both_ends(tmp_path: Path) -> None:
 
 
 def tuned(**tune: Any) -> str:
-    methods = {"local": {"config": "quickstart.yaml", "set": {"trainer.max_epochs": 2}, "tune": tune}}
+    methods = {
+        "local": {"config": "quickstart.yaml", "set": {"trainer.max_epochs": 2}, "tune": tune}
+    }
     return yaml.safe_dump({"seeds": 1, "methods": methods})
 
 
@@ -56,8 +58,16 @@ REFUSED: list[tuple[str, str, str]] = [
     (SMALL + "small: -1\n", "small", "-1"),
     (SMALL + "metrics: []\n", "metrics", ""),
     (SMALL + "tune_seeds: 1\n", "tune_seeds", "[1]"),
-    (SMALL + "search: {method: gl, space: {exchange.rate: {choices: [1]}}}\n", "search.method", "'gl'"),
-    (SMALL + "search: {method: local, space: {exchange.rat: {choices: [1]}}}\n", "search.space.exchange.rat", "rate"),
+    (
+        SMALL + "search: {method: gl, space: {exchange.rate: {choices: [1]}}}\n",
+        "search.method",
+        "'gl'",
+    ),
+    (
+        SMALL + "search: {method: local, space: {exchange.rat: {choices: [1]}}}\n",
+        "search.space.exchange.rat",
+        "rate",
+    ),
     (SMALL + "scenarios: {a b: {}}\n", "scenarios", "'a b'"),
     (SMALL.replace("local", "best_alone") + "reference: best_alone\n", "methods", "best_alone"),
     (SMALL.replace("local", "../x") + "reference: ../x\n", "methods", "../x"),
@@ -65,7 +75,11 @@ REFUSED: list[tuple[str, str, str]] = [
     (SMALL + "seeds: 2\n", "seeds", "twice"),
     (SMALL + "name: x\n", "name", ""),
     (SMALL.replace("quickstart.yaml", "quikstart"), "methods.local.config", "quickstart"),
-    (SMALL.replace("{config: quickstart.yaml}", "quickstart"), "methods.local", "{config: quickstart}"),
+    (
+        SMALL.replace("{config: quickstart.yaml}", "quickstart"),
+        "methods.local",
+        "{config: quickstart}",
+    ),
     (SMALL.replace("}", ", reference: gl}"), "methods.local.reference", "'gl'"),
     (SMALL.replace("}", ", of: local}"), "methods.local", "both"),
     (tuned(**{LR: []}), f"methods.local.tune.{LR}", "[]"),
@@ -80,7 +94,9 @@ REFUSED: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "key", "word"), REFUSED)
-def test_a_wrong_study_is_refused_with_its_file_and_key(tmp_path: Path, text: str, key: str, word: str) -> None:
+def test_a_wrong_study_is_refused_with_its_file_and_key(
+    tmp_path: Path, text: str, key: str, word: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         study(tmp_path, text)
     told = str(caught.value)
@@ -89,10 +105,14 @@ def test_a_wrong_study_is_refused_with_its_file_and_key(tmp_path: Path, text: st
 
 def test_configurations_and_classes_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("seed: 1\n", encoding="utf-8")
-    assert study(tmp_path, SMALL.replace("quickstart", "own")).config("local") == tmp_path / "own.yaml"
+    assert (
+        study(tmp_path, SMALL.replace("quickstart", "own")).config("local") == tmp_path / "own.yaml"
+    )
     source = {"class_path": "fedlit.Dirichlet", "init_args": {"alpha": 0.1}}
     values = ["torch.optim.Adam", {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}]
-    content = yaml.safe_load(SMALL) | {"scenarios": {"skewed": {"set": {"data.source.deal": source}, "about": "S."}}}
+    content = yaml.safe_load(SMALL) | {
+        "scenarios": {"skewed": {"set": {"data.source.deal": source}, "about": "S."}}
+    }
     content["methods"]["local"]["tune"] = {"model.optimizer": values}
     own = study(tmp_path, yaml.safe_dump(content))
     assert own.scenarios == {"skewed": Scenario(set={"data.source.deal": source}, about="S.")}
@@ -105,21 +125,30 @@ def test_configurations_and_classes_of_a_file_stay_as_they_are_written(tmp_path:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.full] if Path(name).stem in ("best", "clusters") else [])  # long ones
+        # long ones
+        pytest.param(
+            name, marks=[pytest.mark.full] if Path(name).stem in ("best", "clusters") else []
+        )
         for name in known_configs(STUDIES)
     ],
 )
 def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
     shipped = load_study(name)
-    if not all(how.config or how.of for how in shipped.methods.values()):  # configurations are the scenarios'
+    # configurations are the scenarios'
+    if not all(how.config or how.of for how in shipped.methods.values()):
         shipped = shipped.of(next(iter(shipped.scenarios)))
-    planned = planned_methods(shipped, Basis(shipped))  # all configurations are read, and have the same rows
+    # all configurations are read, and have the same rows
+    planned = planned_methods(shipped, Basis(shipped))
     optimizer = ("model.optimizer.class_path", "model.optimizer.init_args.lr")
-    assert {own.method for own in planned} == {name for name, own in shipped.methods.items() if own.of is None}
+    assert {own.method for own in planned} == {
+        name for name, own in shipped.methods.items() if own.of is None
+    }
     paced = {name for name, how in shipped.methods.items() if LR in how.set}  # a paper's rate
     same = [own for own in planned if own.method not in paced and LR not in (own.settings or {})]
     plain = [own.made_of for own in same if "mixture" not in own.made_of]
-    alike = [{key: value for key, value in own.items() if key.startswith(optimizer)} for own in plain]
+    alike = [
+        {key: value for key, value in own.items() if key.startswith(optimizer)} for own in plain
+    ]
     assert all(own == alike[0] for own in alike)  # with the same optimizer
     if shipped.paper is not None:
         assert set(shipped.paper.values) <= set(shipped.methods)
@@ -128,12 +157,18 @@ def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
 
 def test_a_restricted_study_keeps_its_reference() -> None:
     own = load_study("covertype").restricted(["gl"], ["extra_trees"])
-    assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"] and own.search is not None
+    assert (
+        list(own.methods) == ["local", "gl"]
+        and own.alone == ["local", "extra_trees"]
+        and own.search is not None
+    )
     assert "best_alone" in own.labels and "best_federated" in own.labels
     assert "best_alone" not in own.restricted(None, []).labels
     frozen = load_study("heart").restricted(["gl_frozen"], [])
     assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
-    assert frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
+    assert (
+        frozen.reference_of("gl_frozen") == "local_frozen" and frozen.reference_of("gl") == "local"
+    )
 
 
 def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
@@ -141,10 +176,24 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
         "local": Method("a.yaml", set={"exchange.federated": []}),
         "avg": Method("a.yaml", set={"data.batches": 5}),
     }
-    given = {"many": Scenario("b.yaml", {"data.batches": 9, "seed": 3}, "Many.", tune={LR: [1]}), "few": Scenario()}
-    whole = Study(methods, seeds=[1], about="What if?", scenarios=given, name="parts", tune={LR: [2], "a": [3]})
-    many, few = whole.of("many"), whole.of("few")
-    assert {name: own.config for name, own in many.methods.items()} == {"local": "b.yaml", "avg": "b.yaml"}
+    given = {
+        "many": Scenario("b.yaml", {"data.batches": 9, "seed": 3}, "Many.", tune={LR: [1]}),
+        "few": Scenario(),
+    }
+    whole = Study(
+        methods,
+        seeds=[1],
+        about="What if?",
+        scenarios=given,
+        name="parts",
+        tune={LR: [2], "a": [3]},
+    )
+    many = whole.of("many")
+    few = whole.of("few")
+    assert {name: own.config for name, own in many.methods.items()} == {
+        "local": "b.yaml",
+        "avg": "b.yaml",
+    }
     assert many.methods["local"].set == {"data.batches": 9, "seed": 3, "exchange.federated": []}
     assert many.methods["avg"].set == {"data.batches": 5, "seed": 3}
     assert (many.about, many.name, many.scenarios) == ("What if? Many.", "parts/many", {})
@@ -155,8 +204,12 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
             wrong()
 
 
-def test_what_is_read_is_kept_but_for_somebody_elses_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text("from fedlit import FederatedClient\n\nclass Mine(FederatedClient): pass\n")
+def test_what_is_read_is_kept_but_for_somebody_elses_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedlit import FederatedClient\n\nclass Mine(FederatedClient): pass\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     own = {"config": "tiny.yaml", "set": {"model.client.class_path": "mine.Mine"}}
     methods = {"local": METHODS["local"], "gl": {"config": "tiny.yaml"}, "mine": own}
@@ -173,5 +226,7 @@ def test_what_is_read_is_kept_but_for_somebody_elses_classes(tmp_path: Path, mon
     first.keep()
     assert planned_methods(asked, Basis(asked, tmp_path)) == planned
     assert built == ["", "", "mine.Mine", "mine.Mine"]
-    (tmp_path / "tiny.yaml").write_text((tmp_path / "tiny.yaml").read_text().replace("[8, 8]", "[9, 9]"))
+    (tmp_path / "tiny.yaml").write_text(
+        (tmp_path / "tiny.yaml").read_text().replace("[8, 8]", "[9, 9]")
+    )
     assert planned_methods(asked, Basis(asked, tmp_path)) != planned and len(built) == 7

@@ -1,4 +1,5 @@
-"""Tuned methods: each client chooses on its own validation rows, or all by ``tune_seeds``; scenarios together."""
+"""Tuned methods: each client chooses on its own validation rows, or all by ``tune_seeds``;
+scenarios together."""
 
 import io
 import json
@@ -45,16 +46,21 @@ def jobs(compared: Comparison) -> list[Job]:
 # ------------------------------------------------------------------ each client chooses
 
 
-def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(compared: Comparison) -> None:
+def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
+    compared: Comparison,
+) -> None:
     results = compared.collected.scores.set_index(["method", "seed", "client"]).sort_index()
-    picked = pd.read_csv(compared.folder / "tuned.csv").set_index(["method", "seed", "client"])["settings"]
+    picked = pd.read_csv(compared.folder / "tuned.csv").set_index(["method", "seed", "client"])[
+        "settings"
+    ]
     assert len(picked) == 2 * 2
     scores = {}
     for done in compared.folder.glob("runs/gl@*/seed_*/DONE"):
-        record, own = json.loads(done.read_text(encoding="utf-8")), pd.read_csv(done.parent / "scores.csv")
-        scores[record["seed"], record["settings"][LR]] = own.set_index(["client", "split", "metric"])[
-            "value"
-        ].sort_index()
+        record = json.loads(done.read_text(encoding="utf-8"))
+        own = pd.read_csv(done.parent / "scores.csv")
+        scores[record["seed"], record["settings"][LR]] = own.set_index(
+            ["client", "split", "metric"]
+        )["value"].sort_index()
     assert set(scores) == {(seed, rate) for seed in (1, 2) for rate in RATES}
     for (method, seed, client), settings in picked.items():  # type: ignore[misc]
         values = {rate: scores[seed, rate][client, "validation", "auroc"] for rate in RATES}
@@ -64,16 +70,22 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
         pd.testing.assert_series_equal(own.sort_index(), scores[seed, best][client])
 
 
-def test_what_is_done_is_kept(compared: Comparison, study_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_done_is_kept(
+    compared: Comparison, study_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """What is done in part, or damaged: test_compare.py."""
     said: list[str] = []
     done = [*compared.folder.glob("runs/*/*/DONE")]
     again = compare(str(study_file), out=compared.folder, jobs=1, say=said.append)
-    assert f"{len(done)} of {len(done)} runs are done already" in said and not capfd.readouterr().out
+    assert (
+        f"{len(done)} of {len(done)} runs are done already" in said and not capfd.readouterr().out
+    )
     pd.testing.assert_frame_equal(again.collected.scores, compared.collected.scores)
 
 
-def test_a_seed_of_which_a_combination_is_missing_is_left_out(compared: Comparison, jobs: list[Job]) -> None:
+def test_a_seed_of_which_a_combination_is_missing_is_left_out(
+    compared: Comparison, jobs: list[Job]
+) -> None:
     one = next(job for job in jobs if job.seed == 1 and job.settings == {LR: RATES[1]})
     assert one.name == f"gl ({LR}=0.1), seed 1"
     broken = [replace(job, digest="none") if job is one else job for job in jobs]
@@ -81,7 +93,11 @@ def test_a_seed_of_which_a_combination_is_missing_is_left_out(compared: Comparis
     assert set(results.loc[results["method"] == "gl", "seed"]) == {2}
     assert set(results.loc[results["method"] == BEST_FEDERATED, "seed"]) == {2}
     # each seed lacks another one: there is nothing to choose from
-    lacking = [job for job in jobs if (job.seed, job.settings) in ((1, {LR: RATES[1]}), (2, {LR: RATES[0]}))]
+    lacking = [
+        job
+        for job in jobs
+        if (job.seed, job.settings) in ((1, {LR: RATES[1]}), (2, {LR: RATES[0]}))
+    ]
     broken = [replace(job, digest="none") if job in lacking else job for job in jobs]
     own = collect(compared.study, broken)
     assert "gl" not in set(own.scores["method"]) and own.tuned.empty
@@ -92,7 +108,11 @@ def test_a_seed_of_which_a_combination_is_missing_is_left_out(compared: Comparis
 def test_bootstrap_is_that_of_the_chosen(compared: Comparison, jobs: list[Job]) -> None:
     # as if seeds had the same test rows: each method has its own folder of resamples
     own = [job for job in jobs if job.seed == 1 and job.method in ("local", "gl")]
-    fixed = replace(compared.study, seeds=[1], methods={name: compared.study.methods[name] for name in ("local", "gl")})
+    fixed = replace(
+        compared.study,
+        seeds=[1],
+        methods={name: compared.study.methods[name] for name in ("local", "gl")},
+    )
     collected = collect(fixed, own)
     assert collected.fixed and len(collected.bootstrap) == 3
     chosen = collected.tuned.set_index("client")["settings"]
@@ -119,15 +139,22 @@ def test_a_grid_that_grows_keeps_what_was_trained(tmp_path: Path, basis: Basis) 
         plan(tmp_path, basis, gl={**gl, **more})
         for more in ({}, {"tune": {}}, {"tune": {LR: RATES}}, {"tune": {LR: [0.5, *RATES]}})
     )
-    assert plain == empty and [job.folder for job in plain] == ["out/runs/local/seed_1", "out/runs/gl/seed_1"]
+    assert plain == empty and [job.folder for job in plain] == [
+        "out/runs/local/seed_1",
+        "out/runs/gl/seed_1",
+    ]
     assert [Job.of(json.loads(json.dumps(job.request()))) for job in plain] == plain
-    assert tuned[0] == plain[0] and [job.settings for job in tuned[1:]] == [{LR: rate} for rate in RATES]
+    assert tuned[0] == plain[0] and [job.settings for job in tuned[1:]] == [
+        {LR: rate} for rate in RATES
+    ]
     for key in ("digest", "folder", "name"):
         assert len({getattr(job, key) for job in (*plain, *tuned)}) == 4
     assert grown[0] == tuned[0] and grown[2:] == tuned[1:]
 
 
-def test_a_tuned_reference_gives_baselines_and_means_the_same_rows(compared: Comparison, basis: Basis) -> None:
+def test_a_tuned_reference_gives_baselines_and_means_the_same_rows(
+    compared: Comparison, basis: Basis
+) -> None:
     local = compared.study.methods["local"]
     whole = replace(compared.study, methods={"local": replace(local, tune={LR: RATES})})
     before = plan_jobs(replace(whole, methods={"local": local}), [1], Path("out"), basis)
@@ -161,12 +188,14 @@ UNPLANNED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("more", "told"), UNPLANNED)
-def test_what_cannot_be_planned_is_refused(tmp_path: Path, basis: Basis, more: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_planned_is_refused(
+    tmp_path: Path, basis: Basis, more: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ConfigError, match=told):
         plan(tmp_path, basis, best=METHODS["best"], own=METHODS["own"], more=more)
 
 
-# ------------------------------------------------------------------ one choice for all, and scenarios
+# ---------------------------------------------------------------- one choice for all, and scenarios
 
 CONTENT: dict[str, Any] = {
     "seeds": 1,
@@ -191,7 +220,8 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Where a study lies that was run by its command, and what that said."""
     folder = tmp_path_factory.mktemp("settled")
     (folder / "mine.yaml").write_text("exchange: {federated: [core]}\n", encoding="utf-8")
-    krum = "exchange: {federated: [core], rule: {class_path: fedlit.Krum}}\n"  # of two clients it refuses to choose
+    # of two clients it refuses to choose
+    krum = "exchange: {federated: [core], rule: {class_path: fedlit.Krum}}\n"
     (folder / "krum.yaml").write_text(krum, encoding="utf-8")
     study = write_study(folder, **CONTENT, baselines=[], choose=None, paper=None)
     with redirect_stdout(io.StringIO()) as said:
@@ -199,13 +229,18 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "out", said.getvalue()
 
 
-def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(command: tuple[Path, str]) -> None:
+def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(
+    command: tuple[Path, str],
+) -> None:
     out = command[0] / "both"
     settled = pd.read_csv(out / TUNED)
     assert settled.groupby("method").size().to_dict() == {"local": 2, "mine": 4, "broken": 2}
     for name in ("local", "mine"):
         own = settled[settled["method"] == name]
-        assert own["chosen"].sum() == 1 and own.loc[own["chosen"], "value"].item() == own["value"].max()
+        assert (
+            own["chosen"].sum() == 1
+            and own.loc[own["chosen"], "value"].item() == own["value"].max()
+        )
         chosen = json.loads(own.loc[own["chosen"], "settings"].item())
         config = next((out / "runs" / name / "seed_1").glob("version_0/config.yaml"))
         said = yaml.safe_load(config.read_text(encoding="utf-8"))
@@ -224,7 +259,9 @@ def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(comman
     assert "broken: no combination of settings came to its end" in command[1]
     # the other scenario has a grid of its own, and one value is no choice
     longer = pd.read_csv(command[0] / "longer" / TUNED)
-    assert set(longer["method"]) == {"mine"} and {json.loads(own)[LR] for own in longer["settings"]} == {0.01}
+    assert set(longer["method"]) == {"mine"} and {
+        json.loads(own)[LR] for own in longer["settings"]
+    } == {0.01}
 
 
 def test_a_best_value_at_the_end_of_its_grid_is_said(command: tuple[Path, str]) -> None:
@@ -232,7 +269,11 @@ def test_a_best_value_at_the_end_of_its_grid_is_said(command: tuple[Path, str]) 
     said = [line for line in command[1].splitlines() if "the end of what was tried" in line]
     assert said == []
     tried = [{LR: lr, RATE: rate} for lr in (0.1, 0.2, 0.3) for rate in (0.5, 1.0)]
-    assert [_at_ends({LR: lr, RATE: 1.0}, tried) for lr in (0.1, 0.2, 0.3)] == [{LR: 0.1}, {}, {LR: 0.3}]
+    assert [_at_ends({LR: lr, RATE: 1.0}, tried) for lr in (0.1, 0.2, 0.3)] == [
+        {LR: 0.1},
+        {},
+        {LR: 0.3},
+    ]
 
 
 def test_scenarios_are_ranked_together(command: tuple[Path, str]) -> None:
@@ -254,14 +295,20 @@ def ranks_of(values: pd.DataFrame) -> Ranks:
     """Of one scenario's scores: seeds × (method, client)."""
     methods, clients = ([*own] for own in values.columns.levels)  # type: ignore[attr-defined]
     collected = SimpleNamespace(values=lambda metric: values, clients_of=lambda metric: clients)
-    study = SimpleNamespace(methods=dict.fromkeys(methods, Method("quickstart")), labels={own: own for own in methods})
+    study = SimpleNamespace(
+        methods=dict.fromkeys(methods, Method("quickstart")), labels={own: own for own in methods}
+    )
     found: Any = SimpleNamespace(scores=[SCORES["auroc"]], collected=collected, study=study)
     return Ranks({"one": found})
 
 
 def test_ranks_and_friedmans_p_are_by_hand_and_a_method_that_lacks_a_seed_has_none() -> None:
-    columns = pd.MultiIndex.from_product([["a", "b", "c", "d"], ["v", "w", "x", "y", "z"]], names=["method", "client"])
-    values = pd.DataFrame(np.random.default_rng(1).random((3, 20)), index=[1, 2, 3], columns=columns)
+    columns = pd.MultiIndex.from_product(
+        [["a", "b", "c", "d"], ["v", "w", "x", "y", "z"]], names=["method", "client"]
+    )
+    values = pd.DataFrame(
+        np.random.default_rng(1).random((3, 20)), index=[1, 2, 3], columns=columns
+    )
     values.loc[2, "b"] = np.nan  # it failed
     values.loc[3, (slice(None), "y")] = np.nan  # what nobody has, such as an AUROC of one class
     found = ranks_of(values)
@@ -269,12 +316,16 @@ def test_ranks_and_friedmans_p_are_by_hand_and_a_method_that_lacks_a_seed_has_no
     assert found.values.loc[("one", "y"), "c"] == values.loc[[1, 2], ("c", "y")].mean()
     ranks = rankdata(-found.values[["a", "c", "d"]].to_numpy(), axis=1)
     mean = dict(zip("acd", ranks.mean(0), strict=True))
-    assert found.table["rank"].to_dict() == pytest.approx(mean) and [*found.table.index] == sorted(mean, key=mean.get)  # type: ignore[arg-type]
-    statistic = 12 / (5 * 3 * 4) * (ranks.sum(0) ** 2).sum() - 3 * 5 * 4  # Friedman 1937: n = 5 clients, k = 3 methods
+    assert found.table["rank"].to_dict() == pytest.approx(mean) and [*found.table.index] == sorted(
+        mean, key=mean.get
+    )  # type: ignore[arg-type]
+    # Friedman 1937: n = 5 clients, k = 3 methods
+    statistic = 12 / (5 * 3 * 4) * (ranks.sum(0) ** 2).sum() - 3 * 5 * 4
     assert found.p == pytest.approx(chi2.sf(statistic, 2))
     # where all clients rank alike there is no doubt; two methods are too few for the test
     alike = pd.DataFrame(
-        [[0.9] * 5 + [0.8] * 5], columns=pd.MultiIndex.from_product([["a", "b"], range(5)], names=columns.names)
+        [[0.9] * 5 + [0.8] * 5],
+        columns=pd.MultiIndex.from_product([["a", "b"], range(5)], names=columns.names),
     )
     two = ranks_of(alike)
     assert two.table.to_numpy().tolist() == [[1.0] * 3, [2.0] * 3] and np.isnan(two.p)

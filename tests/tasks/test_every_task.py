@@ -1,4 +1,5 @@
-"""What holds of every task: counts are repeated rows, predictions are read as written, an ensemble gives its mean."""
+"""What holds of every task: counts are repeated rows, predictions are read as written, an ensemble
+gives its mean."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ PROPERTY = settings(derandomize=True, max_examples=80, deadline=None)
 TASKS: dict[str, Task] = {
     "two classes": Classification(("no", "yes"), (3, 4)),
     "five classes": Classification(("a", "b", "c", "d", "e")),
-    "several labels": MultiLabel(("a", "b", "c"), (10, "no", True), (9, "Yes", False)),  # sorted otherwise, as text
+    # sorted otherwise, as text
+    "several labels": MultiLabel(("a", "b", "c"), (10, "no", True), (9, "Yes", False)),
     "a number": Regression("huber", 100.0, 20.0, "length"),
     "a count": Counts(3.0, "visits"),
     "a sequence": SequenceLabelling(("a", "b", "c"), 7),
@@ -46,7 +48,8 @@ TASKS: dict[str, Task] = {
 
 def drawn(kind: str, seed: int, rows: int) -> tuple[Tensor, Tensor]:
     """Predictions with ties, and a target, some of it unknown."""
-    task, rng = TASKS[kind], np.random.default_rng(seed)
+    task = TASKS[kind]
+    rng = np.random.default_rng(seed)
     outputs = torch.from_numpy(rng.normal(size=(rows, task.outputs)).round().astype(np.float32))
     if kind == "a sequence":
         return task.predict(outputs), torch.from_numpy(rng.choice([-100, -1, 0, 1, 2], (rows, 7)))
@@ -64,7 +67,11 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     """Whether scores have the same names and bits."""
     pairs = [(first[name], second[name]) for name in first]
     equal = all(torch.equal(a, b) or bool(a.isnan() and b.isnan()) for a, b in pairs)
-    return first.keys() == second.keys() and equal and [a.dtype for a, _ in pairs] == [b.dtype for _, b in pairs]
+    return (
+        first.keys() == second.keys()
+        and equal
+        and [a.dtype for a, _ in pairs] == [b.dtype for _, b in pairs]
+    )
 
 
 @PROPERTY
@@ -89,15 +96,22 @@ def test_what_is_not_finite_and_no_row_have_no_score(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_predictions_are_read_as_they_were_written(kind: str) -> None:
-    task, (predictions, y) = TASKS[kind], drawn(kind, 3, 25)
+    task = TASKS[kind]
+    (predictions, y) = drawn(kind, 3, 25)
     frames = Frames()
     frames.add("a", "test", task.frame(np.arange(25), y, predictions).assign(task=task.name), {})
-    read, again, target = read_predictions(frames.predictions.assign(probability_other=math.nan))  # another's class
+    # another's class
+    read, again, target = read_predictions(frames.predictions.assign(probability_other=math.nan))
     assert type(read) is type(task) and read.classes == task.classes
-    assert (task.confusion(predictions, y) is None) == (kind in ("several labels", "a number", "a count"))
+    assert (task.confusion(predictions, y) is None) == (
+        kind in ("several labels", "a number", "a count")
+    )
     if task.classes:
-        assert torch.equal(again, predictions) and torch.equal(target.nan_to_num(9), y.nan_to_num(9))
-    found, expected = read.evaluate(again, target), task.evaluate(predictions, y)
+        assert torch.equal(again, predictions) and torch.equal(
+            target.nan_to_num(9), y.nan_to_num(9)
+        )
+    found = read.evaluate(again, target)
+    expected = task.evaluate(predictions, y)
     assert {name: float(own) for name, own in found.items()} == pytest.approx(
         {name: float(own) for name, own in expected.items()}, rel=1e-6, nan_ok=True
     )
@@ -115,18 +129,23 @@ def test_outputs_of_members_become_those_of_their_mean(kind: str) -> None:
 @pytest.mark.parametrize("weights", ["none", "balanced"])
 @pytest.mark.parametrize("kind", [kind for kind in TASKS if kind != "a sequence"])
 def test_members_are_averaged(kind: str, weights: Literal["none", "balanced"]) -> None:
-    """Where they are trained by the mean of their losses; elsewhere by the loss of their mean prediction."""
+    """Where they are trained by the mean of their losses; elsewhere by the loss of their mean
+    prediction."""
     y = drawn(kind, 0, 12)[1]
     y = y.clamp(min=0) if TASKS[kind].classes else y  # known
-    task, network = TASKS[kind].fit(y), partial(TabM, k=3, width=5, embedding=2, num_bins=4)
+    task = TASKS[kind].fit(y)
+    network = partial(TabM, k=3, width=5, embedding=2, num_bins=4)
     own = ClientSpec("ash", ("a", "b"), task.classes, {}, (), task.class_rows, task=task)
-    client, x = FederatedClient(own, network, weights).eval(), torch.randn(12, 2)
+    client = FederatedClient(own, network, weights).eval()
+    x = torch.randn(12, 2)
     with torch.no_grad():
         for parameter in client.parameters():  # members that differ
             parameter.normal_()
     outputs = client(x)
     members = [outputs[:, member] for member in range(3)]
-    torch.testing.assert_close(client.loss(outputs, y), torch.stack([client.loss(own, y) for own in members]).mean())
+    torch.testing.assert_close(
+        client.loss(outputs, y), torch.stack([client.loss(own, y) for own in members]).mean()
+    )
     made, loss = client.evaluate(Batch(x, y))
     torch.testing.assert_close(made, torch.stack([task.predict(own) for own in members]).mean(0))
     torch.testing.assert_close(loss, task.loss(task.of_members(outputs), y))
@@ -158,15 +177,20 @@ def test_local_baselines_learn_with_missing_and_constant_labels(kind: str) -> No
         found = task.evaluate(predicted, torch.from_numpy(y))
         assert name == "mean" or float(found[score]) > (0.5 if kind == "a count" else 0.9)
         if kind == "several labels":
-            assert predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5] and float(found["labels"]) == 2
+            assert (
+                predicted[0, [1, 3, 4]].tolist() == [0.0, 1.0, 0.5] and float(found["labels"]) == 2
+            )
 
 
-# ------------------------------------------------------------------ a class that a study names as a local baseline
+# --------------------------------------------------- a class that a study names as a local baseline
 
 X = np.arange(12.0)[:, None]
 KINDS: dict[str, tuple[str | None, np.ndarray]] = {
     Classification.name: ("Classifier", np.arange(12) % 3),
-    MultiLabel.name: ("Classifier", np.column_stack([np.arange(12) % 2, np.arange(12) > 5]).astype(float)),
+    MultiLabel.name: (
+        "Classifier",
+        np.column_stack([np.arange(12) % 2, np.arange(12) > 5]).astype(float),
+    ),
     Regression.name: ("Regressor", np.arange(12) * 0.5),
     Counts.name: ("Regressor", np.append(np.arange(11.0) ** 2, np.nan)),  # unknown in one row
     SequenceLabelling.name: (None, np.zeros(12)),

@@ -24,7 +24,11 @@ PLAIN = small(FederatedClient)
 
 
 def run_of_four(
-    folder: Path, client: Any = PLAIN, source: Source | None = None, engine: str = "plain", **more: Any
+    folder: Path,
+    client: Any = PLAIN,
+    source: Source | None = None,
+    engine: str = "plain",
+    **more: Any,
 ) -> Run:
     loop = {"client": client, "optimizer": partial(torch.optim.Adam, lr=0.01), "engine": engine}
     more = {"exchange": {"federated": ["core"]}, **more}
@@ -34,7 +38,9 @@ def run_of_four(
 def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -> None:
     whole = run_of_four(tmp_path / "whole", epochs=10)
     told = str(whole.describe())
-    assert "visits (count)" in told and "died (1 or not), back (yes or not), rare (1 or not)" in told
+    assert (
+        "visits (count)" in told and "died (1 or not), back (yes or not), rare (1 or not)" in told
+    )
     assert "nothing is learnt of: rare" in told and "not known of some training rows" in told
     whole.fit(quiet=True)
     run_of_four(tmp_path / "begun", epochs=5).fit(quiet=True)
@@ -42,7 +48,9 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     again.fit("last", quiet=True)
     assert different(weights(whole), weights(again)) == []
     validated = whole.loop.results["validation"].scores, again.loop.results["validation"].scores
-    pd.testing.assert_frame_equal(pd.DataFrame(validated[0]), pd.DataFrame(validated[1]), check_exact=True)
+    pd.testing.assert_frame_equal(
+        pd.DataFrame(validated[0]), pd.DataFrame(validated[1]), check_exact=True
+    )
     cores = [client.state_dict()["core.0.weight"] for client in whole.loop.federation.values()]
     assert all(torch.equal(core, cores[0]) for core in cores)
 
@@ -50,24 +58,40 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
     assert results.scores["labels"]["labels"] == 2 and results.scores["labels"]["auroc"] > 0.6
     assert results.scores["count"]["d2"] > 0.1 and "deviance" in str(results)
     predictions = whole.predict(quiet=True)
-    assert list(predictions["count"]) == ["row", "predicted"] and (predictions["count"]["predicted"] > 0).all()
+    assert (
+        list(predictions["count"]) == ["row", "predicted"]
+        and (predictions["count"]["predicted"] > 0).all()
+    )
     names = ("died", "back", "rare")
     expected = [f"{what}_{label}" for what in ("probability", "predicted") for label in names]
     assert list(predictions["labels"]) == ["row", *expected]
     assert set(predictions["labels"]["predicted_back"]) <= {"yes", "no"}
     for name, file in predictions.files.items():
         assert file.read_text() == predictions[name].to_csv(index=False)
-    assert all(file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values())
+    assert all(
+        file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values()
+    )
 
     frames = scored_predictions(whole.loop, whole.data, "test")
     drawn = bootstrap_scores(
-        read_tested(pd.concat([frame.assign(client=name, split="test") for name, frame in frames.items()])), 100
+        read_tested(
+            pd.concat([frame.assign(client=name, split="test") for name, frame in frames.items()])
+        ),
+        100,
     )
-    for client, score in (("count", "deviance"), ("labels", "auroc"), ("number", "rmse"), ("class", "auroc")):
+    for client, score in (
+        ("count", "deviance"),
+        ("labels", "auroc"),
+        ("number", "rmse"),
+        ("class", "auroc"),
+    ):
         assert drawn[client, score].mean() == pytest.approx(results.scores[client][score], rel=0.15)
 
 
-COMMON = {"exchange": {"federated": ["common", "!common.*.head"]}, "data": {"common": {"shared": ["x0"]}}}
+COMMON = {
+    "exchange": {"federated": ["common", "!common.*.head"]},
+    "data": {"common": {"shared": ["x0"]}},
+}
 METHODS: list[tuple[Any, dict[str, Any]]] = [
     (small(IFedAvg, outputs="both"), {}),
     (partial(CHFL, hidden=[8], unique="concatenation"), COMMON),
@@ -83,7 +107,11 @@ def test_methods_take_any_task(client: Any, options: dict[str, Any], tmp_path: P
     assert all(math.isfinite(value) for name in clients for value in scores[name].values())
     if isinstance(run.loop.federation["labels"], IFedAvg):
         assert list(run.loop.federation["number"].corrections["output shift"]) == ["price"]
-        assert list(run.loop.federation["labels"].corrections["output shift"]) == ["died", "back", "rare"]
+        assert list(run.loop.federation["labels"].corrections["output shift"]) == [
+            "died",
+            "back",
+            "rare",
+        ]
 
 
 class Watched(FederatedClient):
@@ -98,14 +126,19 @@ class Watched(FederatedClient):
 
 def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     # a stack has four clients or more
-    every = tuple(f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5))
-    source, runs = Four(every, pooled=True), list[Run]()
+    every = tuple(
+        f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5)
+    )
+    source = Four(every, pooled=True)
+    runs = list[Run]()
     make = partial(Watched, network=partial(MLP, hidden=[8, 8]), class_weights="balanced")
     for engine in ("plain", "stacked"):
         run = run_of_four(tmp_path / engine, make, source, engine)
         run.fit(quiet=True)
         runs.append(run)
-        assert all(client.was_stacked == (engine == "stacked") for client in run.loop.federation.values())
+        assert all(
+            client.was_stacked == (engine == "stacked") for client in run.loop.federation.values()
+        )
     plain, stacked = map(weights, runs)
     assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
     scored = [pd.DataFrame(run.loop.results["validation"].scores) for run in runs]

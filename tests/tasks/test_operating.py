@@ -4,14 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import balanced_accuracy_score, confusion_matrix, precision_score, recall_score, roc_curve
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    confusion_matrix,
+    precision_score,
+    recall_score,
+    roc_curve,
+)
 
 from fedlit.errors import ConfigError
 from fedlit.tasks.operating import ThresholdRule, check_rule, choose_threshold, scores_at
 
 RNG = np.random.default_rng(5)
 POSITIVE = RNG.random(200) < 0.3
-PROBABILITY = np.round(np.clip(0.3 * POSITIVE + 0.7 * RNG.random(200), 0, 1), 2).astype(np.float32)  # with ties
+# with ties
+PROBABILITY = np.round(np.clip(0.3 * POSITIVE + 0.7 * RNG.random(200), 0, 1), 2).astype(np.float32)
 
 
 def of(threshold: float) -> tuple[float, float]:
@@ -56,7 +63,10 @@ def test_a_share_that_rounding_misses_is_reached() -> None:
 def test_there_may_be_no_threshold() -> None:
     assert choose_threshold(np.ones(3, bool), np.array([0.1, 0.2, 0.3]), "youden") is None
     assert choose_threshold(np.zeros(0, bool), np.zeros(0), "youden") is None
-    assert choose_threshold(np.array([True, False]), np.array([0.1, 0.9]), {"specificity": 1.0}) is None
+    assert (
+        choose_threshold(np.array([True, False]), np.array([0.1, 0.9]), {"specificity": 1.0})
+        is None
+    )
 
 
 def test_scores_and_counts_are_scikit_learns() -> None:
@@ -71,12 +81,22 @@ def test_scores_and_counts_are_scikit_learns() -> None:
     assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(POSITIVE, predicted))
     alone = scores_at(np.zeros(3, bool), np.zeros(3, bool))
     assert (
-        alone["specificity"] == 1 and np.isnan([alone["sensitivity"], alone["ppv"], alone["balanced_accuracy"]]).all()
+        alone["specificity"] == 1
+        and np.isnan([alone["sensitivity"], alone["ppv"], alone["balanced_accuracy"]]).all()
     )
 
 
 @pytest.mark.parametrize(
-    "rule", ["yuden", {}, {"specificity": 0}, {"specificity": 90}, {"recall": 0.9}, {"specificity": True}, 0.3]
+    "rule",
+    [
+        "yuden",
+        {},
+        {"specificity": 0},
+        {"specificity": 90},
+        {"recall": 0.9},
+        {"specificity": True},
+        0.3,
+    ],
 )
 def test_other_rules_are_refused(rule: Any) -> None:
     with pytest.raises(ConfigError, match=r"score\.threshold"):

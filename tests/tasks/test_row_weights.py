@@ -1,4 +1,5 @@
-"""Weights of rows: a row of weight n counts as n rows, in losses, scores, linear models and local baselines."""
+"""Weights of rows: a row of weight n counts as n rows, in losses, scores, linear models and local
+baselines."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,10 @@ def test_whole_weights_are_repeated_rows(kind: str, balanced: bool) -> None:
     outputs, y = rows_of(task)
     classes = task.balance() if balanced else None
     torch.testing.assert_close(
-        task.loss(outputs, y, classes, WEIGHT), task.loss(repeated(outputs), repeated(y), classes), rtol=1e-5, atol=0
+        task.loss(outputs, y, classes, WEIGHT),
+        task.loss(repeated(outputs), repeated(y), classes),
+        rtol=1e-5,
+        atol=0,
     )
     predictions = task.predict(outputs)
     weighted = task.evaluate(predictions, y, WEIGHT)
@@ -69,7 +73,9 @@ def test_whole_weights_are_repeated_rows(kind: str, balanced: bool) -> None:
     for name, value in expected.items():
         torch.testing.assert_close(weighted[name].double(), value.double(), rtol=1e-6, atol=0)
     scaled = task.evaluate(predictions, y, WEIGHT / 100)  # only their proportions count
-    assert all(float(scaled[name]) == pytest.approx(float(expected[name]), rel=1e-5) for name in expected)
+    assert all(
+        float(scaled[name]) == pytest.approx(float(expected[name]), rel=1e-5) for name in expected
+    )
     once = task.evaluate_once(predictions, y, WEIGHT)
     for name, value in task.evaluate_once(repeated(predictions), repeated(y)).items():
         assert once[name] == pytest.approx(value) or kind == "three classes"
@@ -100,7 +106,10 @@ def test_a_mixed_model_of_weights_is_one_of_repeated_rows(family: str) -> None:
     for _ in range(6):
         x = np.column_stack([np.ones(40), rng.normal(size=40)])
         eta = x @ [0.3, 0.5] + rng.normal()
-        draws = {"gaussian": eta + rng.normal(size=40), "poisson": rng.poisson(np.exp(np.clip(eta, -3, 2)))}
+        draws = {
+            "gaussian": eta + rng.normal(size=40),
+            "poisson": rng.poisson(np.exp(np.clip(eta, -3, 2))),
+        }
         y = draws.get(family, (eta + rng.normal(size=40) > 0)).astype(float)
         sites.append((x, y, x[:, :1]))
     weight = WEIGHT.double().numpy()
@@ -109,8 +118,12 @@ def test_a_mixed_model_of_weights_is_one_of_repeated_rows(family: str) -> None:
         def answered(theta: Any, at: Any, effects: Any) -> Any:
             total: dict[str, Any] = {}
             for own in sites:
-                counted = [np.repeat(part, WEIGHT.long().numpy(), 0) for part in own] if many else own
-                terms = reml.site_answer(*counted, theta, at, effects, family, None if many else weight)
+                counted = (
+                    [np.repeat(part, WEIGHT.long().numpy(), 0) for part in own] if many else own
+                )
+                terms = reml.site_answer(
+                    *counted, theta, at, effects, family, None if many else weight
+                )
                 total = {name: total.get(name, 0.0) + value for name, value in terms.items()}
             return total
 
@@ -122,14 +135,19 @@ def test_a_mixed_model_of_weights_is_one_of_repeated_rows(family: str) -> None:
     np.testing.assert_allclose(found.theta, expected.theta, rtol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["logistic_regression", "extra_trees", "gradient_boosting", "trees_and_linear"])
+@pytest.mark.parametrize(
+    "model", ["logistic_regression", "extra_trees", "gradient_boosting", "trees_and_linear"]
+)
 def test_local_baselines_weigh_rows(model: str) -> None:
     task = TASKS["two classes"]
     if model not in task.go_alone:
         pytest.skip("the task has no such baseline")
-    x = torch.linspace(-1, 1, 20).repeat_interleave(2)[:, None].float()  # each twice, with either label
+    # each twice, with either label
+    x = torch.linspace(-1, 1, 20).repeat_interleave(2)[:, None].float()
     y = (torch.arange(40) % 2).long()
-    make = task.go_alone[model].make({key: values[0] for key, values in task.go_alone[model].grid.items()}, [])
+    make = task.go_alone[model].make(
+        {key: values[0] for key, values in task.go_alone[model].grid.items()}, []
+    )
     heavy = torch.where(y == 1, 50.0, 1.0)
     fitted = fit_rows(task, make, Rows(x, y, np.arange(40), heavy))
     assert task.of_model(fitted, x.numpy())[:, 1].mean() > 0.7
@@ -140,9 +158,13 @@ def test_local_linear_models_count_repeated_rows(kind: str) -> None:
     task = TASKS[kind]
     _, y = rows_of(task)
     name = next(name for name in task.go_alone if name in LINEAR)
-    x = torch.randn(len(y), 2, generator=torch.Generator().manual_seed(3)) * torch.tensor([1.0, 20.0])
+    x = torch.randn(len(y), 2, generator=torch.Generator().manual_seed(3)) * torch.tensor(
+        [1.0, 20.0]
+    )
     settings = {key: values[0] for key, values in task.go_alone[name].grid.items()}
-    weighted = fit_rows(task, task.go_alone[name].make(settings, []), Rows(x, y, np.arange(len(y)), WEIGHT))
+    weighted = fit_rows(
+        task, task.go_alone[name].make(settings, []), Rows(x, y, np.arange(len(y)), WEIGHT)
+    )
     whole = Rows(repeated(x), repeated(y), np.arange(int(WEIGHT.sum())))
     expected = fit_rows(task, task.go_alone[name].make(settings, []), whole)
     torch.testing.assert_close(
@@ -154,7 +176,9 @@ def frame_of(seed: int, rows: int = 120) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     age = rng.normal(size=rows)
     label = np.where(age + rng.normal(size=rows) > 0, "ill", "well")
-    return pd.DataFrame({"age": age.round(3), "dose": rng.normal(size=rows).round(3), "outcome": label})
+    return pd.DataFrame(
+        {"age": age.round(3), "dose": rng.normal(size=rows).round(3), "outcome": label}
+    )
 
 
 def trained(folder: Path, frames: dict[str, pd.DataFrame], weight: Any, **more: Any) -> Run:
@@ -167,7 +191,10 @@ def trained(folder: Path, frames: dict[str, pd.DataFrame], weight: Any, **more: 
         "seed": 1,
         "data": {"batches": 3, "source": {"class_path": "fedlit.Tables", "init_args": source}},
         "model": {
-            "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}},
+            "client": {
+                "class_path": "fedlit.FederatedClient",
+                "init_args": {"network": {"class_path": "fedlit.MLP"}},
+            },
             "threads": 1,
         },
         "exchange": {"federated": ["core"]},
@@ -183,27 +210,38 @@ def trained(folder: Path, frames: dict[str, pd.DataFrame], weight: Any, **more: 
 
 def weights_of(run: Run) -> dict[str, torch.Tensor]:
     assert run.folder is not None
-    state: dict[str, torch.Tensor] = torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"]
+    state: dict[str, torch.Tensor] = torch.load(run.folder / "checkpoints" / "last.ckpt")[
+        "state_dict"
+    ]
     return state
 
 
 def test_weights_train_score_and_stay_out_of_features(tmp_path: Path) -> None:
     frames = {name: frame_of(seed) for seed, name in enumerate(["north", "south"])}
     plain = trained(tmp_path / "plain", frames, None)
-    ones = trained(tmp_path / "ones", {name: frame.assign(w=1) for name, frame in frames.items()}, "w")
+    ones = trained(
+        tmp_path / "ones", {name: frame.assign(w=1) for name, frame in frames.items()}, "w"
+    )
     assert all(torch.equal(own, weights_of(ones)[name]) for name, own in weights_of(plain).items())
-    heavy = {name: frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)) for name, frame in frames.items()}
+    heavy = {
+        name: frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0))
+        for name, frame in frames.items()
+    }
     run = trained(tmp_path / "heavy", heavy, {"north": "w", "south": "w"})
     assert list(run.data.clients[0].spec.features) == ["age", "dose"]
     assert not torch.equal(
-        weights_of(run)["clients.north.core.0.weight"], weights_of(plain)["clients.north.core.0.weight"]
+        weights_of(run)["clients.north.core.0.weight"],
+        weights_of(plain)["clients.north.core.0.weight"],
     )
     results = run.test("last", quiet=True)
     frame = pd.read_csv(tmp_path / "heavy" / "north.csv")
     scored = run.client("north").predict(frame.drop(columns="outcome"))
     rows = run.data.clients[0].sites["north"]["test"].row
-    weight, hit = frame["w"].to_numpy()[rows], (scored["predicted"] == frame["outcome"]).to_numpy()[rows]
-    assert results.scores["north"]["accuracy"] == pytest.approx(float(np.average(hit, weights=weight)), abs=1e-6)
+    weight = frame["w"].to_numpy()[rows]
+    hit = (scored["predicted"] == frame["outcome"]).to_numpy()[rows]
+    assert results.scores["north"]["accuracy"] == pytest.approx(
+        float(np.average(hit, weights=weight)), abs=1e-6
+    )
     with pytest.raises(ConfigError, match="weight"):
         trained(tmp_path / "refused", heavy, "w", model={
             "client": {"class_path": "fedlit.PerFedAvg", "init_args": {"network": {"class_path": "fedlit.MLP"}}},
@@ -216,7 +254,10 @@ def test_what_cannot_weigh_rows_refuses_them(tmp_path: Path) -> None:
     content = {
         "data": {"batches": 3, "source": {"class_path": "fedlit.Tables", "init_args": source}},
         "model": {
-            "client": {"class_path": "fedlit.FederatedClient", "init_args": {"network": {"class_path": "fedlit.MLP"}}}
+            "client": {
+                "class_path": "fedlit.FederatedClient",
+                "init_args": {"network": {"class_path": "fedlit.MLP"}},
+            }
         },
     }
     path = tmp_path / "mine.yaml"
@@ -273,12 +314,17 @@ def test_a_stack_of_weights_is_one_of_repeated_rows() -> None:
 
 def test_ones_choose_the_mixture_that_no_weights_choose() -> None:
     clients = {f"c{seed}": replace(predicted(seed), weight=None) for seed in range(6)}
-    ones = {name: replace(rows, weight=torch.ones(len(rows.row)).double()) for name, rows in clients.items()}
+    ones = {
+        name: replace(rows, weight=torch.ones(len(rows.row)).double())
+        for name, rows in clients.items()
+    }
     assert choose_together(ones, ["mine"]) == choose_together(clients, ["mine"])
     drawn = np.random.default_rng(0).integers(0, 4, len(WEIGHT))
     for name, rows in clients.items():
         for metric in ("auroc", "loss"):
-            scores = [own.judge(metric).by_counts(rows.parts["mine"])(drawn) for own in (rows, ones[name])]
+            scores = [
+                own.judge(metric).by_counts(rows.parts["mine"])(drawn) for own in (rows, ones[name])
+            ]
             assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 
 
@@ -312,7 +358,9 @@ def test_a_mixture_trains_and_scores_weighted_rows(tmp_path: Path) -> None:
     assert plain.folder is not None and ones.folder is not None
     for file in ("mixture.json", "out_of_fold.parquet"):
         assert (plain.folder / file).read_bytes() == (ones.folder / file).read_bytes()
-    heavy = mixture_of(tmp_path / "heavy", frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)), "w")
+    heavy = mixture_of(
+        tmp_path / "heavy", frame.assign(w=np.where(frame["outcome"] == "ill", 9.0, 1.0)), "w"
+    )
     results = heavy.test(quiet=True)
     rows = heavy.held["north"]
     ill = rows.y.numpy() == 0
@@ -323,10 +371,17 @@ def test_a_mixture_trains_and_scores_weighted_rows(tmp_path: Path) -> None:
     expected = np.average(hit, weights=written["w"])
     assert results.scores["north"]["accuracy"] == pytest.approx(expected, abs=1e-6)
     at_half, _ = results.supplements[0].of("north")
-    assert results.scores["north"]["balanced_accuracy"] == pytest.approx(at_half["balanced_accuracy"], abs=1e-6)
-    assert sum(at_half[name] for name in at_half if name.endswith(("positives", "negatives"))) == len(predictions)
+    assert results.scores["north"]["balanced_accuracy"] == pytest.approx(
+        at_half["balanced_accuracy"], abs=1e-6
+    )
+    assert sum(
+        at_half[name] for name in at_half if name.endswith(("positives", "negatives"))
+    ) == len(predictions)
     groups = results.supplements[1].of("north")
-    total = [written.loc[written["age"] < 0, "w"].sum(), written.loc[written["age"] >= 0, "w"].sum()]
+    total = [
+        written.loc[written["age"] < 0, "w"].sum(),
+        written.loc[written["age"] >= 0, "w"].sum(),
+    ]
     accuracies = [group["accuracy"] for group in groups]
     assert np.average(accuracies, weights=total) == pytest.approx(expected, abs=1e-6)
 
@@ -360,7 +415,9 @@ def test_a_threshold_of_weights_is_one_of_repeated_rows(rule: Any) -> None:
 def test_a_bootstrap_of_equal_weights_is_one_without() -> None:
     task = TASKS["two classes"]
     outputs, y = rows_of(task)
-    frame = task.frame(np.arange(len(y)), y, task.predict(outputs)).assign(task=task.name, client="a", split="test")
+    frame = task.frame(np.arange(len(y)), y, task.predict(outputs)).assign(
+        task=task.name, client="a", split="test"
+    )
     weighted = frame.assign(weight=2.0)
     first, second = (bootstrap_scores(read_tested(own), 20) for own in (frame, weighted))
     pd.testing.assert_frame_equal(first, second, rtol=1e-6)

@@ -12,15 +12,20 @@ from fedlit.errors import DataError
 from fedlit.tasks import Classification, SequenceLabelling
 from fedlit.tasks.metrics import Site, SiteMetrics
 
-LABELS, LENGTH = ("a", "b", "c"), 7
+LABELS = ("a", "b", "c")
+LENGTH = 7
 TASK = SequenceLabelling(LABELS, LENGTH)
 
 
 def drawn(seed: int, rows: int, letters: str = "abc?") -> tuple[Tensor, Tensor]:
     """Logits and labels, some positions without one."""
     rng = np.random.default_rng(seed)
-    target = pd.Series(["".join(rng.choice(list(letters), LENGTH)) for _ in range(rows)], name="labels")
-    return torch.from_numpy(rng.normal(size=(rows, LENGTH * 3)).astype(np.float32)), TASK.encode(target)
+    target = pd.Series(
+        ["".join(rng.choice(list(letters), LENGTH)) for _ in range(rows)], name="labels"
+    )
+    return torch.from_numpy(rng.normal(size=(rows, LENGTH * 3)).astype(np.float32)), TASK.encode(
+        target
+    )
 
 
 def by_hand(logits: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +43,8 @@ def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
     predictions = TASK.predict(logits)
     scores = {**TASK.evaluate(predictions, y), **TASK.evaluate_once(predictions, y)}
     whole = Classification(LABELS)
-    each = torch.from_numpy(probabilities), torch.from_numpy(labels)  # whose scores are scikit-learn's: test_metrics.py
+    # whose scores are scikit-learn's: test_metrics.py
+    each = torch.from_numpy(probabilities), torch.from_numpy(labels)
     flat = {**whole.evaluate(*each), "log_loss": expected}
     assert {name: float(scores[name]) for name in flat} == pytest.approx(
         {name: float(own) for name, own in flat.items()}, rel=1e-5
@@ -66,7 +72,9 @@ def test_a_label_that_training_lacks_is_wrong_and_in_no_loss() -> None:
     logits, y = drawn(3, 10, "abcd?")
     outside = int((y == -1).sum())
     assert outside > 0
-    assert TASK.loss(logits, y).item() == pytest.approx(TASK.loss(logits, torch.where(y == -1, -100, y)).item())
+    assert TASK.loss(logits, y).item() == pytest.approx(
+        TASK.loss(logits, torch.where(y == -1, -100, y)).item()
+    )
     labelled = y != -100
     hits = (TASK.predict(logits).unflatten(1, (LENGTH, 3)).argmax(2) == y) & labelled
     accuracy = TASK.evaluate(TASK.predict(logits), y)["accuracy"].item()
@@ -95,12 +103,25 @@ def target(*texts: object) -> pd.Series:
 
 def test_facts_are_labels_and_length_and_clients_agree_on_them() -> None:
     north = SequenceLabelling.facts(target("ab?", "bb?"), {})
-    assert north == {"task": "sequence_labelling", "target": "labels", "labels": ["a", "b"], "length": 3}
+    assert north == {
+        "task": "sequence_labelling",
+        "target": "labels",
+        "labels": ["a", "b"],
+        "length": 3,
+    }
     south = SequenceLabelling.facts(target("ccc"), {})
-    assert SequenceLabelling.agree("south", {"north": north, "south": south}).classes == ("a", "b", "c")
-    with pytest.raises(DataError, match=r"client 'south': expected at least two labels.*found one \('c'\)"):
+    assert SequenceLabelling.agree("south", {"north": north, "south": south}).classes == (
+        "a",
+        "b",
+        "c",
+    )
+    with pytest.raises(
+        DataError, match=r"client 'south': expected at least two labels.*found one \('c'\)"
+    ):
         SequenceLabelling.agree("south", {"south": south})
-    with pytest.raises(DataError, match=r"as many positions at all clients, found .*'north': 3, 'west': 2"):
+    with pytest.raises(
+        DataError, match=r"as many positions at all clients, found .*'north': 3, 'west': 2"
+    ):
         west = SequenceLabelling.facts(target("ab"), {})
         SequenceLabelling.agree("north", {"north": north, "west": west})
 
@@ -114,6 +135,8 @@ def test_facts_are_labels_and_length_and_clients_agree_on_them() -> None:
         (("ab", 7), "row 1: expected a text of 2 labels.*found 7"),
     ],
 )
-def test_targets_that_cannot_be_predicted_are_refused(texts: tuple[object, ...], message: str) -> None:
+def test_targets_that_cannot_be_predicted_are_refused(
+    texts: tuple[object, ...], message: str
+) -> None:
     with pytest.raises(DataError, match=message):
         SequenceLabelling.facts(target(*texts), {})

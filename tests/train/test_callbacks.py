@@ -1,5 +1,5 @@
-"""What a run shows and writes besides its scores: event files read back with TensorBoard's own reader, the progress
-bar, and who belongs together.
+"""What a run shows and writes besides its scores: event files read back with TensorBoard's own
+reader, the progress bar, and who belongs together.
 """
 
 import io
@@ -19,13 +19,19 @@ from fedlit.train.logger import HPARAMS, BoardSettings
 
 
 def read(folder: Path) -> EventMultiplexer:
-    board = EventMultiplexer(size_guidance={"scalars": 0, "images": 0, "tensors": 0}).AddRunsFromDirectory(str(folder))
+    board = EventMultiplexer(
+        size_guidance={"scalars": 0, "images": 0, "tensors": 0}
+    ).AddRunsFromDirectory(str(folder))
     return board.Reload()
 
 
 def series(board: EventMultiplexer, run: str, tag: str) -> dict[int, float]:
-    # files of one second are read in the order of their names, of which the tenth comes before the second
-    return {event.step: event.value for event in sorted(board.Scalars(run, tag), key=lambda event: event.step)}
+    # files of one second are read in the order of their names, of which the tenth comes before the
+    # second
+    return {
+        event.step: event.value
+        for event in sorted(board.Scalars(run, tag), key=lambda event: event.step)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("board")
     settings = {"data.batches": 4, "name": "made"}
     board = BoardSettings()
-    run = trained(folder, epochs=3, exchange={"federated": ["core"]}, config_text=json.dumps(settings), board=board)
+    run = trained(
+        folder,
+        epochs=3,
+        exchange={"federated": ["core"]},
+        config_text=json.dumps(settings),
+        board=board,
+    )
     return run, read(folder)
 
 
@@ -45,26 +57,45 @@ def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(shown: An
     runs = board.Runs()
     clients = ["ash", "birch", "cedar"]
     assert set(runs) == {f"{RUN}/{name}" for name in [*clients, "federation", HPARAMS]}
-    tags = [{*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients]
+    tags = [
+        {*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients
+    ]
     assert tags[0] == tags[1] == tags[2]
     metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1"}
     pictures = {"val/confusion_matrix"}
-    assert tags[0] == {f"val/{metric}" for metric in metrics} | {"train/loss", "train/lr", "train/drift"} | pictures
+    assert (
+        tags[0]
+        == {f"val/{metric}" for metric in metrics}
+        | {"train/loss", "train/lr", "train/drift"}
+        | pictures
+    )
     federation = {*runs[f"{RUN}/federation"]["scalars"], *runs[f"{RUN}/federation"]["tensors"]}
-    shared = {"val/auroc", "val/worst/auroc", "train/loss", "train/drift", "plan/text_summary", "exchange/rounds"}
+    shared = {
+        "val/auroc",
+        "val/worst/auroc",
+        "train/loss",
+        "train/drift",
+        "plan/text_summary",
+        "exchange/rounds",
+    }
     assert shared <= federation and not any(tag.endswith("/classes") for tag in federation)
 
 
 def test_values_and_steps(shown: Any) -> None:
     run, board = shown
-    auroc = {name: series(board, f"{RUN}/{name}", "val/auroc") for name in ("ash", "birch", "cedar")}
-    assert all(list(values) == [4, 8, 12] for values in auroc.values())  # aligned steps at the end of each epoch
+    auroc = {
+        name: series(board, f"{RUN}/{name}", "val/auroc") for name in ("ash", "birch", "cedar")
+    }
+    # aligned steps at the end of each epoch
+    assert all(list(values) == [4, 8, 12] for values in auroc.values())
     for name, values in auroc.items():
         assert values[12] == pytest.approx(run.loop.results["validation"].scores[name]["auroc"])
     federation = f"{RUN}/federation"
     for step, mean in series(board, federation, "val/auroc").items():
         assert mean == pytest.approx(np.mean([values[step] for values in auroc.values()]))
-        assert series(board, federation, "val/worst/auroc")[step] == pytest.approx(min(v[step] for v in auroc.values()))
+        assert series(board, federation, "val/worst/auroc")[step] == pytest.approx(
+            min(v[step] for v in auroc.values())
+        )
     drift = {name: series(board, f"{RUN}/{name}", "train/drift") for name in auroc}
     assert all(value > 0 for values in drift.values() for value in values.values())
     mean = np.mean([values[12] for values in drift.values()])
@@ -75,7 +106,9 @@ def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
     trained(tmp_path, epochs=2)
     trained(tmp_path, "last", epochs=4)
     board = read(tmp_path)
-    means, best = (series(board, f"{RUN}/federation", f"val/{tag}") for tag in ("auroc", "best/auroc"))
+    means, best = (
+        series(board, f"{RUN}/federation", f"val/{tag}") for tag in ("auroc", "best/auroc")
+    )
     assert list(best.values()) == pytest.approx(np.maximum.accumulate(list(means.values())))
     assert list(series(board, f"{RUN}/ash", "val/loss")) == [4, 8, 12, 16]
     assert len(board.Runs()) == 4
@@ -83,7 +116,9 @@ def test_a_resumed_run_continues_the_same_curves(tmp_path: Path) -> None:
 
 def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path) -> None:
     run = alike(
-        tmp_path, exchange={"federated": ["core"]}, board=BoardSettings(clients=3, chosen=["site5"], pictures=0)
+        tmp_path,
+        exchange={"federated": ["core"]},
+        board=BoardSettings(clients=3, chosen=["site5"], pictures=0),
     )
     results = run.fit(quiet=True)
     board = read(tmp_path)
@@ -93,7 +128,9 @@ def test_of_many_clients_only_the_worst_and_the_chosen_have_runs(tmp_path: Path)
     federation = f"{RUN}/federation"
     values = [scores["auroc"] for scores in results.scores.values()]
     for percent in (10, 50, 90):
-        assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(np.percentile(values, percent))
+        assert series(board, federation, f"val/auroc/p{percent}")[12] == pytest.approx(
+            np.percentile(values, percent)
+        )
 
 
 class Terminal(io.StringIO):
@@ -105,7 +142,9 @@ def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "140")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", terminal := Terminal())
-        run = trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[Progress(refresh_rate=1)])
+        run = trained(
+            tmp_path, exchange={"federated": ["core"]}, callbacks=[Progress(refresh_rate=1)]
+        )
     assert run.trainer is not None
     auroc = float(run.trainer.callback_metrics["val/auroc"])
     last = terminal.getvalue().replace("\r", "\n").strip().splitlines()[-1]
@@ -115,7 +154,9 @@ def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # ------------------------------------------------------------------ clusters
 
 
-def test_who_belongs_together_is_written_and_shown_and_a_resumed_run_writes_the_same(tmp_path: Path) -> None:
+def test_who_belongs_together_is_written_and_shown_and_a_resumed_run_writes_the_same(
+    tmp_path: Path,
+) -> None:
     whole = trained(tmp_path / "whole", board=BoardSettings(), **CLUSTERED["fedgmcc"])
     stop = StopAfter(10, Path("checkpoints", "last.ckpt"))
     with pytest.raises(KeyboardInterrupt):
@@ -126,8 +167,12 @@ def test_who_belongs_together_is_written_and_shown_and_a_resumed_run_writes_the_
         assert (resumed.folder / name).read_text() == (whole.folder / name).read_text()
     found, pairs = (read_named(whole.folder / f"{name}.csv") for name in ("clusters", "pairs"))
     assert len(found) == len(pairs) == 3 * whole.exchange.rounds
-    board, federation = read(tmp_path / "whole"), f"{RUN}/federation"
+    board = read(tmp_path / "whole")
+    federation = f"{RUN}/federation"
     assert "clusters/membership" in board.Runs()[federation]["images"]
-    shown = {tag: [*series(board, federation, f"exchange/{tag}").values()] for tag in ("clusters", "percentile")}
+    shown = {
+        tag: [*series(board, federation, f"exchange/{tag}").values()]
+        for tag in ("clusters", "percentile")
+    }
     assert shown["clusters"] == [float(n) for n in found.groupby("round")["cluster"].nunique()]
     assert shown["percentile"][0] == 50 and len(set(shown["percentile"])) > 1

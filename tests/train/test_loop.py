@@ -23,20 +23,32 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.seeding import derive_seed, initialise
 from fedlit.train.loop import FederatedLoop
 
-SEED, EPOCHS, BATCHES = 8, 3, 4
+SEED = 8
+EPOCHS = 3
+BATCHES = 4
 
 
 def by_hand(
-    network: Any, *, federated: str | None, clip: float | None = None, accumulate: int = 1, gamma: float | None = None
+    network: Any,
+    *,
+    federated: str | None,
+    clip: float | None = None,
+    accumulate: int = 1,
+    gamma: float | None = None,
 ) -> dict[str, dict[str, Tensor]]:
-    """Plain PyTorch: for each batch, for each client, one step; then the mean of the shared part after each epoch."""
+    """Plain PyTorch: for each batch, for each client, one step; then the mean of the shared part
+    after each epoch."""
     data = FederatedData(Made(), batches=BATCHES, seed=SEED)
     data.setup()
-    nets, optimizers, schedulers = {}, {}, {}
+    nets = {}
+    optimizers = {}
+    schedulers = {}
     for client in data.clients:
         name = client.spec.name
         built = network(client.spec.num_features, client.spec.num_outputs)
-        nets[name] = nn.ModuleDict({"encoder": built.encoder, "core": built.core, "head": built.head})
+        nets[name] = nn.ModuleDict(
+            {"encoder": built.encoder, "core": built.core, "head": built.head}
+        )
         initialise(nets[name], SEED)
         optimizers[name] = torch.optim.AdamW(nets[name].parameters(), lr=0.01, weight_decay=0.1)
         if gamma:
@@ -44,15 +56,20 @@ def by_hand(
     for epoch in range(EPOCHS):
         orders = {}
         for client in data.clients:
-            generator = torch.Generator().manual_seed(derive_seed(SEED, "rows", client.spec.name, epoch))
+            generator = torch.Generator().manual_seed(
+                derive_seed(SEED, "rows", client.spec.name, epoch)
+            )
             orders[client.spec.name] = torch.randperm(len(client.train.y), generator=generator)
         for batch in range(BATCHES):
             for client in data.clients:
-                name, net = client.spec.name, nets[client.spec.name]
+                name = client.spec.name
+                net = nets[client.spec.name]
                 size = len(client.train.y) // BATCHES
                 index = orders[name][batch * size : (batch + 1) * size]
-                x, y = client.train.x[index], client.train.y[index]
-                torch.manual_seed(derive_seed(SEED, "step", name, epoch * BATCHES + batch))  # for dropout
+                x = client.train.x[index]
+                y = client.train.y[index]
+                # for dropout
+                torch.manual_seed(derive_seed(SEED, "step", name, epoch * BATCHES + batch))
                 logits = net["head"](net["core"](net["encoder"](x)))
                 if logits.shape[1] == 1:
                     loss = nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y.float())
@@ -66,8 +83,14 @@ def by_hand(
                     optimizers[name].zero_grad()
         for scheduler in schedulers.values():
             scheduler.step()
-        shared = [key for key, _ in nets["ash"].named_parameters() if federated and key.startswith(federated)]
-        for first, second, third in ([net.get_parameter(key).data for net in nets.values()] for key in shared):
+        shared = [
+            key
+            for key, _ in nets["ash"].named_parameters()
+            if federated and key.startswith(federated)
+        ]
+        for first, second, third in (
+            [net.get_parameter(key).data for net in nets.values()] for key in shared
+        ):
             mean = (first + second + third) / 3
             for tensor in (first, second, third):
                 tensor.copy_(mean)
@@ -77,7 +100,9 @@ def by_hand(
 SMALL_GLOBAL_LAYERS = partial(GlobalLayers, global_features=2, width=4, blocks=1, heads=2)
 
 
-@pytest.mark.parametrize("network", [SmallNet, SMALL_GLOBAL_LAYERS], ids=["dropout", "global layers"])
+@pytest.mark.parametrize(
+    "network", [SmallNet, SMALL_GLOBAL_LAYERS], ids=["dropout", "global layers"]
+)
 @pytest.mark.parametrize(
     ("federated", "settings"),
     [
@@ -97,7 +122,9 @@ def test_it_is_the_hand_written_loop(
     loop = {
         "client": partial(FederatedClient, network=network),
         "optimizer": partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1),
-        "scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=gamma) if gamma else None,
+        "scheduler": partial(torch.optim.lr_scheduler.ExponentialLR, gamma=gamma)
+        if gamma
+        else None,
         "gradient_clip_val": settings.get("clip"),
         "accumulate": settings.get("accumulate", 1),
         "engine": "plain",
@@ -112,7 +139,9 @@ def test_it_is_the_hand_written_loop(
 def test_a_plateau_schedule_follows_the_clients_own_score(tmp_path: Path) -> None:
     def never_better(optimizer: torch.optim.Optimizer) -> ReduceLROnPlateau:
         # any change counts as no improvement, so the rate falls at every validation but the first
-        return ReduceLROnPlateau(optimizer, "val/loss", factor=0.5, patience=0, threshold=1e9, threshold_mode="abs")
+        return ReduceLROnPlateau(
+            optimizer, "val/loss", factor=0.5, patience=0, threshold=1e9, threshold_mode="abs"
+        )
 
     run = trained(tmp_path, epochs=3, loop={"scheduler": never_better})
     rates = {client._optimizers[0].param_groups[0]["lr"] for client in run.loop.federation.values()}
@@ -127,7 +156,9 @@ class Hooked(FederatedClient):
         self.calls: list[str] = []
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        self.calls.append(f"{self.spec.name} batch {batch_idx} of {len(batch.y)} in epoch {self.current_epoch}")
+        self.calls.append(
+            f"{self.spec.name} batch {batch_idx} of {len(batch.y)} in epoch {self.current_epoch}"
+        )
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         assert optimizer is self.optimizers()
@@ -146,7 +177,9 @@ for hook in ONCE:
 def test_hooks_reach_each_client_with_its_own_batch(tmp_path: Path) -> None:
     run = trained(tmp_path, client=Hooked, epochs=1)
     birch = run.loop.federation["birch"]
-    steps = [call for batch in range(4) for call in (f"birch batch {batch} of 9 in epoch 0", "step")]
+    steps = [
+        call for batch in range(4) for call in (f"birch batch {batch} of 9 in epoch 0", "step")
+    ]
     assert birch.calls == [*ONCE[:2], *steps, *ONCE[2:]]  # type: ignore[attr-defined]
     assert run.trainer is not None
     logged = run.trainer.callback_metrics
@@ -156,9 +189,13 @@ def test_hooks_reach_each_client_with_its_own_batch(tmp_path: Path) -> None:
 
 
 def test_overrides_reach_the_clients_they_name_and_no_others(tmp_path: Path) -> None:
-    sgd = ClientOverride(optimizer=partial(torch.optim.SGD, lr=0.2), client=partial(Hooked, network=SmallNet))
+    sgd = ClientOverride(
+        optimizer=partial(torch.optim.SGD, lr=0.2), client=partial(Hooked, network=SmallNet)
+    )
     run = trained(tmp_path, epochs=1, loop={"overrides": {"ce*": sgd}})
-    kinds = {name: type(client._optimizers[0]).__name__ for name, client in run.loop.federation.items()}
+    kinds = {
+        name: type(client._optimizers[0]).__name__ for name, client in run.loop.federation.items()
+    }
     assert kinds == {"ash": "AdamW", "birch": "AdamW", "cedar": "SGD"}
     assert isinstance(run.loop.federation["cedar"], Hooked)
 
@@ -181,7 +218,10 @@ def test_a_second_fit_starts_from_nothing_in_a_folder_of_its_own(tmp_path: Path)
     weights = {name: value.clone() for name, value in run.loop.state_dict().items()}
     second = run.fit(quiet=True)
     assert second.scores == first.scores and different(weights, dict(run.loop.state_dict())) == []
-    assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == ["version_0", "version_1"]
+    assert sorted(path.name for path in (tmp_path / "fedlit").iterdir()) == [
+        "version_0",
+        "version_1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +253,15 @@ def test_schedules_of_epochs_advance_for_clients_that_sit_out(tmp_path: Path) ->
     settings = {"federated": ["core"], "participation": 0.34}
     run = trained(tmp_path, epochs=4, loop={"scheduler": scheduler}, exchange=settings)
     clients = run.loop.federation.clients
-    assert min(client.steps_taken for client in clients.values()) < 4 * run.data.aligned_steps, "some sat out"
+    assert min(client.steps_taken for client in clients.values()) < 4 * run.data.aligned_steps, (
+        "some sat out"
+    )
     for name, client in clients.items():
-        rates = [values[f"{name}/train/lr"] for values in run.loop.history if f"{name}/train/lr" in values]
+        rates = [
+            values[f"{name}/train/lr"]
+            for values in run.loop.history
+            if f"{name}/train/lr" in values
+        ]
         assert rates == [0.01, 0.005, 0.0025, 0.00125], name
         assert client._optimizers[0].param_groups[0]["lr"] == 0.000625
 
@@ -237,19 +283,30 @@ def test_a_resumed_run_draws_what_the_whole_one_draws(tmp_path: Path) -> None:
     whole, _ = (trained(tmp_path / str(epochs), epochs=epochs, **options) for epochs in (3, 2))
     resumed, scored = (make_run(tmp_path / "2", epochs=3, **options) for _ in range(2))
     scores = resumed.fit("last", quiet=True).scores
-    assert scores == whole.loop.results["validation"].scores == scored.validate("last", quiet=True).scores
+    assert (
+        scores
+        == whole.loop.results["validation"].scores
+        == scored.validate("last", quiet=True).scores
+    )
     for name, client in whole.loop.federation.items():
-        assert client.state == resumed.loop.federation[name].state and len(set(client.state["drawn"])) == 3
+        assert (
+            client.state == resumed.loop.federation[name].state
+            and len(set(client.state["drawn"])) == 3
+        )
     assert scored.loop.federation.step == resumed.loop.federation.step == 12
 
 
 def test_private_names_of_lightning_are_used_by_one_file_alone() -> None:
-    private = re.compile(r"^from lightning(\S*\._\S* import|\S* import (\([^)]*|.*)\b_\w)", re.MULTILINE)
+    private = re.compile(
+        r"^from lightning(\S*\._\S* import|\S* import (\([^)]*|.*)\b_\w)", re.MULTILINE
+    )
     files = Path(fedlit.__file__).parent.rglob("*.py")
-    assert {path.name for path in files if private.search(path.read_text(encoding="utf-8"))} == {"lightning.py"}
+    assert {path.name for path in files if private.search(path.read_text(encoding="utf-8"))} == {
+        "lightning.py"
+    }
 
 
-# ------------------------------------------------------------------ what a client knows of its federation
+# ------------------------------------------------------------ what a client knows of its federation
 
 
 class Looks(FederatedClient):
@@ -262,8 +319,12 @@ class Looks(FederatedClient):
 
 def test_what_is_federated_is_known_under_a_plain_trainer_too(tmp_path: Path) -> None:
     loop = FederatedLoop(partial(Looks, network=SmallNet))
-    off: Any = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(max_epochs=1, callbacks=[Exchange(["core"])], default_root_dir=tmp_path, **off)
+    off: Any = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
+    trainer = Trainer(
+        max_epochs=1, callbacks=[Exchange(["core"])], default_root_dir=tmp_path, **off
+    )
     trainer.fit(loop, datamodule=FederatedData(Made(), batches=4))
     assert [client.state["seen"] for client in loop.federation.values()] == [4] * 3
 
@@ -322,12 +383,16 @@ def told_of(folder: Path, exchange: dict[str, Any], **options: Any) -> list[dict
     rounds = run.exchange.rule.steps  # type: ignore[attr-defined]
     for name, client in run.loop.federation.items():
         told = client.state.get("told", [])
-        assert told == client.state.get("counted", []) == [own[name] for own in rounds if name in own]
+        assert (
+            told == client.state.get("counted", []) == [own[name] for own in rounds if name in own]
+        )
     return rounds
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
+def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(
+    case: str, tmp_path: Path
+) -> None:
     options, expected = CASES[case]
     rounds = told_of(tmp_path, **{"exchange": {}, **options})
     assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == expected

@@ -11,7 +11,15 @@ from federations import make_run, trained
 from fedlit.errors import ConfigError
 from fedlit.train.manifest import FORMAT, Manifest, check_state
 
-MANIFEST = Manifest({"ash": "1", "birch": "2"}, {"batches": 4, "batch_size": None}, 8, "plain", "torch", 1, {"seed": 8})
+MANIFEST = Manifest(
+    {"ash": "1", "birch": "2"},
+    {"batches": 4, "batch_size": None},
+    8,
+    "plain",
+    "torch",
+    1,
+    {"seed": 8},
+)
 
 
 @pytest.mark.parametrize(
@@ -20,10 +28,16 @@ MANIFEST = Manifest({"ash": "1", "birch": "2"}, {"batches": 4, "batch_size": Non
         ({"data": {"ash": "1"}}, False, "expected the clients ash, found ash, birch"),
         ({"seed": 9}, False, "expected seed 9, found 8"),
         ({"pace": {"batches": 5, "batch_size": None}}, False, "found data: batches 4;"),
-        ({"settings": {"seed": 8, "model.threads": 2}}, True, r"found changed model.threads \(None → 2\)"),
+        (
+            {"settings": {"seed": 8, "model.threads": 2}},
+            True,
+            r"found changed model.threads \(None → 2\)",
+        ),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(change: dict[str, Any], resume: bool, message: str) -> None:
+def test_a_checkpoint_of_another_run_is_refused(
+    change: dict[str, Any], resume: bool, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         MANIFEST.refuse(replace(MANIFEST, **change), resume=resume)
 
@@ -32,10 +46,17 @@ def test_a_manifest_is_read_back_and_what_may_change() -> None:
     written = {**asdict(MANIFEST), "clients": {}}
     assert Manifest.read({"fedlit": written}) == MANIFEST
     MANIFEST.refuse(MANIFEST, resume=True)
-    # the engine is the checkpoint's; a configuration matters only where it is trained further, and where there is one
-    MANIFEST.refuse(replace(MANIFEST, engine="threads", threads=3, settings={"seed": 8, "model.x": 1}), resume=False)
+    # the engine is the checkpoint's; a configuration matters only where it is trained further, and
+    # where there is one
+    MANIFEST.refuse(
+        replace(MANIFEST, engine="threads", threads=3, settings={"seed": 8, "model.x": 1}),
+        resume=False,
+    )
     MANIFEST.refuse(replace(MANIFEST, settings={}), resume=True)
-    for other in ({}, *({"fedlit": {**written, "format": own}} for own in (FORMAT + 1, FORMAT - 1, None))):
+    for other in (
+        {},
+        *({"fedlit": {**written, "format": own}} for own in (FORMAT + 1, FORMAT - 1, None)),
+    ):
         with pytest.raises(ConfigError, match=r"expected one .*found"):
             Manifest.read(other)
 

@@ -1,4 +1,5 @@
-"""Averages, best epochs and fine-tuning: values by hand, kills in each phase, nothing sent behind the federation."""
+"""Averages, best epochs and fine-tuning: values by hand, kills in each phase, nothing sent behind
+the federation."""
 
 from pathlib import Path
 from typing import Any
@@ -26,21 +27,29 @@ class Epochs(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.is_last_batch:
-            self.live.append({name: value.clone() for name, value in pl_module.state_dict().items()})
+            self.live.append(
+                {name: value.clone() for name, value in pl_module.state_dict().items()}
+            )
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.state.fn == "fit":
-            self.scores.append({name: own["loss"] for name, own in pl_module.results["validation"].scores.items()})
+            self.scores.append(
+                {name: own["loss"] for name, own in pl_module.results["validation"].scores.items()}
+            )
 
 
 def test_each_client_ends_with_its_own_best_epoch(tmp_path: Path) -> None:
     watch = Epochs()
     run = make_run(tmp_path, exchange=CORE, loop={"keep": "loss"}, epochs=6, callbacks=[watch])
     last = run.fit(quiet=True)
-    best = {name: min(range(6), key=lambda epoch: watch.scores[epoch][name]) for name in last.scores}
+    best = {
+        name: min(range(6), key=lambda epoch: watch.scores[epoch][name]) for name in last.scores
+    }
     assert len(set(best.values())) > 1  # or the test would not tell clients apart
     for name, epoch in best.items():
-        mine = {key: value for key, value in weights(run).items() if key.startswith(f"clients.{name}.")}
+        mine = {
+            key: value for key, value in weights(run).items() if key.startswith(f"clients.{name}.")
+        }
         assert not different(mine, {key: watch.live[epoch][key] for key in mine})
         assert last.scores[name]["loss"] == watch.scores[epoch][name]
     # the checkpoint has them, by either name
@@ -50,9 +59,12 @@ def test_each_client_ends_with_its_own_best_epoch(tmp_path: Path) -> None:
 
 def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
     watch = Epochs()
-    run = make_run(tmp_path, exchange=CORE, loop={"average": 0.8, "keep": "loss"}, epochs=4, callbacks=[watch])
+    run = make_run(
+        tmp_path, exchange=CORE, loop={"average": 0.8, "keep": "loss"}, epochs=4, callbacks=[watch]
+    )
     run.loop.federation.personal.check = lambda clients: None  # type: ignore[method-assign]
-    kept, personal = list[torch.Tensor](), run.loop.federation.personal
+    kept = list[torch.Tensor]()
+    personal = run.loop.federation.personal
     judge = personal.judge
 
     def seen(federation: Any, *args: Any) -> None:
@@ -68,20 +80,27 @@ def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
         assert torch.allclose(kept[epoch], expected, atol=1e-6)
 
 
-LONGER = {**TUNED, "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))}}
+LONGER = {
+    **TUNED,
+    "loop": {**TUNED["loop"], "then": Then(FineTune(epochs=2, patience=9, lr=0.005, average=0.3))},
+}
 
 
 @pytest.mark.parametrize("step", [12, 13])  # 3 epochs of 4 steps, then 2 of fine-tuning
 def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
     whole = make_run(tmp_path / "whole", **LONGER)
     expected = whole.fit(quiet=True)
-    stop, each = StopAfter(step, Path("checkpoints", "last.ckpt")), Checkpoints(best=0, seconds=0)
+    stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
+    each = Checkpoints(best=0, seconds=0)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         trained(tmp_path / "part", callbacks=[stop], checkpoints=each, **LONGER)
     resumed = make_run(tmp_path / "part", **LONGER)
     scores = resumed.fit("last", quiet=True).scores
     assert different(weights(whole), weights(resumed)) == [] and scores == expected.scores
-    assert whole.exchange.rounds == resumed.exchange.rounds == 3 and whole.exchange.bytes == resumed.exchange.bytes
+    assert (
+        whole.exchange.rounds == resumed.exchange.rounds == 3
+        and whole.exchange.bytes == resumed.exchange.bytes
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
@@ -106,7 +125,11 @@ def test_who_waits_too_long_stops_and_nothing_is_left_to_train(
     assert different(weights(run), weights(again)) == []
 
 
-def test_a_training_that_ends_early_is_not_fine_tuned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = trained(tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4)
+def test_a_training_that_ends_early_is_not_fine_tuned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = trained(
+        tmp_path, exchange=CORE, loop={"then": Then(FineTune(epochs=2))}, epochs=3, max_steps=4
+    )
     assert "nothing was fine-tuned" in caplog.text
     assert run.loop.federation.personal.done and not run.loop.federation.tuning

@@ -1,4 +1,5 @@
-"""What ends a training, by oracles: Lightning's EarlyStopping, the best epochs, runs that nobody killed."""
+"""What ends a training, by oracles: Lightning's EarlyStopping, the best epochs, runs that nobody
+killed."""
 
 import random
 from pathlib import Path
@@ -73,13 +74,17 @@ class Losses(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.state.fn == "fit":
-            self.losses.append({name: own["loss"] for name, own in pl_module.results["validation"].scores.items()})
+            self.losses.append(
+                {name: own["loss"] for name, own in pl_module.results["validation"].scores.items()}
+            )
 
 
 @pytest.mark.parametrize("more", [{"keep": "loss"}, {"average": 0.8}])
 def test_an_early_stop_puts_the_best_epochs_back(more: dict[str, Any], tmp_path: Path) -> None:
     seen = Losses()
-    run = make_run(tmp_path, exchange=CORE, loop={**HIGH, **more, "stop": SOON}, epochs=60, callbacks=[seen])
+    run = make_run(
+        tmp_path, exchange=CORE, loop={**HIGH, **more, "stop": SOON}, epochs=60, callbacks=[seen]
+    )
     scores = run.fit(quiet=True).scores
     assert 3 < len(seen.losses) < 60
     means = [sum(own.values()) / len(own) for own in seen.losses]
@@ -92,7 +97,9 @@ def test_an_early_stop_puts_the_best_epochs_back(more: dict[str, Any], tmp_path:
 
 def tuned(folder: Path, epochs: int = 60, **more: Any) -> Run:
     then = Then(FineTune(epochs=6, patience=2, lr=0.01))
-    return make_run(folder, exchange=CORE, loop={**HIGH, "stop": SOON, "then": then}, epochs=epochs, **more)
+    return make_run(
+        folder, exchange=CORE, loop={**HIGH, "stop": SOON, "then": then}, epochs=epochs, **more
+    )
 
 
 def test_an_early_stop_begins_the_fine_tuning(tmp_path: Path) -> None:
@@ -103,19 +110,28 @@ def test_an_early_stop_begins_the_fine_tuning(tmp_path: Path) -> None:
     assert run.loop.federation.tuning and federated + 2 <= len(seen.losses) <= federated + 6 < 60
     # the same federation that is as long by plan is tuned as well, bit for bit
     planned = tuned(tmp_path / "planned", epochs=federated)
-    assert planned.fit(quiet=True).scores == scores and different(weights(run), weights(planned)) == []
+    assert (
+        planned.fit(quiet=True).scores == scores and different(weights(run), weights(planned)) == []
+    )
 
 
 @pytest.mark.parametrize("after", [1, 5])
-def test_a_kill_before_or_in_the_tuning_after_an_early_stop_changes_no_bit(after: int, tmp_path: Path) -> None:
+def test_a_kill_before_or_in_the_tuning_after_an_early_stop_changes_no_bit(
+    after: int, tmp_path: Path
+) -> None:
     whole = tuned(tmp_path / "whole")
     whole.fit(quiet=True)
     step = 4 * (whole.exchange.rounds - 3) + 4 * after
     with pytest.raises(KeyboardInterrupt):
-        tuned(tmp_path / "part", callbacks=[StopAfter(step, Path("last.ckpt"))], checkpoints=EACH).fit(quiet=True)
+        tuned(
+            tmp_path / "part", callbacks=[StopAfter(step, Path("last.ckpt"))], checkpoints=EACH
+        ).fit(quiet=True)
     again = tuned(tmp_path / "part")
     again.fit("last", quiet=True)
-    assert different(weights(whole), weights(again)) == [] and whole.exchange.rounds == again.exchange.rounds
+    assert (
+        different(weights(whole), weights(again)) == []
+        and whole.exchange.rounds == again.exchange.rounds
+    )
 
 
 def test_a_finished_run_takes_no_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +142,10 @@ def test_a_finished_run_takes_no_step(tmp_path: Path, capsys: pytest.CaptureFixt
         again.fit("last")
         assert "Nothing is left to train" in capsys.readouterr().out
         assert run.trainer is not None and again.trainer is not None
-        assert again.trainer.global_step == run.trainer.global_step and different(weights(run), weights(again)) == []
+        assert (
+            again.trainer.global_step == run.trainer.global_step
+            and different(weights(run), weights(again)) == []
+        )
 
 
 def test_min_epochs_gives_the_same_bits_when_killed(tmp_path: Path) -> None:
@@ -142,10 +161,15 @@ def test_min_epochs_gives_the_same_bits_when_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"keep": "loss"}])
 def test_time_ends_a_run_as_its_last_epoch_would(more: dict[str, Any], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"exchange": CORE, "loop": {"engine": "plain", "kernels": "torch", **more}}
+    options: dict[str, Any] = {
+        "exchange": CORE,
+        "loop": {"engine": "plain", "kernels": "torch", **more},
+    }
     options |= {"checkpoints": EACH, "max_time": {"seconds": 1}}
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "part", callbacks=[StopAfter(8, Path("last.ckpt"))], epochs=9999, **options)
+        trained(
+            tmp_path / "part", callbacks=[StopAfter(8, Path("last.ckpt"))], epochs=9999, **options
+        )
     run = trained(tmp_path / "part", "last", epochs=9999, **options)
     epochs = run.loop.federation.ending.epochs
     assert run.trainer is not None and 2 < epochs < 9999 and run.trainer.global_step == 4 * epochs
@@ -153,7 +177,11 @@ def test_time_ends_a_run_as_its_last_epoch_would(more: dict[str, Any], tmp_path:
     assert again.trainer is not None and again.trainer.global_step in (run.trainer.global_step, 0)
     del options["max_time"]
     planned = trained(tmp_path / "planned", epochs=epochs, **options)
-    assert different(weights(run), weights(planned)) == different(weights(again), weights(planned)) == []
+    assert (
+        different(weights(run), weights(planned))
+        == different(weights(again), weights(planned))
+        == []
+    )
 
 
 class Ends(Callback):
@@ -169,7 +197,11 @@ def test_a_callbacks_stop_ends_the_run_and_says_what_was_not_tuned(
     run = tuned(tmp_path, callbacks=[Ends()])
     ended = run.fit(quiet=True).ended
     assert "nothing was fine-tuned" in caplog.text and "a callback after epoch 2" in ended
-    assert run.loop.federation.personal.done and run.trainer is not None and run.trainer.global_step == 8
+    assert (
+        run.loop.federation.personal.done
+        and run.trainer is not None
+        and run.trainer.global_step == 8
+    )
     # without best epochs, too, nothing follows
     plain = trained(tmp_path / "plain", exchange=CORE, epochs=5, callbacks=[Ends()])
     again = trained(tmp_path / "plain", "last", exchange=CORE, epochs=5, callbacks=[Ends()])
@@ -180,11 +212,19 @@ def test_a_callbacks_stop_ends_the_run_and_says_what_was_not_tuned(
 def test_early_stopping_of_a_python_trainer_ends_the_run(tmp_path: Path) -> None:
     options: dict[str, Any] = {"exchange": CORE, "epochs": 60}
     here = trained(tmp_path / "here", loop={**HIGH, "stop": SOON}, **options)
-    theirs = trained(tmp_path / "theirs", loop=HIGH, callbacks=[EarlyStopping("val/loss", patience=2)], **options)
-    again = trained(
-        tmp_path / "theirs", "last", loop=HIGH, callbacks=[EarlyStopping("val/loss", patience=2)], **options
+    theirs = trained(
+        tmp_path / "theirs", loop=HIGH, callbacks=[EarlyStopping("val/loss", patience=2)], **options
     )
-    assert different(weights(here), weights(theirs)) == different(weights(here), weights(again)) == []
+    again = trained(
+        tmp_path / "theirs",
+        "last",
+        loop=HIGH,
+        callbacks=[EarlyStopping("val/loss", patience=2)],
+        **options,
+    )
+    assert (
+        different(weights(here), weights(theirs)) == different(weights(here), weights(again)) == []
+    )
 
 
 @pytest.mark.parametrize("more", [{"keep": "loss"}, {"average": 0.5}, {"then": "fine_tune"}])
@@ -194,8 +234,12 @@ def test_early_stopping_beside_best_epochs_is_refused(more: dict[str, Any], tmp_
 
 
 def test_early_stopping_in_a_file_is_the_stop(tmp_path: Path) -> None:
-    callbacks = "[{class_path: EarlyStopping, init_args: {monitor: val/auroc, mode: max, patience: 4}}]"
-    run = fedlit.load("quickstart", f"--trainer.callbacks={callbacks}", f"--trainer.default_root_dir={tmp_path}")
+    callbacks = (
+        "[{class_path: EarlyStopping, init_args: {monitor: val/auroc, mode: max, patience: 4}}]"
+    )
+    run = fedlit.load(
+        "quickstart", f"--trainer.callbacks={callbacks}", f"--trainer.default_root_dir={tmp_path}"
+    )
     assert run.loop.federation.ending.stop == Stop("val/auroc", 4)
     assert not run.trainer_options.get("callbacks") and run.settings is not None
     assert run.settings["model.stop.patience"] == 4
@@ -216,7 +260,9 @@ EVERY = [({"epochs": 5}, 2), ({"steps": 3}, 10), ("epoch", 7)]
 
 @pytest.mark.parametrize("rule", [fedlit.Mean, fedlit.FedAvgM])
 @pytest.mark.parametrize(("every", "rounds"), EVERY)
-def test_one_network_for_all_ends_with_an_exchange(every: Any, rounds: int, rule: Any, tmp_path: Path) -> None:
+def test_one_network_for_all_ends_with_an_exchange(
+    every: Any, rounds: int, rule: Any, tmp_path: Path
+) -> None:
     exchange = {**WHOLE["exchange"], "every": every, "rule": rule()}
     run = make_run(tmp_path, exchange=exchange, align="both", epochs=7)
     assert run.describe().exchange["length"]["exchanges"] == rounds
@@ -237,7 +283,9 @@ def test_an_early_stop_waits_for_the_exchange_of_one_network_for_all(tmp_path: P
     assert max_steps.exchange.rounds == 2
 
 
-@pytest.mark.parametrize("method", ["apfl", "ditto", "chfl", "ifedavg", "fedrep", "by name, momentum at the server"])
+@pytest.mark.parametrize(
+    "method", ["apfl", "ditto", "chfl", "ifedavg", "fedrep", "by name, momentum at the server"]
+)
 def test_what_keeps_something_private_keeps_its_schedule(method: str, tmp_path: Path) -> None:
     run = make_run(tmp_path, **METHODS[method])
     run.describe()

@@ -46,7 +46,9 @@ def test_names_that_resemble_hooks() -> None:
     for base in (FederatedClient, Rule):  # what is shipped resembles none
         public = (getattr(fedlit, name) for name in fedlit.__all__)
         shipped = [kind for kind in public if isinstance(kind, type) and issubclass(kind, base)]
-        assert len(shipped) >= 4 and not any(misspelt(kind, base, ModelHooks, CheckpointHooks) for kind in shipped)
+        assert len(shipped) >= 4 and not any(
+            misspelt(kind, base, ModelHooks, CheckpointHooks) for kind in shipped
+        )
 
 
 def does(name: str, change: Callable[[Any], Any], **more: Any) -> type[FederatedClient]:
@@ -61,7 +63,8 @@ def does(name: str, change: Callable[[Any], Any], **more: Any) -> type[Federated
 SILENT = does("Silent", lambda loss: None)
 # its parameters are changed by the exchange of every step alone
 STILL = does("Still", lambda loss: loss.detach(), automatic_optimization=False)
-NUMBER, DICTIONARY = does("Number", lambda loss: loss.item()), does("Dictionary", lambda loss: {"loss": loss})
+NUMBER = does("Number", lambda loss: loss.item())
+DICTIONARY = does("Dictionary", lambda loss: {"loss": loss})
 
 
 class Detached(FederatedClient):
@@ -86,7 +89,9 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["plain", "threads"])
 @pytest.mark.parametrize("client", [SILENT, STILL])
-def test_clients_that_learn_nothing(client: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_that_learn_nothing(
+    client: Any, engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     loop = {"client": partial(client, network=Dry), "engine": engine}
     exchange = {"federated": ["core"], "every": "step"} if client is STILL else {}
     trained(tmp_path, epochs=2, loop=loop, exchange=exchange, enable_checkpointing=False)
@@ -95,7 +100,9 @@ def test_clients_that_learn_nothing(client: Any, engine: str, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("method", ["two optimizers", "chfl", "forest"])
-def test_clients_that_learn_are_told_nothing(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_that_learn_are_told_nothing(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     trained(tmp_path, epochs=1, enable_checkpointing=False, **METHODS[method])
     some: dict[str, Any] = {  # a client of the first stack is in no other
         "loop": {"optimizer": partial(torch.optim.SGD, lr=0.01)}, "data": {"batches": 2},

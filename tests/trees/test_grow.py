@@ -1,4 +1,5 @@
-"""Trees from sums: those of several parties are those of all rows in one place; what is told and what is not."""
+"""Trees from sums: those of several parties are those of all rows in one place; what is told and
+what is not."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -19,11 +20,14 @@ LACKS = ((1,), (), (0, 2))
 Tables = list[tuple[NDArray[np.float32], NDArray]]
 
 
-def grown_by(tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any = (), **options: Any) -> Grown:
+def grown_by(
+    tables: Tables, classes: int, trees: int, seed: int = 8, lacks: Any = (), **options: Any
+) -> Grown:
     minimum = options.pop("minimum", 1)
     lacking = lacks or [()] * len(tables)
     columns = tables[0][0].shape[1]
-    keys, way = root_keys(seed, trees), Way(classes, columns, minimum=minimum, **{"tried": columns, **options})
+    keys = root_keys(seed, trees)
+    way = Way(classes, columns, minimum=minimum, **{"tried": columns, **options})
     parties = [Party(x, y, way, own) for (x, y), own in zip(tables, lacking, strict=True)]
     return grow(asking(parties), [party.start(keys) for party in parties], keys, way)
 
@@ -45,21 +49,33 @@ def made() -> Tables:
     tables = []
     for rows in (60, 9, 200):
         x = rng.normal(size=(rows, 4)).astype(np.float32).round(1)
-        tables.append((x, np.clip((x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0) + (x[:, 2] > 1), 0, 2).astype(int)))
+        tables.append(
+            (
+                x,
+                np.clip(
+                    (x[:, 0] + x[:, 1] + rng.normal(size=rows) > 0) + (x[:, 2] > 1), 0, 2
+                ).astype(int),
+            )
+        )
     return tables
 
 
 @pytest.mark.parametrize("classes", [3, 5, 0], ids=["classes", "two that nobody has", "numbers"])
 @pytest.mark.parametrize("minimum", [1, 5])
-def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, classes: int, minimum: int) -> None:
+def test_the_sum_of_answers_is_enough_where_all_have_one_form(
+    made: Tables, classes: int, minimum: int
+) -> None:
     tables = [(x, y if classes else (y + x[:, 1]).astype(np.float32)) for x, y in made]
-    keys, way = root_keys(8, 5), Way(classes, 4, 4, minimum=minimum, summed=True)
+    keys = root_keys(8, 5)
+    way = Way(classes, 4, 4, minimum=minimum, summed=True)
     parties = [Party(x, y, way, lacks) for (x, y), lacks in zip(tables, LACKS, strict=True)]
     forms: dict[str, set[Any]] = {}
 
     def ask(topic: str, told: Any, shapes: Any) -> list[Any]:
         answers = [getattr(party, topic)(told[0]) for party in parties]
-        forms.setdefault(topic, set()).update((own["left"].dtype, own["left"].shape[:3]) for own in answers)
+        forms.setdefault(topic, set()).update(
+            (own["left"].dtype, own["left"].shape[:3]) for own in answers
+        )
         assert {own["left"].shape for own in answers} == {shapes[0]["left"]}
         return [{"left": np.sum([own["left"] for own in answers], 0)}]
 
@@ -70,7 +86,8 @@ def test_the_sum_of_answers_is_enough_where_all_have_one_form(made: Tables, clas
         "high": np.max([own["high"] for own in starts], 0),
     }
     grown = grow(ask, [start], keys, way)
-    assert len(grown.feature) > 20 and len(forms["counts"]) == 1  # the same at all parties and levels
+    # the same at all parties and levels
+    assert len(grown.feature) > 20 and len(forms["counts"]) == 1
     assert same(grown, grown_by(tables, classes, 5, lacks=LACKS, minimum=minimum))
 
 
@@ -78,10 +95,15 @@ EVERY = [{}, {"exact": True}, {"tried": 2, "thresholds": 1}, {"thresholds": 4}, 
 
 
 @pytest.mark.parametrize("options", EVERY, ids=str)
-def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: dict[str, Any]) -> None:
-    rng, options = np.random.default_rng(1), {"classes": 3, **options, "trees": 5}
+def test_trees_of_several_parties_are_those_of_all_rows(
+    made: Tables, options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(1)
+    options = {"classes": 3, **options, "trees": 5}
     tables = (
-        made if options["classes"] else [(x, (x[:, 0] + rng.normal(size=len(x))).astype(np.float32)) for x, _ in made]
+        made
+        if options["classes"]
+        else [(x, (x[:, 0] + rng.normal(size=len(x))).astype(np.float32)) for x, _ in made]
     )
     together = grown_by(tables, **options)
     assert same(together, grown_by(pooled(tables), **options))
@@ -93,7 +115,9 @@ def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: d
         for tree in range(5):  # every leaf holds the sums of the rows that end there
             counted = np.zeros_like(together.totals)
             np.add.at(counted, (leaves[:, tree], y), 1)
-            assert np.array_equal(counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])])
+            assert np.array_equal(
+                counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])]
+            )
         return
     _, values = finished(together, root_keys(8, 5), Way(0, 4, 4), x, y, (), alone=False)
     for leaf in np.unique(leaves[:, 1])[::9]:
@@ -102,7 +126,8 @@ def test_trees_of_several_parties_are_those_of_all_rows(made: Tables, options: d
 
 
 def test_leaves_hold_the_m_estimate_of_their_classes(made: Tables) -> None:
-    tree, way = grown_by(made, 3, 4), Way(3, 4, 4)
+    tree = grown_by(made, 3, 4)
+    way = Way(3, 4, 4)
     [(x, y)] = pooled(made)
     prior = np.bincount(y, minlength=3) + 0.25  # of four trees, and one row of each class
     for alone in (False, True):
@@ -121,7 +146,9 @@ class Heard:
     """Parties that write down what they tell."""
 
     def __init__(self, parties: list[Party]) -> None:
-        self.parties, self.told, self.totals = parties, list[NDArray](), list[NDArray]()
+        self.parties = parties
+        self.told = list[NDArray]()
+        self.totals = list[NDArray]()
 
     def __call__(self, topic: str, messages: Any, shapes: Any) -> Any:
         answers = asking(self.parties)(topic, messages, shapes)
@@ -137,13 +164,15 @@ def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) ->
     classes = 0 if numbers else 3
     way = Way(classes, 4, 4, thresholds=4, minimum=5)
     parties = [Party(x, y, way) for x, y in tables]
-    heard, keys = Heard(parties), root_keys(8, 10)
+    heard = Heard(parties)
+    keys = root_keys(8, 10)
     starts = [party.start(keys) for party in parties]
     tree = grow(heard, starts, keys, way)
     counts = [own["totals"][:, :1] if numbers else own["totals"] for own in starts]
     for left, total in zip(heard.told, heard.totals, strict=True):
         own, all_ = (left[:1], total[:1]) if numbers else (left, total)
-        counts += [own.ravel(), (all_[:, None, None] - own.astype(int)).ravel()]  # and what follows from two answers
+        # and what follows from two answers
+        counts += [own.ravel(), (all_[:, None, None] - own.astype(int)).ravel()]
         counts += [np.abs(np.diff(own[:, :, pair].astype(int), axis=2)).ravel() for pair in PAIRS]
     every = np.concatenate([own.ravel() for own in counts])
     assert not ((every > 0) & (every < 5)).any() and (every >= 5).sum() > 100
@@ -170,7 +199,9 @@ def test_rows_without_a_column_go_to_the_side_that_was_drawn(made: Tables) -> No
         mine = sided(tree, keys, lacks)
         leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(6))
         np.add.at(counted, (leaves, y[:, None]), 1)
-    assert (tree.feature == 1).any() and np.array_equal(counted[tree.leaves], tree.totals[tree.leaves])
+    assert (tree.feature == 1).any() and np.array_equal(
+        counted[tree.leaves], tree.totals[tree.leaves]
+    )
     used = tree.feature == 1
     assert set(np.sign(sided(tree, keys, (1,)).threshold[used])) == {-1.0, 1.0}
 
@@ -196,16 +227,22 @@ def test_trees_are_those_of_earlier_versions() -> None:
     tables = [(part, (part.sum(1) > 2).astype(np.int64)) for part in np.array_split(x, 3)]
     for options, expected in GOLDEN:
         tree = grown_by(tables, 2, 5, **options)
-        content = b"".join(getattr(tree, name).tobytes() for name in ("feature", "threshold", "child", "totals"))
+        content = b"".join(
+            getattr(tree, name).tobytes() for name in ("feature", "threshold", "child", "totals")
+        )
         assert sha256(content).hexdigest()[:16] == expected, options
 
 
 def test_the_thresholds_of_roots_follow_from_seed_and_range(made: Tables) -> None:
     [(x, _)] = pooled(made)
     tree = grown_by(made, 3, 20, minimum=5)
-    low, high = np.floor(x.min(0)), np.ceil(x.max(0))
+    low = np.floor(x.min(0))
+    high = np.ceil(x.max(0))
     for root, column in enumerate(tree.feature[:20]):
-        shares = [uniform(root_keys(8, 20)[[root]], THRESHOLD, 4, number)[column, 0] for number in range(2)]
+        shares = [
+            uniform(root_keys(8, 20)[[root]], THRESHOLD, 4, number)[column, 0]
+            for number in range(2)
+        ]
         expected = [np.float32(share * (high - low)[column] + low[column]) for share in shares]
         assert tree.threshold[root] in expected
 
@@ -235,7 +272,8 @@ LIES = {
 
 @pytest.mark.parametrize("words", LIES)
 def test_a_party_refuses_what_its_rows_contradict(made: Tables, words: str) -> None:
-    way, keys = Way(3, 4, 4, minimum=5), root_keys(8, 5)
+    way = Way(3, 4, 4, minimum=5)
+    keys = root_keys(8, 5)
     parties = [Party(x, y, way) for x, y in made]
 
     def ask(topic: str, told: Any, shapes: Any) -> Any:
@@ -249,7 +287,8 @@ def test_a_party_refuses_what_its_rows_contradict(made: Tables, words: str) -> N
 
 
 def test_no_tree_has_more_levels_than_were_agreed(made: Tables) -> None:
-    way, keys = Way(3, 4, 4, levels=3), root_keys(8, 5)
+    way = Way(3, 4, 4, levels=3)
+    keys = root_keys(8, 5)
     parties = [Party(x, y, way) for x, y in made]
     tree = grow(asking(parties), [party.start(keys) for party in parties], keys, way)
     assert 5 * (2**3 - 1) <= len(tree.feature) <= 5 * (2**4 - 1)

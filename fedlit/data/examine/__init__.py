@@ -1,4 +1,6 @@
-"""Examines clients' tables, alone and together, and proposes what to write about them. Pure functions of tables."""
+"""Examines clients' tables, alone and together, and proposes what to write about them. Pure
+functions of tables.
+"""
 
 from fedlit.data.examine.page import Page, examine
 

@@ -1,4 +1,6 @@
-"""The checks of clients' tables, alone and together. Each check is a small function that makes notes."""
+"""The checks of clients' tables, alone and together. Each check is a small function that makes
+notes.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,34 @@ from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten
 
 MOST_PAIRS = 300  # of clients whose rows and identifiers are compared
-_UNITS = ("years", "yrs", "months", "weeks", "days", "mg", "dl", "kg", "g", "cm", "mm", "mmhg", "ml", "l", "percent")
-_TWICE, _FAR, _EVEN = 2, 5, 1.05  # times that numbers differ: in a constant factor, in any way; what is constant
+_UNITS = (
+    "years",
+    "yrs",
+    "months",
+    "weeks",
+    "days",
+    "mg",
+    "dl",
+    "kg",
+    "g",
+    "cm",
+    "mm",
+    "mmhg",
+    "ml",
+    "l",
+    "percent",
+)
+# times that numbers differ: in a constant factor, in any way; what is constant
+_TWICE = 2
+_FAR = 5
+_EVEN = 1.05
 _IDENTIFIER = "left out (identifier)"
 _NOT_USED = ("constant", "empty", "dropped")
-_MOST_VALUES, _FEW_VALUES = 200, 5
+_MOST_VALUES = 200
+_FEW_VALUES = 5
 _MOST_GROUPS = 8  # clients of equal values are compared as one
-_FEWEST_COLUMNS, _BEYOND_CHANCE = 3, 5
+_FEWEST_COLUMNS = 3
+_BEYOND_CHANCE = 5
 
 
 def noted(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -45,8 +68,15 @@ def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
         rows = table.target.iloc[table.splits["train"]].dropna()
         labels = zip(*rows, strict=True) if task_of(table) == "multi_label" else [rows]
         if all(len({*column} - {None}) < 2 for column in labels):
-            name = ", ".join(table.target.name) if isinstance(table.target.name, tuple) else str(table.target.name)
-            text = f"one value or none in all {len(rows):,} training rows: nothing can be learnt; name another target, "
+            name = (
+                ", ".join(table.target.name)
+                if isinstance(table.target.name, tuple)
+                else str(table.target.name)
+            )
+            text = (
+                f"one value or none in all {len(rows):,} training rows: nothing can be learnt; "
+                "name another target, "
+            )
             text += "or leave the client out"
             yield Note(text, "untrainable", clients=(table.name,), column=name)
 
@@ -56,8 +86,13 @@ def rows(tables: Sequence[ClientTable]) -> Iterator[Note]:
     process sees both.
     """
     known: dict[tuple[str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]] = {}
-    kinds = [{str(name): dtype.kind in "iuf" for name, dtype in own.features.dtypes.items()} for own in tables]
-    for (one, ours), (other, theirs) in islice(combinations(zip(tables, kinds, strict=True), 2), MOST_PAIRS):
+    kinds = [
+        {str(name): dtype.kind in "iuf" for name, dtype in own.features.dtypes.items()}
+        for own in tables
+    ]
+    for (one, ours), (other, theirs) in islice(
+        combinations(zip(tables, kinds, strict=True), 2), MOST_PAIRS
+    ):
         columns = tuple(name for name in ours if name in theirs and ours[name] == theirs[name])
         if len(columns) < _FEWEST_COLUMNS:
             continue
@@ -69,20 +104,29 @@ def rows(tables: Sequence[ClientTable]) -> Iterator[Note]:
         (first, few), (second, many) = known[one.name, columns], known[other.name, columns]
         _, left, right = np.intersect1d(first, second, assume_unique=True, return_indices=True)
         equal = int((few[left] * many[right]).sum())  # pairs of a row here and a row there
-        within = sum(int((own * (own - 1)).sum()) for own in (few, many))  # as many as a table has by chance
+        # as many as a table has by chance
+        within = sum(int((own * (own - 1)).sum()) for own in (few, many))
         chance = (1 + within) / sum(max(int(own.sum()), 2) ** 2 for own in (few, many))
         if equal > _BEYOND_CHANCE * chance * int(few.sum()) * int(many.sum()):
-            text = f"{counted(len(left), 'row')} of both are equal in all {len(columns)} common columns; if they are "
+            text = (
+                f"{counted(len(left), 'row')} of both are equal in all {len(columns)} common "
+                "columns; if they are "
+            )
             text += "the same people, scores are too good: leave them out at one client"
             yield Note(text, "rows", clients=(one.name, other.name))
 
 
 def people(tables: Sequence[ClientTable]) -> Iterator[Note]:
-    """Find values of an identifier that two clients have. This works only if one process sees both."""
+    """Find values of an identifier that two clients have. This works only if one process sees
+    both.
+    """
     for one, other in islice(combinations(tables, 2), MOST_PAIRS):
         for name, known in one.keys.items():
             if both := len(np.intersect1d(known, other.keys.get(name, ()), assume_unique=True)):
-                text = f"both clients have {counted(both, 'value')}; if they are the same people, leave them out at "
+                text = (
+                    f"both clients have {counted(both, 'value')}; if they are the same people, "
+                    "leave them out at "
+                )
                 text += "one client; if each client counts its own, nothing is wrong"
                 yield Note(text, "people", clients=(one.name, other.name), column=name)
 
@@ -98,19 +142,32 @@ def names(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         words = [word for word in re.split(r"[\W_]+", name.casefold()) if word not in _UNITS]
         same.setdefault("".join(words) or name, []).append(name)
     for first, *others in same.values():
-        ours, taken = list(held[first]), {*held[first]}
+        ours = list(held[first])
+        taken = {*held[first]}
         for second in others:
             theirs = list(held[second])
             if taken & {*theirs}:
                 continue  # two names at one client are two things
             taken |= {*theirs}
-            mine, yours = held[first][ours[0]], held[second][theirs[0]]
-            text = f"{_shown(first, mine)} at {shorten(ours, 4)}, {_shown(second, yours)} at {shorten(theirs, 4)}: if "
+            mine = held[first][ours[0]]
+            yours = held[second][theirs[0]]
+            text = (
+                f"{_shown(first, mine)} at {shorten(ours, 4)}, {_shown(second, yours)} at "
+                f"{shorten(theirs, 4)}: if "
+            )
             text += "they are the same, give them one name, in one unit"
             rename = [{"rename": {second: first}}] if mine.kind == yours.kind else []
             fix = rename[0] if rename and _same_size(mine, yours) else None
             either = [] if fix else rename
-            yield Note(text, "name", clients=(*ours, *theirs), column=first, fix=fix, alternatives=either, at=theirs)
+            yield Note(
+                text,
+                "name",
+                clients=(*ours, *theirs),
+                column=first,
+                fix=fix,
+                alternatives=either,
+                at=theirs,
+            )
 
 
 def _same_size(one: ColumnFacts, other: ColumnFacts) -> bool:
@@ -129,27 +186,43 @@ def scales(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     for name, columns in by_name(clients).items():
         yield from _scales(name, columns)
     for name, columns in by_name(clients, targets=True).items():
-        yield from _scales(name, columns, "; scores in units of the target can only be compared in one unit")
+        yield from _scales(
+            name, columns, "; scores in units of the target can only be compared in one unit"
+        )
 
 
 def _scales(name: str, columns: Mapping[str, ColumnFacts], more: str = "") -> Iterator[Note]:
-    quartiles = {client: own.quantiles[1:4] for client, own in columns.items() if own.kind == "numeric"}
-    clients = sorted((client for client in quartiles if quartiles[client]), key=lambda client: quartiles[client][1])
+    quartiles = {
+        client: own.quantiles[1:4] for client, own in columns.items() if own.kind == "numeric"
+    }
+    clients = sorted(
+        (client for client in quartiles if quartiles[client]),
+        key=lambda client: quartiles[client][1],
+    )
     base = clients[(len(clients) - 1) // 2] if clients else ""
-    if apart := {own: times for own in clients if (times := _times(quartiles[base], quartiles[own]))}:
-        told = [f"{quartiles[own][1]:,.5g} at {own} ({times:,.3g} times)" for own, times in apart.items()]
-        text = f"median {quartiles[base][1]:,.5g} at {base}, {shorten(told)}; if the units differ, convert one"
+    if apart := {
+        own: times for own in clients if (times := _times(quartiles[base], quartiles[own]))
+    }:
+        told = [
+            f"{quartiles[own][1]:,.5g} at {own} ({times:,.3g} times)"
+            for own, times in apart.items()
+        ]
+        text = (
+            f"median {quartiles[base][1]:,.5g} at {base}, {shorten(told)}; if the units differ, "
+            "convert one"
+        )
         yield Note(text + more, "scale", clients=(base, *apart), column=name)
 
 
 def _times(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return how many times the quartiles (3,) of two clients differ; 0 if that is not odd. A unit gives a constant
-    factor.
+    """Return how many times the quartiles (3,) of two clients differ; 0 if that is not odd. A unit
+    gives a constant factor.
     """
     small, large = sorted((one, other), key=lambda own: own[1])
     if small[0] <= 0 or small[2] >= large[0]:  # quartiles overlap
         return 0.0
-    low, high = min(ratios := [big / few for big, few in zip(large, small, strict=True)]), max(ratios)
+    low = min(ratios := [big / few for big, few in zip(large, small, strict=True)])
+    high = max(ratios)
     odd = (low >= _TWICE and high <= _EVEN * low) or (ratios[1] >= _FAR and low > _FAR / 2)
     return ratios[1] if odd else 0.0
 
@@ -163,10 +236,20 @@ def units(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                 found.setdefault(same_unit(own.unit), []).append(client)
         (first, ours), *others = found.items() or [("", [])]
         for unit, theirs in others:
-            text = f"{first!r} at {shorten(ours, 4)}, {unit!r} at {shorten(theirs, 4)}; convert one, or give them two "
+            text = (
+                f"{first!r} at {shorten(ours, 4)}, {unit!r} at {shorten(theirs, 4)}; convert "
+                "one, or give them two "
+            )
             text += "names"
             rename = {"rename": {name: f"{name} ({unit})"}}
-            yield Note(text, "unit", clients=(*ours, *theirs), column=name, alternatives=[rename], at=theirs)
+            yield Note(
+                text,
+                "unit",
+                clients=(*ours, *theirs),
+                column=name,
+                alternatives=[rename],
+                at=theirs,
+            )
 
 
 def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -181,14 +264,20 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
         if len(found) > 1:
             numbers = found.get("numeric", [])
             values = {number for client in numbers for number in columns[client].quantiles}
-            fix = {"types": {name: "boolean"}} if {*found} == {"numeric", "boolean"} and values <= {0, 1} else None
+            fix = (
+                {"types": {name: "boolean"}}
+                if {*found} == {"numeric", "boolean"} and values <= {0, 1}
+                else None
+            )
             text = "; ".join(f"{kind} at {shorten(who, 4)}" for kind, who in found.items())
             text += "; columns are common by name and kind"
             everyone = [*chain(*found.values())]
             others = [kind for kind in found if kind in KINDS] if _IDENTIFIER in found else []
             either = [{"types": {name: kind}} for kind in ("identifier", *others)] if others else []
             at = numbers if fix else everyone
-            yield Note(text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at)
+            yield Note(
+                text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at
+            )
 
 
 def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
@@ -199,27 +288,42 @@ def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             for client, own in columns.items():
                 if own.kind == "categorical" and 0 < len(own.values or ()) <= _MOST_VALUES:
                     groups.setdefault(tuple(sorted(own.values or (), key=str)), []).append(client)
-            for (ours, mine), (theirs, yours) in combinations(list(groups.items())[:_MOST_GROUPS], 2):
+            for (ours, mine), (theirs, yours) in combinations(
+                list(groups.items())[:_MOST_GROUPS], 2
+            ):
                 if _alike(ours, theirs, kind == "labels"):
-                    first, second = (shorten([*map(str, values)], _FEW_VALUES) for values in (ours, theirs))
-                    text = f"{first} at {shorten(mine, 4)}; {second} at {shorten(yours, 4)}; if some mean the same, "
+                    first, second = (
+                        shorten([*map(str, values)], _FEW_VALUES) for values in (ours, theirs)
+                    )
+                    text = (
+                        f"{first} at {shorten(mine, 4)}; {second} at {shorten(yours, 4)}; if "
+                        "some mean the same, "
+                    )
                     text += "write them in the same way"
                     yield Note(text, kind, clients=(*mine, *yours), column=name)
 
 
 def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
-    """Return whether two sets of values could mean the same, or in part, though they are not written alike."""
-    if all(type(own) is int for own in (*ones, *others)):  # classes 0 and 1 beside 1 and 2, or beside 0 to 4
+    """Return whether two sets of values could mean the same, or in part, though they are not
+    written alike.
+    """
+    # classes 0 and 1 beside 1 and 2, or beside 0 to 4
+    if all(type(own) is int for own in (*ones, *others)):
         low, high = sorted(map(sorted, (ones, others)))
         return labels and ((low == [0, 1] and high[0] == 0) or [own + 1 for own in low] == high)
-    first, second = ({"".join(str(own).casefold().split()): own for own in side} for side in (ones, others))
+    first, second = (
+        {"".join(str(own).casefold().split()): own for own in side} for side in (ones, others)
+    )
     if any(first[word] != second[word] for word in first.keys() & second):
         return True
-    left, right = first.keys() - second, second.keys() - first
+    left = first.keys() - second
+    right = second.keys() - first
     if {*map(true_or_false, left)} == {*map(true_or_false, right)} == {True, False}:
         return True
     few = len(first) <= _FEW_VALUES >= len(second)  # M and male
-    return few and any(one.startswith(other) or other.startswith(one) for one in left for other in right)
+    return few and any(
+        one.startswith(other) or other.startswith(one) for one in left for other in right
+    )
 
 
 Check = Callable[[Sequence[ClientTable]], Iterable[Note]]
@@ -228,4 +332,5 @@ CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
 BLOCKING: tuple[Check, ...] = (leaks,)
 """Those of the checks whose findings may forbid a verdict."""
 COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings)
-"""Checks of tables that need not have the same columns: of one table with a column of clients they say nothing."""
+"""Checks of tables that need not have the same columns: of one table with a column of clients they
+say nothing."""

@@ -25,8 +25,8 @@ class ColumnFacts:
     Attributes:
         kind: numeric (also of a place in an order), categorical, boolean or date.
         missing: the share of cells without a value.
-        quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`; empty if there are
-            none.
+        quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`;
+            empty if there are none.
         values: maps categories or classes to their number of rows, the most frequent first.
         unit: the unit beside numbers; "" if there is none.
     """
@@ -69,7 +69,8 @@ def facts_of(table: ClientTable) -> ClientFacts:
     quantiles = _quantiles(few[[name for name in few if name not in table.categorical]])
     columns = {}
     for typed, share in zip(map(str, few), missing, strict=True):
-        name = raw_column(table, typed)  # of the parts of a date the last one is kept: days since 1970
+        # of the parts of a date the last one is kept: days since 1970
+        name = raw_column(table, typed)
         kind = "categorical" if typed in table.categorical else "numeric"
         unit = ""
         if table.schema is not None and name in table.schema.columns:
@@ -80,14 +81,18 @@ def facts_of(table: ClientTable) -> ClientFacts:
         columns[name] = ColumnFacts(kind, share, quantiles.get(typed, ()), values, unit)
     rows = {str(split): len(table.splits[split]) for split in SPLITS}
     left_out = dict(table.schema.left_out) if table.schema is not None else {}
-    return ClientFacts(table.name, rows, task_of(table), table.positive, left_out, columns, _targets(table))
+    return ClientFacts(
+        table.name, rows, task_of(table), table.positive, left_out, columns, _targets(table)
+    )
 
 
 def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     target = table.target
     if isinstance(target.name, tuple):
         labels = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
-        held = zip(map(str, target.name), (pd.Series(own, dtype=object) for own in labels), strict=True)
+        held = zip(
+            map(str, target.name), (pd.Series(own, dtype=object) for own in labels), strict=True
+        )
         return {name: ColumnFacts("categorical", 0, values=_values(own)) for name, own in held}
     if task_of(table) == "classification":
         return {str(target.name): ColumnFacts("categorical", 0, values=_values(target))}
@@ -97,11 +102,16 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
 
 def _quantiles(columns: pd.DataFrame) -> dict[str, tuple[float, ...]]:
     found = columns.astype(np.float64).quantile(list(QUANTILES)).to_numpy().T.tolist()
-    return {str(name): () if np.isnan(own[0]) else tuple(own) for name, own in zip(columns, found, strict=True)}
+    return {
+        str(name): () if np.isnan(own[0]) else tuple(own)
+        for name, own in zip(columns, found, strict=True)
+    }
 
 
 def _values(cells: pd.Series) -> dict[Any, int]:
-    return {_plain(value): int(rows) for value, rows in cells.value_counts().head(MOST_VALUES).items()}
+    return {
+        _plain(value): int(rows) for value, rows in cells.value_counts().head(MOST_VALUES).items()
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -117,7 +127,9 @@ def task_of(table: ClientTable) -> str:
 
 def raw_column(table: ClientTable, typed: str) -> str:
     """Return the raw column from which a typed one was made: ``seen`` for ``seen.year``."""
-    return typed if table.schema is None or typed in table.schema.columns else typed.rpartition(".")[0]
+    return (
+        typed if table.schema is None or typed in table.schema.columns else typed.rpartition(".")[0]
+    )
 
 
 def is_number(column: pd.Series) -> bool:
@@ -130,7 +142,9 @@ def sampled(rows: np.ndarray, most: int) -> np.ndarray:
     return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
-def by_name(clients: Sequence[ClientFacts], *, targets: bool = False) -> dict[str, dict[str, ColumnFacts]]:
+def by_name(
+    clients: Sequence[ClientFacts], *, targets: bool = False
+) -> dict[str, dict[str, ColumnFacts]]:
     """Map each column, or each target, to the clients that have it, with their summaries."""
     made: dict[str, dict[str, ColumnFacts]] = {}
     for own in clients:

@@ -1,7 +1,7 @@
 """Finds columns that alone predict the target, by the adjusted R² of their bins.
 
-They are looked for at each client, and in the rows of all clients with one target together, so that clients with few
-rows count.
+They are looked for at each client, and in the rows of all clients with one target together, so that
+clients with few rows count.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ from fedlit.data.table import ClientTable
 from fedlit.show.text import counted
 
 ALMOST = 0.9
-"""Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is suspected."""
-ROWS, COLUMNS = 2_000, 300
+"""Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is
+suspected."""
+ROWS = 2_000
+COLUMNS = 300
 """Training rows that are looked at, and columns that are looked at together."""
-_POOLED_ROWS, _POOLED_CLIENTS = 4_000, 200
-_CELLS, _FEWEST_ALONE = 3_000_000, 4
-"""Cells that are looked at client by client, if there are many clients, and clients of which all are."""
-_FEWEST, _FEWEST_OF_CLASS = 40, 8
+_POOLED_ROWS = 4_000
+_POOLED_CLIENTS = 200
+_CELLS = 3_000_000
+_FEWEST_ALONE = 4
+"""Cells that are looked at client by client, if there are many clients, and clients of which all
+are."""
+_FEWEST = 40
+_FEWEST_OF_CLASS = 8
 _ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
-_BINS, _ROWS_OF_BIN = 32, 4
+_BINS = 32
+_ROWS_OF_BIN = 4
 _NOTHING = 1e-9  # variance of a target that rounding alone makes
 _UNSEEN = "columns that reveal the target are not looked for"
 
@@ -54,13 +61,16 @@ class _Score:
 
 
 def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
-    """Find columns that nearly determine the target, and say for which clients they could not be looked for."""
+    """Find columns that nearly determine the target, and say for which clients they could not be
+    looked for.
+    """
     targets = dict[tuple[str, bool], list[_Rows]]()
     for table in tables:
         classes = task_of(table) == "classification"
         if isinstance(table.target.name, tuple) or not (classes or is_number(table.target)):
             text = (
-                "columns that reveal the target are not looked for: it is neither one of several classes nor a number"
+                "columns that reveal the target are not looked for: it is neither one of "
+                "several classes nor a number"
             )
             yield Note(text, "not looked for", clients=(table.name,))
             continue
@@ -77,7 +87,9 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
     best = dict[str, _Score]()
     examined = set[str]()
     for sample in samples:
-        for name in dict.fromkeys(raw_column(sample.table, str(typed)) for typed in sample.features):
+        for name in dict.fromkeys(
+            raw_column(sample.table, str(typed)) for typed in sample.features
+        ):
             holders.setdefault(name, []).append(sample.table.name)
     for name, score in _scored(classes, samples):
         examined |= {*score.clients}
@@ -85,12 +97,26 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
             best[name] = score
     for name, score in best.items():
         if score.value >= ALMOST:
-            rows = f"{counted(score.rows, 'training row')} of {counted(len(score.clients), 'client')}"
-            where = f" at {score.clients[0]}" if len(score.clients) == 1 < len(holders[name]) else ""
-            text = f"alone predicts {target}{where} (R² {score.value:.3f} in {rows}); is it known when the prediction "
+            rows = (
+                f"{counted(score.rows, 'training row')} of {counted(len(score.clients), 'client')}"
+            )
+            where = (
+                f" at {score.clients[0]}" if len(score.clients) == 1 < len(holders[name]) else ""
+            )
+            text = (
+                f"alone predicts {target}{where} (R² {score.value:.3f} in {rows}); is it known "
+                "when the prediction "
+            )
             text += "is made? If not, drop it; if so, write why in data.known"
             counts = {"rows": score.rows}
-            yield Note(text, "leak", clients=holders[name], column=name, fix={"drop": [name]}, counts=counts)
+            yield Note(
+                text,
+                "leak",
+                clients=holders[name],
+                column=name,
+                fix={"drop": [name]},
+                counts=counts,
+            )
     # of many clients, the sample is of some; what it shows of a column is of all who have it
     few = samples if len(samples) <= _POOLED_CLIENTS or not examined else ()
     for sample in few:
@@ -101,8 +127,8 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
 
 
 def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Score]]:
-    """Yield the scores of raw columns: at each client, then, unless each has enough rows, in the rows of all clients
-    that have the same columns.
+    """Yield the scores of raw columns: at each client, then, unless each has enough rows, in the
+    rows of all clients that have the same columns.
     """
     largest = max(sample.features.size for sample in samples)
     alone = sampled(np.arange(len(samples)), max(_FEWEST_ALONE, _CELLS // max(largest, 1))).tolist()
@@ -129,12 +155,18 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
             yield from _scores_of(classes, [pooled[place] for place in holders], names)
 
 
-def _scores_of(classes: bool, samples: Sequence[_Rows], names: Sequence[str]) -> Iterator[tuple[str, _Score]]:
-    """Yield the scores of columns in the rows of some clients together; none if there are too few."""
+def _scores_of(
+    classes: bool, samples: Sequence[_Rows], names: Sequence[str]
+) -> Iterator[tuple[str, _Score]]:
+    """Yield the scores of columns in the rows of some clients together; none if there are too
+    few.
+    """
     if sum(len(sample.target) for sample in samples) < _FEWEST:
         return
     target = pd.concat([sample.target for sample in samples])
-    answers = (pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()).to_numpy()
+    answers = (
+        pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()
+    ).to_numpy()
     answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
     owners = np.repeat(np.arange(len(samples)), [len(sample.target) for sample in samples])
     within = _variation(answers, owners) / (len(target) - len(samples))
@@ -151,20 +183,25 @@ def _scores_of(classes: bool, samples: Sequence[_Rows], names: Sequence[str]) ->
 
 
 def _variation(answers: np.ndarray, owners: np.ndarray) -> float:
-    """Return the sum of squares of answers (n, k) about the means of their clients. What only tells clients apart
-    explains none of it.
+    """Return the sum of squares of answers (n, k) about the means of their clients. What only tells
+    clients apart explains none of it.
     """
     rows = np.bincount(owners)
-    totals = np.stack([np.bincount(owners, answer) for answer in answers.T]) if answers.size else np.zeros((1, 1))
+    totals = (
+        np.stack([np.bincount(owners, answer) for answer in answers.T])
+        if answers.size
+        else np.zeros((1, 1))
+    )
     return float((answers**2).sum() - (totals**2 / rows).sum()) if answers.size else 0.0
 
 
 def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
-    """Return a bin for each cell (n, d): the code of a category, or one of bins with roughly equal numbers of rows.
-    Equal numbers share a bin, and so do missing ones.
+    """Return a bin for each cell (n, d): the code of a category, or one of bins with roughly equal
+    numbers of rows. Equal numbers share a bin, and so do missing ones.
     """
     coded = np.array([name in categorical for name in columns])
-    numbers, bins = columns.loc[:, ~coded].astype(np.float64), np.empty(columns.shape, np.int64)
+    numbers = columns.loc[:, ~coded].astype(np.float64)
+    bins = np.empty(columns.shape, np.int64)
     first = numbers.rank(method="min", na_option="bottom").to_numpy().astype(np.int64) - 1
     last = numbers.rank(method="max", na_option="bottom").to_numpy().astype(np.int64) - 1
     most = min(_BINS, len(bins) // _ROWS_OF_BIN)
@@ -176,15 +213,18 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
 
 
 def _unexplained(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the variance of indicators of classes, or ranks (n, k), that each column's bins (n, d) leave unexplained:
-    (d,). It is infinite for columns with fewer than two rows in a bin.
+    """Return the variance of indicators of classes, or ranks (n, k), that each column's bins (n, d)
+    leave unexplained: (d,). It is infinite for columns with fewer than two rows in a bin.
     """
     (rows, columns), width = bins.shape, int(bins.max()) + 1
     places = (bins + width * np.arange(columns)).ravel()
     counts = np.bincount(places, minlength=columns * width).reshape(columns, width)
-    used, explained = (counts > 0).sum(axis=1), np.zeros(columns)
+    used = (counts > 0).sum(axis=1)
+    explained = np.zeros(columns)
     for answer in answers.T:
-        totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(columns, width)
+        totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(
+            columns, width
+        )
         explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1)
     left = (answers**2).sum() - explained
     return np.where(2 * used <= rows, left / np.maximum(rows - used, 1), np.inf)

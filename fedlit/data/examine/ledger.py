@@ -47,10 +47,13 @@ def all_findings(
 
 
 def blocking_findings(
-    tables: Sequence[ClientTable], source: Source | None = None, known: Mapping[str, str] | None = None
+    tables: Sequence[ClientTable],
+    source: Source | None = None,
+    known: Mapping[str, str] | None = None,
 ) -> Findings:
-    """Return the findings that forbid a verdict, and those of their kind that are known. This is much faster than to
-    look for all. For the arguments see :func:`all_findings`; a client that is not here may have a column that is known.
+    """Return the findings that forbid a verdict, and those of their kind that are known. This is
+    much faster than to look for all. For the arguments see :func:`all_findings`; a client that is
+    not here may have a column that is known.
     """
     remedies = Remedies.of(tables, source)
     notes = [note for check in BLOCKING for note in check(tables)]
@@ -58,7 +61,9 @@ def blocking_findings(
     return Findings(tuple(own for own in findings if own.severity == "blocks"), findings.settings)
 
 
-def _collected(notes: Iterable[Note], remedies: Remedies, known: Mapping[str, str] | None) -> Findings:
+def _collected(
+    notes: Iterable[Note], remedies: Remedies, known: Mapping[str, str] | None
+) -> Findings:
     groups = dict[tuple[Any, ...], list[Note]]()
     for note in notes:
         same = _NUMBERS.sub("#", note.text), repr(note.fix), repr(note.alternatives)

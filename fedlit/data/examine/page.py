@@ -1,4 +1,6 @@
-"""The page of ``fedlit check``: what clients' tables hold, what is odd in them, and how to fix it."""
+"""The page of ``fedlit check``: what clients' tables hold, what is odd in them, and how to fix
+it.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 _MANY = 12  # clients up to which each has a paragraph of its own
 _HEADER = ("client", "rows", *SPLITS, "columns", "missing %", "target")
 _HOW = (
-    "Columns that predict the target were looked for in a sample of training rows: at each client, and over all "
-    "clients that predict the same target. Rows of two clients can only be compared where one process sees both, and "
-    f"for at most {MOST_PAIRS} pairs of clients."
+    "Columns that predict the target were looked for in a sample of training rows: at each "
+    "client, and over all clients that predict the same target. Rows of two clients can only be "
+    f"compared where one process sees both, and for at most {MOST_PAIRS} pairs of clients."
 )
 
 
@@ -61,7 +63,11 @@ class Page(Shown):
         yield _HOW
         remedies = [*self.findings.remedies()]
         if remedies:
-            yield from ("", "To write into the configuration, or let fedlit check --fix FILE write:", *remedies)
+            yield from (
+                "",
+                "To write into the configuration, or let fedlit check --fix FILE write:",
+                *remedies,
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -69,16 +75,19 @@ class Page(Shown):
 
 
 def examine(
-    tables: Sequence[ClientTable], source: Source | None = None, known: Mapping[str, str] | None = None
+    tables: Sequence[ClientTable],
+    source: Source | None = None,
+    known: Mapping[str, str] | None = None,
 ) -> Page:
     """Examine clients' tables, alone and together.
 
-    Columns that predict the target are looked for in a sample of training rows; quantiles are of a sample; the same
-    rows at two clients can be found only where one process sees both.
+    Columns that predict the target are looked for in a sample of training rows; quantiles are of a
+    sample; the same rows at two clients can be found only where one process sees both.
 
     Args:
         tables: the tables, as a source returns them.
-        source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables` if None.
+        source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables`
+            if None.
         known: maps a column to the reason why nothing has to be done about it.
 
     Raises:
@@ -94,25 +103,35 @@ def examine(
     return Page(clients, all_findings(tables, clients, source, known))
 
 
-# ---------------------------------------------------------------------- clients in tables and sentences
+# ------------------------------------------------------------------ clients in tables and sentences
 
 
 def _row(own: ClientFacts) -> list[str]:
-    missing = 100 * sum(column.missing for column in own.columns.values()) / max(len(own.columns), 1)
+    missing = (
+        100 * sum(column.missing for column in own.columns.values()) / max(len(own.columns), 1)
+    )
     numbers = (sum(own.rows.values()), *own.rows.values(), len(own.columns), missing)
     return [own.client, *(f"{number:,.4g}" for number in numbers), ", ".join(own.targets)]
 
 
 def _paragraph(own: ClientFacts) -> Iterable[str]:
     """Yield a client's targets, columns and missing cells."""
-    yield f"{own.client}: predicts {'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
+    yield (
+        f"{own.client}: predicts "
+        f"{'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
+    )
     kinds = Counter(column.kind for column in own.columns.values()).most_common()
     reasons = dict[str, list[str]]()
     for name, why in own.left_out.items():
         reasons.setdefault(why, []).append(name)
     left = "; ".join(f"{shorten(names, 6)} ({why})" for why, names in reasons.items())
-    yield f"  Columns: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}" + (left and f". Left out: {left}")
-    gaps = sorted(((column.missing, name) for name, column in own.columns.items() if column.missing), reverse=True)
+    yield f"  Columns: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}" + (
+        left and f". Left out: {left}"
+    )
+    gaps = sorted(
+        ((column.missing, name) for name, column in own.columns.items() if column.missing),
+        reverse=True,
+    )
     if gaps:
         yield f"  Missing: {shorten([f'{name} {_share(share)}' for share, name in gaps], 5)}"
 
@@ -127,8 +146,11 @@ def _target(own: ClientFacts, name: str, held: ColumnFacts) -> str:
             return f"{name} ({own.task})"
         low, _, middle, _, high = held.quantiles
         return f"{name}, a number ({own.task}): from {low:.4g} to {high:.4g}, median {middle:.4g}"
-    rows, known = sum(own.rows.values()), sum(held.values.values())
-    shown = [f"{label} ({counted(n, 'row')}, {_share(n / known)})" for label, n in held.values.items()]
+    rows = sum(own.rows.values())
+    known = sum(held.values.values())
+    shown = [
+        f"{label} ({counted(n, 'row')}, {_share(n / known)})" for label, n in held.values.items()
+    ]
     shown += [f"not known ({counted(rows - known, 'row')})"] if known < rows else []
     positive = "" if own.positive is None else f"; positive is {own.positive}"
     return f"{name}: {shorten(shown, 6)}{positive}"

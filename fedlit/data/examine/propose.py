@@ -1,4 +1,6 @@
-"""Proposes a configuration for tables of which nothing is known yet, and writes it with comments."""
+"""Proposes a configuration for tables of which nothing is known yet, and writes it with
+comments.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 if TYPE_CHECKING:
     import pandas as pd
 
-_FEW_CLASSES, _MOST_CLASSES = 10, 30  # whole numbers, and words
+# whole numbers, and words
+_FEW_CLASSES = 10
+_MOST_CLASSES = 30
 _FIRST = 2**26  # bytes of a text that are looked at; of one that holds all clients, all are
 _FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
 
@@ -35,8 +39,8 @@ class Proposal:
     Attributes:
         settings: arguments of :class:`fedlit.Tables`.
         notes: client and what was found or guessed.
-        rows: the number of labelled rows of the smallest client; of its training rows where a column says which these
-            are.
+        rows: the number of labelled rows of the smallest client; of its training rows where a
+            column says which these are.
     """
 
     settings: dict[str, Any] = field(default_factory=lambda: {"files": {}, "target": {}})
@@ -64,7 +68,9 @@ class Proposal:
         return [*lines[:MOST_ROWS], *more(lines, "notes")]
 
 
-def propose(files: Sequence[str], targets: Mapping[str | None, str], client_column: str | None = None) -> Proposal:
+def propose(
+    files: Sequence[str], targets: Mapping[str | None, str], client_column: str | None = None
+) -> Proposal:
     """Look at files and propose a configuration.
 
     Args:
@@ -83,9 +89,12 @@ def propose(files: Sequence[str], targets: Mapping[str | None, str], client_colu
     for client in targets:
         there = client is None or client in clients
         expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
-    made, labels = Proposal(), dict[str, Any]()
+    made = Proposal()
+    labels = dict[str, Any]()
     for place in places:
-        raw = _looked(made, place, targets.get(place.client, targets.get(None)), client_column is not None)
+        raw = _looked(
+            made, place, targets.get(place.client, targets.get(None)), client_column is not None
+        )
         labels[place.client] = _labels(made, place.client, raw)
         _split(made, place.client, raw)
     _check_classes(made, labels)
@@ -100,30 +109,47 @@ def propose(files: Sequence[str], targets: Mapping[str | None, str], client_colu
             settings[key] = values[0]
     if client_column is not None:
         _federate(made, clients[0], raw, client_column)
-        settings |= {key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))}
+        settings |= {
+            key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))
+        }
         if settings.get("task") == "regression":
             settings["task"] = {"name": "regression", "targets": "pooled"}
-            text = "all clients scale it alike (targets: pooled), which a forest that they grow together needs"
+            text = (
+                "all clients scale it alike (targets: pooled), which a forest that they grow "
+                "together needs"
+            )
             made.note(clients[0], text)
     return made
 
 
 def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
-    """Read a file's table, or the beginning of a long one; add how it is read, and its target, to the proposal."""
-    client, path = place.client, place.find()
+    """Read a file's table, or the beginning of a long one; add how it is read, and its target, to
+    the proposal.
+    """
+    client = place.client
+    path = place.find()
     raw = read_table(path, ReadOptions(), client, None if whole else _FIRST)
     notes = [note for note in raw.notes if isinstance(note, Note) and note.kind == "read"]
     options = {key: value for note in notes for key, value in note.fix.items()}
-    here, absolute = Path.cwd(), path.absolute()
+    here = Path.cwd()
+    absolute = path.absolute()
     shown = str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
     made.settings["files"][client] = {"path": shown, **options} if options else shown
-    guessed = [note.text for note in raw.notes if note.kind == "sample" or {"encoding", "names", "sheet"} & {*note.fix}]
+    guessed = [
+        note.text
+        for note in raw.notes
+        if note.kind == "sample" or {"encoding", "names", "sheet"} & {*note.fix}
+    ]
     for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
         made.note(client, text)
     columns = list(map(str, raw.frame))
     told = f"the column to predict, one of {shorten(columns, 20)}"
-    advice = "; ".join(["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)])
-    expect(said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns)
+    advice = "; ".join(
+        ["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)]
+    )
+    expect(
+        said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns
+    )
     made.note(client, f"predicts {said}", target=said)
     return raw
 
@@ -134,9 +160,12 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
 
     target = made.settings["target"][client]
     found = plain_target(client, raw.frame[target])
-    different, most = found.nunique(), max(_MOST_CLASSES, len(found) // 10)
+    different = found.nunique()
+    most = max(_MOST_CLASSES, len(found) // 10)
     some = shorten([*map(repr, found.unique()[:4].tolist())])
-    shown = Told(f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}"))
+    shown = Told(
+        f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}")
+    )
     few = different > 0 and (found.dtype.kind in "iuf" or different <= most)
     told = "several numbers, or a few classes"
     bad = unread(raw.frame[target])
@@ -146,7 +175,9 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     made.rows = min(made.rows, len(found))
     if len(found) < len(raw.frame):
         made.settings["unlabelled"] = "drop"
-        made.note(client, "rows without a label are left out" + _blank(target, found) * (different == 1))
+        made.note(
+            client, "rows without a label are left out" + _blank(target, found) * (different == 1)
+        )
     if (positive := likely_positive(found.unique().tolist())) is not None:
         made.note(client, f"AUROC and AUPRC are those of {positive}", positive=positive)
     return found
@@ -165,7 +196,8 @@ def _blank(target: str, found: pd.Series) -> str:
 
 
 def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
-    """Refuse a target of which all clients have the same single value; note the clients that have one value.
+    """Refuse a target of which all clients have the same single value; note the clients that have
+    one value.
 
     Raises:
         DataError: nothing can be learnt of a target.
@@ -175,28 +207,42 @@ def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
         values.setdefault(str(held.name), set()).update(map(str, held.unique()))
     for client, held in labels.items():
         several = len(values[str(held.name)]) > 1
-        advice = "; ".join(["name another --target", *(text for own, text in made.notes if own == client)])
+        advice = "; ".join(
+            ["name another --target", *(text for own, text in made.notes if own == client)]
+        )
         shown = Told(f"1 different value in {len(held):,} rows: {_plain(held.iloc[0])!r}")
         where = f"client {client!r}: --target: {held.name}"
         expect(several, where, "several numbers, or a few classes", shown, advice, DataError)
         if held.nunique() == 1:
             label = _plain(held.iloc[0])
-            made.note(client, f"all rows have the {held.name} {label}: alone, nothing is learnt of it")
+            made.note(
+                client, f"all rows have the {held.name} {label}: alone, nothing is learnt of it"
+            )
 
 
 def _split(made: Proposal, client: str, raw: Raw) -> None:
-    """Add the column that says which rows are training, validation and test rows to the proposal, if there is one."""
+    """Add the column that says which rows are training, validation and test rows to the proposal,
+    if there is one.
+    """
     target = made.settings["target"][client]
-    columns = [str(name) for name in raw.frame if str(name) != target and names_parts(raw.frame[name])]
+    columns = [
+        str(name) for name in raw.frame if str(name) != target and names_parts(raw.frame[name])
+    ]
     if len(columns) == 1:
         column = columns[0]
         training = parts_of(raw.frame[column]) == "train"
         made.rows = min(made.rows, int((training & raw.frame[target].notna()).sum()))
-        made.note(client, f"{column} says which rows are training, validation and test rows", split={"column": column})
+        made.note(
+            client,
+            f"{column} says which rows are training, validation and test rows",
+            split={"column": column},
+        )
 
 
 def _is_number(labels: pd.Series) -> bool:
-    return labels.dtype.kind in "iuf" and (labels.nunique() > _FEW_CLASSES or bool((labels % 1 != 0).any()))
+    return labels.dtype.kind in "iuf" and (
+        labels.nunique() > _FEW_CLASSES or bool((labels % 1 != 0).any())
+    )
 
 
 def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
@@ -205,12 +251,29 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     Raises:
         ConfigError: there is no such column, or it names one client.
     """
-    frame, target, file = raw.frame, made.settings["target"], made.settings["files"][client]
+    frame = raw.frame
+    target = made.settings["target"]
+    file = made.settings["files"][client]
     names = [name for name in map(str, frame) if name != target]
-    expect(column in names, "--client-column", f"a column of {raw.where}, not the target", column, known=names)
+    expect(
+        column in names,
+        "--client-column",
+        f"a column of {raw.where}, not the target",
+        column,
+        known=names,
+    )
     sizes = frame[frame[target].notna()].groupby(column).size()
-    expect(len(sizes) > 1, f"--client-column: {column}", "several values", len(sizes), "there is no federation of one")
-    made.settings |= {"client_column": column, "files": file if isinstance(file, str) else {client: file}}
+    expect(
+        len(sizes) > 1,
+        f"--client-column: {column}",
+        "several values",
+        len(sizes),
+        "there is no federation of one",
+    )
+    made.settings |= {
+        "client_column": column,
+        "files": file if isinstance(file, str) else {client: file},
+    }
     made.note(client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]
     if 2 <= len(large) < len(sizes):
@@ -232,10 +295,12 @@ def written(proposal: Proposal, file: str) -> str:
     template = Path(__file__).with_name("init.yaml.j2").read_text(encoding="utf-8")
     text: str = Template(template, keep_trailing_newline=True).render(
         file=file,
-        drawn="column" not in proposal.settings.get("split", {}),  # some client's rows are split at random
+        # some client's rows are split at random
+        drawn="column" not in proposal.settings.get("split", {}),
         settings=textwrap.indent(settings, 6 * " ").strip(),
         notes=wrap("".join(f"\n# - {note}" for note in proposal.told()), 79),
-        # Each batch needs several rows, of the smallest client too, when part of its training rows is a fold.
+        # Each batch needs several rows, of the smallest client too, when part of its training rows
+        # is a fold.
         batches=max(1, min(10, int(0.5 * proposal.rows) // 4)),
     )
     return text

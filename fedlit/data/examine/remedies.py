@@ -1,4 +1,6 @@
-"""Writes the settings that settle a finding as content of a configuration, for one client, several or all."""
+"""Writes the settings that settle a finding as content of a configuration, for one client, several
+or all.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fedlit.data.table import ClientTable
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-_OF_READING = frozenset({"missing", "rename", "names", "sep", "encoding", "decimal", "thousands", "footer"})
+_OF_READING = frozenset(
+    {"missing", "rename", "names", "sep", "encoding", "decimal", "thousands", "footer"}
+)
 """Settings of a file's entry in ``files``, or of ``read`` for all files."""
 _OF_COLUMNS = frozenset({"drop", "missing", "types"})
 """Settings for all clients that concern only those which have the column."""
@@ -40,7 +44,9 @@ class Remedies:
 
     @classmethod
     def of(cls, tables: Sequence[ClientTable], source: Source | None) -> Remedies:
-        """Return the remedies for tables of a source; of tables without one, as :class:`fedlit.Tables` takes them."""
+        """Return the remedies for tables of a source; of tables without one, as
+        :class:`fedlit.Tables` takes them.
+        """
         holders = dict[str, set[str]]()
         dates = set[str]()
         for table in tables:
@@ -57,7 +63,9 @@ class Remedies:
 
     @property
     def in_one_file(self) -> bool:
-        """Whether one file holds the rows of all clients, so that columns are the same at all of them."""
+        """Whether one file holds the rows of all clients, so that columns are the same at all of
+        them.
+        """
         return getattr(self.source, "client_column", None) is not None
 
     @property
@@ -66,13 +74,18 @@ class Remedies:
         if not self._own_tables:
             return {}
         settings = {key: getattr(self.source, key, None) for key in _TOUCHED}
-        return _in_source({key: _plain(value) for key, value in settings.items() if value is not None})
+        return _in_source(
+            {key: _plain(value) for key, value in settings.items() if value is not None}
+        )
 
-    def content(self, settings: Mapping[str, Any], clients: Collection[str], column: str) -> dict[str, Any]:
+    def content(
+        self, settings: Mapping[str, Any], clients: Collection[str], column: str
+    ) -> dict[str, Any]:
         """Return settings of a client as content of a configuration.
 
         Args:
-            settings: keys of :class:`fedlit.Tables`, or of a file's entry, as they would be for a single client.
+            settings: keys of :class:`fedlit.Tables`, or of a file's entry, as they would be for a
+                single client.
             clients: whose settings they are; empty for all.
             column: the column concerned; "" for none.
 
@@ -113,17 +126,23 @@ class Remedies:
         """Return what leaves columns out, which all sources can."""
         if {*settings} != {"drop"}:
             return {}
-        patterns = [f"!{glob.escape(name)}{'.*' if name in self.dates else ''}" for name in settings["drop"]]
+        patterns = [
+            f"!{glob.escape(name)}{'.*' if name in self.dates else ''}" for name in settings["drop"]
+        ]
         return {"data": {"columns": patterns}}
 
-    def _of_reading(self, option: dict[str, Any], clients: Collection[str], common: bool) -> dict[str, Any]:
-        """Return an option of reading, for all files or in the entries of some. What a file's entry says comes before
-        what is said of all files.
+    def _of_reading(
+        self, option: dict[str, Any], clients: Collection[str], common: bool
+    ) -> dict[str, Any]:
+        """Return an option of reading, for all files or in the entries of some. What a file's entry
+        says comes before what is said of all files.
         """
         (key,) = option
         files = getattr(self.source, "files", None)
         entries = files if isinstance(files, Mapping) else {}
-        ahead = [client for client, own in entries.items() if isinstance(own, Mapping) and key in own]
+        ahead = [
+            client for client, own in entries.items() if isinstance(own, Mapping) and key in own
+        ]
         content = dict[str, Any]()
         if common:
             content["read"] = option
@@ -134,7 +153,9 @@ class Remedies:
         return content
 
     def _files(self, option: dict[str, Any], clients: Collection[str]) -> dict[str, Any]:
-        """Return an option in the entries of some clients' files. Of a folder or a pattern, all files are named."""
+        """Return an option in the entries of some clients' files. Of a folder or a pattern, all
+        files are named.
+        """
         from fedlit.data.sources.places import places_of
 
         files = getattr(self.source, "files", None)

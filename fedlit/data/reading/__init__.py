@@ -1,4 +1,6 @@
-"""Reads a client's table from delimited text, Parquet, Excel or SQL, strictly and with bounded memory."""
+"""Reads a client's table from delimited text, Parquet, Excel or SQL, strictly and with bounded
+memory.
+"""
 
 from fedlit.data.reading.formats import check_url
 from fedlit.data.reading.options import ReadOptions

@@ -1,4 +1,6 @@
-"""Tells binary formats apart by their first bytes: those that are read, and those of which a line converts them."""
+"""Tells binary formats apart by their first bytes: those that are read, and those of which a line
+converts them.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,23 @@ _STATISTICS: tuple[tuple[bytes, str], ...] = (
     (bytes(12) + b"\xc2\xea\x81\x60\xb3\x14\x11\xcf\xbd\x92\x08\x00\x09\xc7\x31\x8c", "sas7bdat"),
     (b"HEADER RECORD*******LIB", "xport"),
 )
-"""First bytes → the format of a statistics program, as :mod:`fedlit.data.reading.statistics` calls it."""
+"""First bytes → the format of a statistics program, as :mod:`fedlit.data.reading.statistics` calls
+it."""
 
 _READ = "a format that is read, such as CSV, Parquet or .xlsx"
 _PANDAS = "in Python: pandas.read_{0}('FILE').to_parquet('FILE.parquet')"
 _R = "in R: write.csv(readRDS('FILE'), 'FILE.csv', row.names = FALSE)"
-_R_DATA = "in R: load('FILE'), and for one table in it write.csv(TABLE, 'FILE.csv', row.names = FALSE)"
+_R_DATA = (
+    "in R: load('FILE'), and for one table in it write.csv(TABLE, 'FILE.csv', row.names = FALSE)"
+)
 _ACCESS = "with mdbtools: mdb-export FILE TABLE > TABLE.csv"
 _SHEET = "with LibreOffice: soffice --convert-to xlsx FILE"
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Excel file (.xls)", f"save it as .xlsx, or {_SHEET}"),
+    (
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "an old Excel file (.xls)",
+        f"save it as .xlsx, or {_SHEET}",
+    ),
     (b"RDX", "data of R (.RData)", _R_DATA),
     (b"RDA", "data of R (.RData)", _R_DATA),
     (b"X\n\0\0\0", "data of R (.rds)", _R),
@@ -79,8 +88,22 @@ def refuse_unread(head: bytes) -> None:
     if b"\0" not in head:  # a table whose first column happens to be called ORC
         return
     for magic, what, line in _OTHERS:
-        expect(not head.startswith(magic), "content", _READ, Told(what), f"convert it: {line}", DataError)
-    expect(head[257:262] != b"ustar", "content", _READ, Told("an archive (.tar)"), "unpack it", DataError)
+        expect(
+            not head.startswith(magic),
+            "content",
+            _READ,
+            Told(what),
+            f"convert it: {line}",
+            DataError,
+        )
+    expect(
+        head[257:262] != b"ustar",
+        "content",
+        _READ,
+        Told("an archive (.tar)"),
+        "unpack it",
+        DataError,
+    )
     # pickles of protocol 2 and later: the protocol, then a frame or an import
     pickled = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     line = f"convert it, if it is your own, because it can run code: {_PANDAS.format('pickle')}"

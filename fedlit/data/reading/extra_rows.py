@@ -1,4 +1,6 @@
-"""Rows of a table that hold no data: repeated headers of files that were joined, and totals at the end."""
+"""Rows of a table that hold no data: repeated headers of files that were joined, and totals at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SUMS = frozenset({
-    "total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "total général",
+    "total", "totals", "grand total", "sum", "summe", "gesamt", "gesamtsumme", "insgesamt", "somme", "total "
+        "général",
     "suma", "total general", "totale", "totaal", "celkem",
 })  # fmt: skip
-_MEANS = frozenset({"average", "mean", "mittelwert", "durchschnitt", "moyenne", "media", "promedio"})
+_MEANS = frozenset(
+    {"average", "mean", "mittelwert", "durchschnitt", "moyenne", "media", "promedio"}
+)
 _MOST_TOTALS = 3
 _FEWEST_ROWS = 5
 _NEARLY_ALL = 0.9
 _CLOSE = 0.005
-"""By how much of itself a total may differ from what the rows above give, because cells are rounded."""
+"""By how much of itself a total may differ from what the rows above give, because cells are
+rounded."""
 
 
-def without_extra_rows(frame: pd.DataFrame, names: Sequence[str], options: ReadOptions, add: Add) -> pd.DataFrame:
-    """Leave out rows that repeat the header, and totals below the data. The other rows keep their numbers.
+def without_extra_rows(
+    frame: pd.DataFrame, names: Sequence[str], options: ReadOptions, add: Add
+) -> pd.DataFrame:
+    """Leave out rows that repeat the header, and totals below the data. The other rows keep their
+    numbers.
 
-    A last row is a total if it has a word for one that no other row has in that column, and holds nothing else, or the
-    sum or mean of a column. With the word alone, a note asks.
+    A last row is a total if it has a word for one that no other row has in that column, and holds
+    nothing else, or the sum or mean of a column. With the word alone, a note asks.
 
     Args:
         frame: the rows as they were read.
@@ -45,7 +54,8 @@ def without_extra_rows(frame: pd.DataFrame, names: Sequence[str], options: ReadO
         >>> without_extra_rows(frame, ["site", "n"], ReadOptions(), lambda *note: notes.append(note)).index.tolist()
         [0, 2, 3, 4, 5]
         >>> notes[0][0], notes[1][0]
-        ('1 row that repeats the header is left out: row 1', "1 last row left out, a total of the rows above: 'Sum'")
+        ('1 row that repeats the header is left out: row 1', "1 last row left out, a total of the
+        rows above: 'Sum'")
     """
     frame = _without_headers(frame, names, add)
     if options.footer is not None:
@@ -63,18 +73,27 @@ def _without_headers(frame: pd.DataFrame, names: Sequence[str], add: Add) -> pd.
     # the first column alone tells nearly always that there is none
     candidates = frame[(first == frame.columns[named[0]]).fillna(False).to_numpy(bool)]
     wanted = [name.casefold() for name in names]
-    repeats = [number for number, *cells in candidates.itertuples(name=None) if [*map(_plain, cells)] == wanted]
+    repeats = [
+        number
+        for number, *cells in candidates.itertuples(name=None)
+        if [*map(_plain, cells)] == wanted
+    ]
     if not repeats:
         return frame
     listed = shorten([f"row {number}" for number in repeats], 6)
-    noun = "rows that repeat the header are" if len(repeats) > 1 else "row that repeats the header is"
+    noun = (
+        "rows that repeat the header are" if len(repeats) > 1 else "row that repeats the header is"
+    )
     add(f"{len(repeats):,} {noun} left out: {listed}", "rows left out")
     return frame.drop(index=repeats)
 
 
 def _without_totals(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
     number = 0
-    while number < min(_MOST_TOTALS, len(frame) - _FEWEST_ROWS) and _place_of_word(frame.iloc[-1 - number]) >= 0:
+    while (
+        number < min(_MOST_TOTALS, len(frame) - _FEWEST_ROWS)
+        and _place_of_word(frame.iloc[-1 - number]) >= 0
+    ):
         number += 1
     above = frame.iloc[: len(frame) - number]
     totals = [frame.iloc[place] for place in range(len(above), len(frame))]
@@ -82,10 +101,16 @@ def _without_totals(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
         return frame
     words = shorten([repr(str(total.iloc[_place_of_word(total)])) for total in totals])
     if not all(_is_total(above, total) for total in totals):
-        said = f"{counted(number, 'last row')} with the word {words}: if that is a total, write footer: {number}"
+        said = (
+            f"{counted(number, 'last row')} with the word {words}: if that is a total, write "
+            f"footer: {number}"
+        )
         add(said, "total", alternatives=[{"footer": number}, {"footer": 0}])
         return frame
-    add(f"{counted(number, 'last row')} left out, a total of the rows above: {words}", "rows left out")
+    add(
+        f"{counted(number, 'last row')} left out, a total of the rows above: {words}",
+        "rows left out",
+    )
     return above
 
 
@@ -113,7 +138,9 @@ def _plain(cell: object) -> str:
 
 
 def _is_total(above: pd.DataFrame, total: pd.Series) -> bool:
-    """Return whether a row holds nothing but a word for a total, or a sum or mean of the rows above."""
+    """Return whether a row holds nothing but a word for a total, or a sum or mean of the rows
+    above.
+    """
     known = total.notna() & (total.astype(str).str.strip() != "")
     cells = [int(place) for place in np.flatnonzero(known)]
     word = _place_of_word(total)
@@ -129,7 +156,9 @@ def _is_total(above: pd.DataFrame, total: pd.Series) -> bool:
 
 
 def _numbers(column: pd.Series, cell: object) -> Iterator[tuple[pd.Series, float]]:
-    """Yield a column's cells and a further one as numbers, in each notation that reads nearly all of them."""
+    """Yield a column's cells and a further one as numbers, in each notation that reads nearly all
+    of them.
+    """
     import pandas as pd
 
     texts = [*map(str, column.dropna()), str(cell)]
@@ -137,6 +166,7 @@ def _numbers(column: pd.Series, cell: object) -> Iterator[tuple[pd.Series, float
         plain = [text.replace(thousands, "") if thousands else text for text in texts]
         plain = [text.replace(decimal, ".") for text in plain]
         numbers = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce")
-        above, last = numbers.iloc[:-1], float(numbers.iloc[-1])
+        above = numbers.iloc[:-1]
+        last = float(numbers.iloc[-1])
         if last == last and above.notna().mean() >= _NEARLY_ALL:
             yield above.dropna(), last

@@ -26,7 +26,9 @@ PIECE_ROWS = 4096
 NOT_COMPUTED = re.compile(rb"<f(?:[^<>]*/>|[^<>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 PASSWORD = re.compile(r"[^:/?#]*://[^:/?#]*:(?P<value>[^@]*)@")
-SECRET = re.compile(r"(?i)(?<!\w)(?=\w*?(?:password|passwd|pwd|token|secret|api_?key))\w++\s*+=\s*(?P<value>[^;&]*)")
+SECRET = re.compile(
+    r"(?i)(?<!\w)(?=\w*?(?:password|passwd|pwd|token|secret|api_?key))\w++\s*+=\s*(?P<value>[^;&]*)"
+)
 _BETWEEN = re.compile(r"[=&;]")
 
 
@@ -42,7 +44,8 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
         add: takes the notes.
 
     Returns:
-        One ``str`` column for each. A whole number is written without a point, a date as ISO 8601 does.
+        One ``str`` column for each. A whole number is written without a point, a date as ISO 8601
+        does.
 
     Raises:
         DataError: the sheet is no table, or too large.
@@ -51,9 +54,14 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
 
     with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
         options.check_size(size=sum(own.file_size for own in archive.infolist()))
-        contents = [archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")]
+        contents = [
+            archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")
+        ]
     if any(map(NOT_COMPUTED.search, contents)):
-        add("some formulas have no computed value and are read as empty. Open and save the file in Excel")
+        add(
+            "some formulas have no computed value and are read as empty. Open and save the file in "
+            "Excel"
+        )
     if any(b"<mergeCell " in own for own in contents):
         add("it has merged cells, of which only the first has the value")
     text = io.StringIO(newline="")
@@ -61,15 +69,29 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
     # read_only streams the rows; data_only takes the values that Excel computed last.
     with (
         path.open("rb") as file,
-        closing(openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)) as book,
+        closing(
+            openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+        ) as book,
     ):
-        sheets, wanted = [own.title for own in book.worksheets], options.sheet
+        sheets = [own.title for own in book.worksheets]
+        wanted = options.sheet
         listed = shorten([*map(repr, sheets)])
         if wanted is None and len(sheets) > 1:
-            add(f"of its sheets {listed} only the first is read; sheet chooses another", sheet=sheets[0])
+            add(
+                f"of its sheets {listed} only the first is read; sheet chooses another",
+                sheet=sheets[0],
+            )
         place = wanted or 0
         title = sheets[place] if isinstance(place, int) and place < len(sheets) else place
-        expect(title in sheets, "sheet", f"one of {listed}, or its place from 0 on", title, "", DataError, sheets)
+        expect(
+            title in sheets,
+            "sheet",
+            f"one of {listed}, or its place from 0 on",
+            title,
+            "",
+            DataError,
+            sheets,
+        )
         sheet = book[title]
         sheet.reset_dimensions()  # what a file says of its size may be wrong
         width = 0
@@ -112,8 +134,8 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
         options: the largest size.
 
     Returns:
-        The columns, typed as they are in the file. Whole numbers and truth values with gaps have pandas' nullable
-        types; decimals, dates, times, bytes and nested values keep Arrow's.
+        The columns, typed as they are in the file. Whole numbers and truth values with gaps have
+        pandas' nullable types; decimals, dates, times, bytes and nested values keep Arrow's.
 
     Raises:
         DataError: it is too large.
@@ -121,15 +143,24 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    batches, batch, rows, used = [], None, 0, 0
+    batches = []
+    batch = None
+    rows = 0
+    used = 0
     with pq.ParquetFile(path) as file:
         options.check_size(file.metadata.num_rows)
         # Row numbers that pandas wrote are not a column.
-        names = [name for name in file.schema_arrow.names if not re.fullmatch(r"__index_level_\d+__", name)]
+        names = [
+            name
+            for name in file.schema_arrow.names
+            if not re.fullmatch(r"__index_level_\d+__", name)
+        ]
         for batch in file.iter_batches(PIECE_ROWS, columns=names):
-            rows, used = rows + batch.num_rows, used + batch.nbytes
+            rows = rows + batch.num_rows
+            used = used + batch.nbytes
             options.check_size(rows, used)
-            batch.validate(full=True)  # a damaged file points outside of its own memory, which would end the process
+            # a damaged file points outside of its own memory, which would end the process
+            batch.validate(full=True)
             batches.append(batch)
     columns = pa.Table.from_batches(batches).columns if batches else []
     del batches, batch
@@ -144,7 +175,9 @@ def read_arrow(path: Path, options: ReadOptions) -> pd.DataFrame:
     """
     import pyarrow as pa
 
-    batches, rows, used = [], 0, 0
+    batches = []
+    rows = 0
+    used = 0
     with pa.ipc.open_file(path) as file:
         for place in range(file.num_record_batches):
             batch = file.get_batch(place)
@@ -162,28 +195,39 @@ def _frame_of(columns: list[pa.ChunkedArray], names: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     # without copy=False, all of one type would be copied into one block
-    frame = pd.DataFrame({place: series_of(columns.pop(0)) for place in range(len(columns))}, copy=False)
+    frame = pd.DataFrame(
+        {place: series_of(columns.pop(0)) for place in range(len(columns))}, copy=False
+    )
     return frame.set_axis(names[: frame.shape[1]], axis=1)
 
 
 def series_of(column: pa.ChunkedArray) -> pd.Series:
-    """Convert an Arrow column to a pandas one without loss: to a NumPy type if that is enough, otherwise to a nullable
-    type of pandas, otherwise to Arrow's own.
+    """Convert an Arrow column to a pandas one without loss: to a NumPy type if that is enough,
+    otherwise to a nullable type of pandas, otherwise to Arrow's own.
     """
     import pandas as pd
     import pyarrow as pa
 
-    is_, own = pa.types, None
+    is_ = pa.types
+    own = None
     if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+        column = pa.chunked_array(
+            [chunk.storage for chunk in column.chunks], column.type.storage_type
+        )
     kind = column.type
     if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
-        column, own = column.cast(pa.large_string()), text_dtype()
+        column = column.cast(pa.large_string())
+        own = text_dtype()
     elif is_.is_boolean(kind) or is_.is_integer(kind):
         # Whole numbers beyond 2**53 would change as floats.
         name = "boolean" if is_.is_boolean(kind) else str(kind).replace("i", "I").replace("u", "U")
         own = pd.api.types.pandas_dtype(name) if column.null_count else None
-    elif not (is_.is_floating(kind) or is_.is_timestamp(kind) or is_.is_duration(kind) or is_.is_dictionary(kind)):
+    elif not (
+        is_.is_floating(kind)
+        or is_.is_timestamp(kind)
+        or is_.is_duration(kind)
+        or is_.is_dictionary(kind)
+    ):
         own = pd.ArrowDtype(kind)
     series: pd.Series = column.to_pandas(types_mapper=lambda _: own)
     return series
@@ -193,7 +237,8 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that holds a password, so that no configuration, log or checkpoint can contain one.
+    """Refuse a URL that holds a password, so that no configuration, log or checkpoint can contain
+    one.
 
     Args:
         url: an SQLAlchemy URL, before its ``${NAME}`` are replaced.
@@ -213,8 +258,8 @@ def check_url(url: str) -> None:
     found = [*filter(None, addresses), *SECRET.finditer(query)]
     if any((value := own["value"].strip()) and not VARIABLE.fullmatch(value) for own in found):
         raise ConfigError(
-            f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write ${{NAME}} in its place, and "
-            "set the environment variable NAME where fedlit runs."
+            f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write "
+            f"${{NAME}} in its place, and set the environment variable NAME where fedlit runs."
         )
 
 
@@ -226,7 +271,8 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
         options: the query, and the largest size.
 
     Returns:
-        The columns, typed as the database gives them. The transaction is rolled back: only reading is meant.
+        The columns, typed as the database gives them. The transaction is rolled back: only reading
+        is meant.
 
     Raises:
         ConfigError: a variable is not set, or there is no query.
@@ -235,7 +281,13 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
     query = options.query or ""
     expect(bool(query), "query", "a SELECT or the name of a table", Told("none"))
     for name in VARIABLE.findall(url):
-        expect(bool(os.environ.get(name)), f"the environment variable {name}", "a value", Told("none"), "set it")
+        expect(
+            bool(os.environ.get(name)),
+            f"the environment variable {name}",
+            "a value",
+            Told("none"),
+            "set it",
+        )
     import pandas as pd
     import sqlalchemy as sa
 
@@ -243,7 +295,14 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
     path = whole.database or ""
     # SQLite would make an empty database of that name.
     there = whole.get_backend_name() != "sqlite" or path.startswith("file:") or Path(path).is_file()
-    expect(there, "path", "sqlite:///relative/path or sqlite:////absolute/path", Told("no such file"), "", DataError)
+    expect(
+        there,
+        "path",
+        "sqlite:///relative/path or sqlite:////absolute/path",
+        Told("no such file"),
+        "",
+        DataError,
+    )
     with sa.create_engine(whole, poolclass=sa.NullPool).connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA query_only = ON")
@@ -252,7 +311,9 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
         names = list(result.keys())
         rows = result.fetchmany(options.max_rows + 1)
         options.check_size(len(rows))
-    frame = pd.DataFrame({place: _series_of([row[place] for row in rows]) for place in range(len(names))})
+    frame = pd.DataFrame(
+        {place: _series_of([row[place] for row in rows]) for place in range(len(names))}
+    )
     options.check_size(size=int(frame.memory_usage(deep=True).sum()))
     return frame.set_axis(names, axis=1)
 

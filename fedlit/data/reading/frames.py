@@ -8,11 +8,12 @@ import pandas as pd
 
 
 def frame_of(rows: Any) -> Any:
-    """Return a frame of another library as one of pandas, with the types that a Parquet file of it would give.
+    """Return a frame of another library as one of pandas, with the types that a Parquet file of it
+    would give.
 
     Args:
-        rows: a frame of pandas, or whatever hands over its columns by ``__arrow_c_stream__``. Anything else is returned
-            as it is.
+        rows: a frame of pandas, or whatever hands over its columns by ``__arrow_c_stream__``.
+            Anything else is returned as it is.
 
     Example:
         >>> import pyarrow as pa
@@ -26,5 +27,7 @@ def frame_of(rows: Any) -> Any:
     from fedlit.data.reading.formats import series_of
 
     table = pa.table(rows)
-    frame = pd.DataFrame({place: series_of(column) for place, column in enumerate(table.columns)}, copy=False)
+    frame = pd.DataFrame(
+        {place: series_of(column) for place, column in enumerate(table.columns)}, copy=False
+    )
     return frame.set_axis(table.column_names, axis=1)

@@ -1,4 +1,5 @@
-"""What a configuration says about a client's table: how it is read, words for a missing value, types of columns.
+"""What a configuration says about a client's table: how it is read, words for a missing value,
+types of columns.
 
 It imports nothing heavy, because it is checked before tables are read.
 """
@@ -13,12 +14,13 @@ from typing import Any
 from fedlit.errors import ConfigError, DataError, Told, expect
 
 Add = Callable[..., None]
-"""Takes a note on a table, its kind, and the reading options that settle it: ``alternatives`` of them, or one set as
-further arguments.
+"""Takes a note on a table, its kind, and the reading options that settle it: ``alternatives`` of
+them, or one set as further arguments.
 """
 
 INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
-"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of Persian or Hindi."""
+"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of
+Persian or Hindi."""
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
 """Of labels: any other word may be a class."""
@@ -28,13 +30,27 @@ _WORDS = """
     desconocido sconosciuto #div/0! #value! #ref! #name? #num! #null! #error! 1.#qnan -1.#qnan 1.#ind -1.#ind -nan nat
     (null) (none) (blank)
 """
-_PHRASES = ("n. a.", "k. a.", "not available", "not applicable", "not known", "no data", "keine angabe", "#n/a n/a")
+_PHRASES = (
+    "n. a.",
+    "k. a.",
+    "not available",
+    "not applicable",
+    "not known",
+    "no data",
+    "keine angabe",
+    "#n/a n/a",
+)
 MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
-"""In lower case; in a column of text such a word may be a category too, so a note says how many there are."""
+"""In lower case; in a column of text such a word may be a category too, so a note says how many
+there are."""
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(own, str) for own in value)
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(own, str) for own in value)
+    )
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -55,11 +71,17 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "decimal": (lambda own: own in (".", ","), "'.' or ','"),
     "thousands": (lambda own: isinstance(own, str) and len(own) == 1, "one character"),
-    "encoding": (lambda own: "a".encode(own), "the name of a text encoding such as utf-8, cp1252 or utf-16"),
+    "encoding": (
+        lambda own: "a".encode(own),
+        "the name of a text encoding such as utf-8, cp1252 or utf-16",
+    ),
     "names": (_texts, "a list of texts (numbers and yes/no in quotes)"),
     "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
     "footer": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
-    "sheet": (lambda own: (isinstance(own, str) and own) or _whole(own, 0), "a sheet's name, or its place from 0"),
+    "sheet": (
+        lambda own: (isinstance(own, str) and own) or _whole(own, 0),
+        "a sheet's name, or its place from 0",
+    ),
     "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
     "rename": (lambda own: _texts([*own.values()]), "old names to new names"),
     "max_rows": _COUNT,
@@ -70,19 +92,22 @@ _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    r"""How a table is read. Options that are not given are detected, and a note names what was detected. Those that do
-    not concern a kind of file, such as ``sep`` of Parquet, are ignored.
+    r"""How a table is read. Options that are not given are detected, and a note names what was
+    detected. Those that do not concern a kind of file, such as ``sep`` of Parquet, are ignored.
 
     Attributes:
-        sep: the character between two fields of delimited text; found among comma, semicolon, tab and bar.
+        sep: the character between two fields of delimited text; found among comma, semicolon, tab
+            and bar.
         decimal: the decimal mark of numbers, ``.`` or ``,``; used where types are found.
         thousands: the character between groups of digits; used where types are found.
-        encoding: the encoding of the text, for example ``latin-1``; detected if the file is not UTF-8.
+        encoding: the encoding of the text, for example ``latin-1``; detected if the file is not
+            UTF-8.
         names: the names of the columns of a file without a header.
         skiprows: lines (of Excel: rows) above the header.
         footer: rows at the end to leave out; if None, those that are clearly totals, with a note.
         sheet: the Excel sheet, by name or counted from 0; the first.
-        missing: further texts or numbers for a missing value, of all columns or per column; used where types are found.
+        missing: further texts or numbers for a missing value, of all columns or per column; used
+            where types are found.
         rename: old name to new name.
         max_rows: a table of more rows is refused.
         max_bytes: a table of more bytes, decompressed, is refused.
@@ -161,18 +186,37 @@ class ReadOptions:
             ('lost', -999.0, 'unknown')
         """
         given = [self.missing_by_column.get(own, ()) for own in ("*", column)]
-        words = [word for own in given for word in (own if isinstance(own, list | tuple) else [own])]
-        return tuple(str(own).casefold().strip() if isinstance(own, str | bool) else float(own) for own in words)
+        words = [
+            word for own in given for word in (own if isinstance(own, list | tuple) else [own])
+        ]
+        return tuple(
+            str(own).casefold().strip() if isinstance(own, str | bool) else float(own)
+            for own in words
+        )
 
     def check_size(self, rows: int = 0, size: int = 0) -> None:
         """Refuse a table with more rows, or more bytes in memory, than the options allow."""
-        for key, found, most in (("max_rows", rows, self.max_rows), ("max_bytes", size, self.max_bytes)):
-            expect(found <= most, key, f"at most {most:,}", Told("more"), "raise it, or give less", DataError)
+        for key, found, most in (
+            ("max_rows", rows, self.max_rows),
+            ("max_bytes", size, self.max_bytes),
+        ):
+            expect(
+                found <= most,
+                key,
+                f"at most {most:,}",
+                Told("more"),
+                "raise it, or give less",
+                DataError,
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as plain data."""
         values = ((own.name, getattr(self, own.name), own.default) for own in fields(self))
-        return {name: value for name, value, default in values if value != default or type(value) is not type(default)}
+        return {
+            name: value
+            for name, value, default in values
+            if value != default or type(value) is not type(default)
+        }
 
 
 DEFAULTS = ReadOptions()
@@ -197,13 +241,18 @@ def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
         {'north': {'smoker': {'': 'no'}}}
     """
     nested = [
-        isinstance(value, Mapping) for own in given.values() if isinstance(own, Mapping) for value in own.values()
+        isinstance(value, Mapping)
+        for own in given.values()
+        if isinstance(own, Mapping)
+        for value in own.values()
     ]
     by_client: Mapping[str, Any] = given if any(nested) else {"*": given}
     made = dict[str, dict[str, Recoding]]()
     for client, columns in by_client.items():
         fits = isinstance(columns, Mapping)
-        expect(fits, "values", "{column: {value: another}}, or such a mapping for each client", given)
+        expect(
+            fits, "values", "{column: {value: another}}, or such a mapping for each client", given
+        )
         made[str(client)] = {str(column): _recoding(column, own) for column, own in columns.items()}
     return made
 
@@ -211,13 +260,17 @@ def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
 def _recoding(column: str, given: Any) -> Recoding:
     """Return the recoding of one column, with all values as text."""
     plain = isinstance(given, Mapping) and bool(given)
-    fits = plain and all(own is None or isinstance(own, str | int | float) for own in given.values())
+    fits = plain and all(
+        own is None or isinstance(own, str | int | float) for own in given.values()
+    )
     expect(fits, f"values: {column}", "values and what they become, such as {1: M, 2: F}", given)
     return {_text(value): None if own is None else _text(own) for value, own in given.items()}
 
 
 def _text(value: Any) -> str:
-    """Return a value as the text of its cell: a number as a file would have it, and without surrounding blanks."""
+    """Return a value as the text of its cell: a number as a file would have it, and without
+    surrounding blanks.
+    """
     whole = isinstance(value, float) and value.is_integer()
     return " ".join(str(int(value) if whole else value).split())
 
@@ -238,6 +291,8 @@ def check_declared(column: str, said: Declared, owner: str = "types") -> None:
     if isinstance(said, list):
         fits = len(set(map(str, said))) == len(said) > 1
         expect(fits, f"{owner}: {column}", "the different values of an order", said)
-    elif not (isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str)):
+    elif not (
+        isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str)
+    ):
         told = f"one of {', '.join(KINDS)}, a list of values in their order, or {{date: FORMAT}}"
         expect(said in KINDS, f"{owner}: {column}", told, said, known=KINDS)

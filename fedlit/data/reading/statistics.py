@@ -18,8 +18,10 @@ def read_statistics(path: Path, program: str, options: ReadOptions, add: Add) ->
     """Read a file of a statistics program. A value that has a label becomes its label.
 
     Args:
-        path: the file. The labels of SAS are in a catalogue of the same name (``.sas7bcat``), if there is one.
-        program: ``sav``, ``dta``, ``sas7bdat`` or ``xport``, see :func:`fedlit.data.reading.binary.program_of`.
+        path: the file. The labels of SAS are in a catalogue of the same name (``.sas7bcat``), if
+            there is one.
+        program: ``sav``, ``dta``, ``sas7bdat`` or ``xport``, see
+            :func:`fedlit.data.reading.binary.program_of`.
         options: the encoding, if it is not that which the file says, and the largest size.
         add: takes the notes.
 
@@ -45,5 +47,9 @@ def read_statistics(path: Path, program: str, options: ReadOptions, add: Add) ->
     if labelled:
         add(f"values are read by their labels in {shorten(labelled)}", "converted")
     # texts of these programs are padded; an empty one is what they have for no value
-    texts = {str(name): own.replace("", None) for name, own in frame.items() if own.dtype.kind not in "iufbM"}
+    texts = {
+        str(name): own.replace("", None)
+        for name, own in frame.items()
+        if own.dtype.kind not in "iufbM"
+    }
     return frame.assign(**texts)

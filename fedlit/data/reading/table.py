@@ -19,7 +19,14 @@ from urllib.parse import quote
 from fedlit.data.note import Note
 from fedlit.data.reading.binary import ARROW, program_of, refuse_archive, refuse_unread
 from fedlit.data.reading.extra_rows import without_extra_rows
-from fedlit.data.reading.formats import VARIABLE, check_url, read_arrow, read_excel, read_parquet, read_sql
+from fedlit.data.reading.formats import (
+    VARIABLE,
+    check_url,
+    read_arrow,
+    read_excel,
+    read_parquet,
+    read_sql,
+)
 from fedlit.data.reading.options import INVISIBLE, Add, ReadOptions
 from fedlit.data.reading.statistics import read_statistics
 from fedlit.data.reading.text import read_text
@@ -32,7 +39,11 @@ if TYPE_CHECKING:
 
 PIECE = 2**20
 MOST_LINES = 100  # of a quoted cell, where a text is cut
-OPENERS: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open, b"BZh": bz2.open}
+OPENERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\0": lzma.open,
+    b"BZh": bz2.open,
+}
 
 
 @dataclass(frozen=True)
@@ -40,9 +51,9 @@ class Raw:
     """A table as it was read, before its types are known.
 
     Attributes:
-        frame: the rows without repeated headers and totals, numbered from 0 as in the file; names of columns are text,
-            each once. Of delimited text and Excel every cell is text as it was written, and missing only where the cell
-            is empty. Parquet and SQL keep types.
+        frame: the rows without repeated headers and totals, numbered from 0 as in the file; names
+            of columns are text, each once. Of delimited text and Excel every cell is text as it was
+            written, and missing only where the cell is empty. Parquet and SQL keep types.
         notes: what was detected or is doubtful; each note names the client.
         where: the client and the file; the beginning of messages.
     """
@@ -52,22 +63,26 @@ class Raw:
     where: str
 
 
-def read_table(place: str | Path, options: ReadOptions, client: str, first: int | None = None) -> Raw:
+def read_table(
+    place: str | Path, options: ReadOptions, client: str, first: int | None = None
+) -> Raw:
     r"""Read a client's table. Types are not determined here.
 
     Args:
-        place: a file (delimited text, also compressed; Parquet; Feather; Excel; SPSS, Stata or SAS), or an SQLAlchemy
-            URL. What a file is is seen from its first bytes. ``${NAME}`` in a URL stands for an environment variable.
+        place: a file (delimited text, also compressed; Parquet; Feather; Excel; SPSS, Stata or
+            SAS), or an SQLAlchemy URL. What a file is is seen from its first bytes. ``${NAME}`` in
+            a URL stands for an environment variable.
         options: how the table is read.
         client: the name of the client, for messages.
-        first: the number of bytes, decompressed, after which no more of delimited text is read; a note says so.
+        first: the number of bytes, decompressed, after which no more of delimited text is read; a
+            note says so.
 
     Returns:
         The table, and notes on it.
 
     Raises:
-        DataError: if the file is absent, unreadable, damaged, no table, larger than the options allow, or lacks what
-            they name.
+        DataError: if the file is absent, unreadable, damaged, no table, larger than the options
+            allow, or lacks what they name.
         ConfigError: if an extra is not installed.
 
     Example:
@@ -81,13 +96,19 @@ def read_table(place: str | Path, options: ReadOptions, client: str, first: int 
         >>> [note.text for note in raw.notes]
         ['fields are separated by a semicolon']
     """
-    text, is_url = str(place), isinstance(place, str) and "://" in place
+    text = str(place)
+    is_url = isinstance(place, str) and "://" in place
     if is_url:
         check_url(text)
-    where, notes = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}", list[Note]()
+    where = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}"
+    notes = list[Note]()
 
-    def add(said: str, kind: str = "", alternatives: Sequence[Mapping[str, Any]] = (), **fix: Any) -> None:
-        notes.append(Note(said, "read" if fix else kind, fix=fix, alternatives=alternatives, head=where))
+    def add(
+        said: str, kind: str = "", alternatives: Sequence[Mapping[str, Any]] = (), **fix: Any
+    ) -> None:
+        notes.append(
+            Note(said, "read" if fix else kind, fix=fix, alternatives=alternatives, head=where)
+        )
 
     failure: FedlitError
     try:
@@ -103,7 +124,9 @@ def read_table(place: str | Path, options: ReadOptions, client: str, first: int 
         for secret in [os.environ.get(name) or name for name in VARIABLE.findall(text)]:
             said = said.replace(secret, "***").replace(quote(secret, safe=""), "***")
         told = f"cannot be read ({type(cause).__name__}: {said[:300].rstrip('.')})"
-        failure = DataError(f"{where}: {told}. Check the path and its rights. Is it damaged, or cut short?")
+        failure = DataError(
+            f"{where}: {told}. Check the path and its rights. Is it damaged, or cut short?"
+        )
     raise failure from None  # what a driver raised may hold the URL
 
 
@@ -121,9 +144,13 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
     if program is not None:
         return read_statistics(path, program, options, add)
     is_markup = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n"))
-    told, advice = Told("a web page, XML or JSON, whatever it is called"), "save it as CSV, Parquet or .xlsx"
+    told = Told("a web page, XML or JSON, whatever it is called")
+    advice = "save it as CSV, Parquet or .xlsx"
     expect(not is_markup, "content", "a table", told, advice, DataError)
-    opener = next((own for magic, own in OPENERS.items() if head.startswith(magic)), lambda path: path.open("rb"))
+    opener = next(
+        (own for magic, own in OPENERS.items() if head.startswith(magic)),
+        lambda path: path.open("rb"),
+    )
     if head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -140,7 +167,8 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
         while piece := source.read(min(PIECE, options.max_bytes + 1)):
             content.write(piece)
             options.check_size(size=content.tell())  # before it fills the memory
-            if first is not None and content.tell() >= first and b"\0" not in head:  # UTF-16 has other line ends
+            # UTF-16 has other line ends
+            if first is not None and content.tell() >= first and b"\0" not in head:
                 add(f"only its first {first // 2**20} MiB were looked at", "sample")
                 return read_text(_whole_rows(content.getvalue()), options, add)
     return read_text(content.getvalue(), options, add)
@@ -158,30 +186,64 @@ def _whole_rows(content: bytes) -> bytes:
 
 def _open_zip(path: Path) -> IO[bytes]:
     archive = zipfile.ZipFile(path)
-    names = [own for own in archive.namelist() if not own.endswith("/") and not own.startswith("__MACOSX/")]
+    names = [
+        own
+        for own in archive.namelist()
+        if not own.endswith("/") and not own.startswith("__MACOSX/")
+    ]
     expect(len(names) == 1, "zip", "one file in it", Told(shorten(names)), "unpack it", DataError)
-    return archive.open(names[0])  # which says where a password or an unknown way of packing is in the way
+    # which says where a password or an unknown way of packing is in the way
+    return archive.open(names[0])
 
 
 def _finished(frame: pd.DataFrame, options: ReadOptions, add: Add) -> pd.DataFrame:
-    """Leave out rows that are no data, and name the columns: with single blanks between words, ``unnamed_N`` without a
-    name, and as ``rename`` says.
+    """Leave out rows that are no data, and name the columns: with single blanks between words,
+    ``unnamed_N`` without a name, and as ``rename`` says.
     """
-    expect(len(frame) > 0, "table", "rows of data", Told("none"), "fetch or write the file again", DataError)
+    expect(
+        len(frame) > 0,
+        "table",
+        "rows of data",
+        Told("none"),
+        "fetch or write the file again",
+        DataError,
+    )
     names = [" ".join(INVISIBLE.sub("", str(own)).split()) for own in frame.columns]
     frame = without_extra_rows(frame, names, options, add)
-    expect(len(frame) > 0, "table", "rows of data", Told("headers and totals"), "fetch the file again", DataError)
+    expect(
+        len(frame) > 0,
+        "table",
+        "rows of data",
+        Told("headers and totals"),
+        "fetch the file again",
+        DataError,
+    )
     if places := [place for place, name in enumerate(names, 1) if not name]:
-        add(f"columns without a name are called {shorten([f'unnamed_{place}' for place in places])}")
+        add(
+            f"columns without a name are called {shorten([f'unnamed_{place}' for place in places])}"
+        )
     names = [name or f"unnamed_{place}" for place, name in enumerate(names, 1)]
     rename = options.rename or {}
     for old in rename:
         expect(
-            old in names, "rename", f"a column among {shorten([own[:80] for own in names])}", old, "", DataError, names
+            old in names,
+            "rename",
+            f"a column among {shorten([own[:80] for own in names])}",
+            old,
+            "",
+            DataError,
+            names,
         )
     names = [rename.get(name, name) for name in names]
     name, times = Counter(names).most_common(1)[0]
     advice = "rename all but one, or write skiprows: 1 and names"
-    expect(times == 1, "header", "each name once", Told(f"{times} columns called {name!r}"), advice, DataError)
+    expect(
+        times == 1,
+        "header",
+        "each name once",
+        Told(f"{times} columns called {name!r}"),
+        advice,
+        DataError,
+    )
     frame.columns = names
     return frame

@@ -24,11 +24,15 @@ MOST_IN_LINE = 2**23
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 NUMBER = re.compile(r"[-+−]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?")
 _SIGN = rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]"
-WESTERN = re.compile(rb"(?:[\x00-\x7f]|" + _SIGN + rb"(?![\x80-\xff]))*")  # letters and a few signs of cp1252
+# letters and a few signs of cp1252
+WESTERN = re.compile(rb"(?:[\x00-\x7f]|" + _SIGN + rb"(?![\x80-\xff]))*")
 
 
-def read_text(content: bytes, options: ReadOptions, add: Add, sep: str | None = None) -> pd.DataFrame:
-    """Read delimited text with pyarrow. Python's strict csv reader checks quotes and finds the line of an error.
+def read_text(
+    content: bytes, options: ReadOptions, add: Add, sep: str | None = None
+) -> pd.DataFrame:
+    """Read delimited text with pyarrow. Python's strict csv reader checks quotes and finds the line
+    of an error.
 
     Args:
         content: the bytes of the file, decompressed.
@@ -48,15 +52,24 @@ def read_text(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
     # The reader's own limit of 131,072 characters a cell is for all of a process.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
     content = _as_utf8(content, options, add)
-    above = re.match(rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % options.skiprows, content)
+    above = re.match(
+        rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % options.skiprows, content
+    )
     if above is None:
-        raise DataError(f"skiprows: expected fewer lines than the file has, found {options.skiprows:,}.")
-    content, line = content[above.end() :], len(re.findall(rb"\r\n|\r|\n", above.group())) + 1
+        raise DataError(
+            f"skiprows: expected fewer lines than the file has, found {options.skiprows:,}."
+        )
+    content = content[above.end() :]
+    line = len(re.findall(rb"\r\n|\r|\n", above.group())) + 1
     sep = sep or options.sep or _separator(content[:SNIFFED], options.names, add)
     first = [row for _, _, row in itertools.islice(_rows(content, sep, line), 2)]
-    names, header = options.names, first[0] if first else []
+    names = options.names
+    header = first[0] if first else []
     if names and 2 * sum(cell.strip() in names for cell in header) > len(names):
-        raise DataError("names are for a file without a header, but it has one. Leave out names, or write skiprows: 1.")
+        raise DataError(
+            "names are for a file without a header, but it has one. Leave out names, or write "
+            "skiprows: 1."
+        )
     names = names or _names_if_none(header, add)
     if len(first) < (1 if names else 2):
         raise DataError("expected rows of data, found none. Fetch or write the file again.")
@@ -68,7 +81,10 @@ def read_text(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
         table = arrow.read_csv(
             pa.BufferReader(content),
             arrow.ReadOptions(
-                column_names=places, skip_rows_after_names=int(not names), block_size=MOST_IN_LINE, use_threads=False
+                column_names=places,
+                skip_rows_after_names=int(not names),
+                block_size=MOST_IN_LINE,
+                use_threads=False,
             ),
             arrow.ParseOptions(
                 delimiter=sep,
@@ -77,7 +93,9 @@ def read_text(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
                 invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
             ),
             arrow.ConvertOptions(
-                column_types=dict.fromkeys(places, pa.large_string()), null_values=[""], strings_can_be_null=True
+                column_types=dict.fromkeys(places, pa.large_string()),
+                null_values=[""],
+                strings_can_be_null=True,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -92,27 +110,35 @@ def read_text(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
 
 
 def _names_if_none(header: Sequence[str], add: Add) -> list[str] | None:
-    """Return names for the columns if a first line is a row of numbers, and None if it holds the names. Different whole
-    numbers, such as 2019 and 2020, may be names.
+    """Return names for the columns if a first line is a row of numbers, and None if it holds the
+    names. Different whole numbers, such as 2019 and 2020, may be names.
     """
     held = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
     numbers = sum(NUMBER.fullmatch(own) is not None for own in held)
     may_be_names = len({*held}) == len(held) and all(own.isdecimal() for own in held)
     if 0 < len(held) == numbers and not may_be_names:
         names = [f"c{place}" for place in range(1, len(header) + 1)]
-        said = f"its first line is numbers, so it has no header; its columns are called c1 to {names[-1]}"
+        said = (
+            "its first line is numbers, so it has no header; its columns are called c1 to "
+            f"{names[-1]}"
+        )
         add(f"{said}. Else write names", names=names)
         return names
     if 2 * numbers > len(held):
-        add(f"most names of columns are numbers ({shorten(held)}). If there is no header, write names")
+        add(
+            f"most names of columns are numbers ({shorten(held)}). If there is no header, write "
+            "names"
+        )
     return None
 
 
 def _rows(content: bytes, sep: str, line: int) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield, for each row that is not empty, the line where it begins, its number of lines, and its cells; ``line`` is
-    the number of the first line.
+    """Yield, for each row that is not empty, the line where it begins, its number of lines, and its
+    cells; ``line`` is the number of the first line.
     """
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=sep, strict=True)
+    reader = csv.reader(
+        io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=sep, strict=True
+    )
     before = 0
     try:
         for row in reader:
@@ -134,23 +160,36 @@ def _check(content: bytes, sep: str, line: int, width: int, add: Add) -> None:
         longest = max(longest, taken)
         if len(row) != width and not (len(row) == 1 and row[0].isspace()):
             raise DataError(
-                f"line {start:,}: expected {counted(width, 'field')} as in the header, found {len(row):,}. Correct "
-                "that line. If lines of text stand above the header, write skiprows; if the separator is another one, "
-                "sep; if the first column has no name, skiprows: 1 and names."
+                f"line {start:,}: expected {counted(width, 'field')} as in the header, found "
+                f"{len(row):,}. Correct that line. If lines of text stand above the header, write "
+                "skiprows; if the separator is another one, sep; if the first column has no name, "
+                "skiprows: 1 and names."
             )
     if longest > 1:
-        add(f"quoted cells hold line ends; the longest row takes {longest:,} lines. Were lines swallowed by a quote?")
-    first = rb"(?<! ) " if sep == " " else re.escape(sep.encode())  # a search from each of many blanks takes long
+        add(
+            f"quoted cells hold line ends; the longest row takes {longest:,} lines. Were lines "
+            "swallowed by a quote?"
+        )
+    # a search from each of many blanks takes long
+    first = rb"(?<! ) " if sep == " " else re.escape(sep.encode())
     if re.search(first + rb' ++"(?!")', content):
-        add("blanks stand before quotes, which are then read as a part of the cell. Remove the blanks")
+        add(
+            "blanks stand before quotes, which are then read as a part of the cell. Remove the "
+            "blanks"
+        )
 
 
 def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
     """Return a text as UTF-8 without a byte order mark; note the encoding if it was detected."""
     declared = options.encoding
-    found = declared or ("utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8")
+    found = declared or (
+        "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    )
     if found == "utf-8" and b"\0" in content:
-        advice = "Unpack it, or save it as CSV, Parquet or .xlsx; if it is UTF-16, write encoding; a database has a URL"
+        advice = (
+            "Unpack it, or save it as CSV, Parquet or .xlsx; if it is UTF-16, write encoding; "
+            "a database has a URL"
+        )
         line = content.count(b"\n", 0, content.index(b"\0")) + 1
         found = f"found NUL bytes, as pictures, archives and old Excel files have, in line {line:,}"
         raise DataError(f"expected text, {found}. {advice}.")
@@ -159,7 +198,9 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
             text = content.decode(found)
         except UnicodeError as error:
             if declared or found == "utf-16":
-                raise DataError(f"encoding: expected text in {found}, found another: {error}.") from error
+                raise DataError(
+                    f"encoding: expected text in {found}, found another: {error}."
+                ) from error
             found = _likely(content)
             text = content.decode(found)
         if found != "utf-8":
@@ -167,13 +208,17 @@ def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
             if not declared:
                 word = re.search(r"(?<!\w)\w*[^\x00-\x7f\ufeff]+\w*", text)
                 such = f", such as {word.group()!r}" if word else ""
-                add(f"is not UTF-8 and is read as {found}{such}. Else write encoding", encoding=found)
+                add(
+                    f"is not UTF-8 and is read as {found}{such}. Else write encoding",
+                    encoding=found,
+                )
     return content.removeprefix(codecs.BOM_UTF8)
 
 
 def _likely(content: bytes) -> str:
-    """Return the likely encoding of a text that is not UTF-8: cp1252 if all letters are Western, no two of them in a
-    row, or if nothing better is found; latin-1, in which each byte is a letter, if that does not fit all of the text.
+    """Return the likely encoding of a text that is not UTF-8: cp1252 if all letters are Western, no
+    two of them in a row, or if nothing better is found; latin-1, in which each byte is a letter, if
+    that does not fit all of the text.
 
     >>> _likely("Müller,Köln".encode("latin-1"))
     'cp1252'
@@ -185,7 +230,9 @@ def _likely(content: bytes) -> str:
     sample = b"\n".join(telling)[: 2**15]
     best = None if WESTERN.fullmatch(sample) else from_bytes(sample).best()
     # Short texts are taken for those of a Macintosh, and hardly any is.
-    for likely in ([] if best is None or best.encoding.startswith("mac") else [str(best.encoding)]) + ["cp1252"]:
+    for likely in (
+        [] if best is None or best.encoding.startswith("mac") else [str(best.encoding)]
+    ) + ["cp1252"]:
         with suppress(UnicodeError):
             content.decode(likely)
             return likely
@@ -193,8 +240,11 @@ def _likely(content: bytes) -> str:
 
 
 def _separator(start: bytes, names: Sequence[str] | None, add: Add) -> str:
-    """Return the separator that splits most of the first lines into as many fields, and into one for each name."""
-    text, shares = start.decode("utf-8", "ignore"), dict[str, float]()
+    """Return the separator that splits most of the first lines into as many fields, and into one
+    for each name.
+    """
+    text = start.decode("utf-8", "ignore")
+    shares = dict[str, float]()
     for sep in SEPARATORS:
         rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=sep), 100)
         widths = Counter(len(row) for row in rows if any(map(str.strip, row)))
@@ -206,7 +256,9 @@ def _separator(start: bytes, names: Sequence[str] | None, add: Add) -> str:
             add("no separator was found: it is read as one column. If there are more, write sep")
         return ","
     if len(best) > 1:
-        raise DataError(f"sep: expected one separator that fits the first lines, found {best}. Write sep.")
+        raise DataError(
+            f"sep: expected one separator that fits the first lines, found {best}. Write sep."
+        )
     if best != [","]:
         add(f"fields are separated by a {SEPARATORS[best[0]]}", sep=best[0])
     return best[0]

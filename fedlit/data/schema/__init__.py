@@ -1,1 +1,3 @@
-"""Detects what raw columns hold: numbers, categories, ordered categories, dates, or values that are left out."""
+"""Detects what raw columns hold: numbers, categories, ordered categories, dates, or values that are
+left out.
+"""

@@ -14,7 +14,9 @@ from fedlit.data.note import Note
 from fedlit.data.reading.options import INVISIBLE, MISSING
 from fedlit.show.text import counted, shorten
 
-TRUE = frozenset({"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"})
+TRUE = frozenset(
+    {"true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "sim", "wahr", "vrai", "on"}
+)
 FALSE = frozenset({"false", "f", "no", "n", "nein", "non", "não", "falsch", "faux", "off"})
 ONE_AND_ZERO = {"1": True, "1.0": True, "0": False, "0.0": False}
 
@@ -48,13 +50,24 @@ class Cells:
         values = _written(values) if values.dtype.kind == "M" else values
         try:
             codes, different = pd.factorize(values)
-        except (TypeError, NotImplementedError):  # Python cannot hash nested cells, and Arrow cannot encode its own
+        # Python cannot hash nested cells, and Arrow cannot encode its own
+        except (TypeError, NotImplementedError):
             codes, different = pd.factorize(values.astype(object).map(str, na_action="ignore"))
         written = [plain_text(own) for own in different]
-        plain = [_SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip() for own in written]
+        plain = [
+            _SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip()
+            for own in written
+        ]
         again, texts = pd.factorize(np.array(plain, object))
-        marked = np.array([not own.isascii() and INVISIBLE.search(own) is not None for own in written], bool)
-        return cls(str(values.name), list(texts), _taken(again, codes, -1), int(marked[codes[codes >= 0]].sum()))
+        marked = np.array(
+            [not own.isascii() and INVISIBLE.search(own) is not None for own in written], bool
+        )
+        return cls(
+            str(values.name),
+            list(texts),
+            _taken(again, codes, -1),
+            int(marked[codes[codes >= 0]].sum()),
+        )
 
     @property
     def counts(self) -> np.ndarray:
@@ -62,7 +75,10 @@ class Cells:
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
 
     def without(
-        self, missing: Iterable[str | float], kept: Collection[str] = (), words: frozenset[str] = MISSING
+        self,
+        missing: Iterable[str | float],
+        kept: Collection[str] = (),
+        words: frozenset[str] = MISSING,
     ) -> tuple[Cells, dict[str, int]]:
         """Return the cells that have a value, and how often each word for a missing value occurs.
 
@@ -90,28 +106,40 @@ class Cells:
 
     def shown(self, chosen: np.ndarray) -> str:
         """List some of the texts, with the number of their cells."""
-        return shorten([f"{self.texts[place]!r} ({self.counts[place]:,})" for place in np.flatnonzero(chosen)])
+        return shorten(
+            [f"{self.texts[place]!r} ({self.counts[place]:,})" for place in np.flatnonzero(chosen)]
+        )
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
-        """Expand one value for each text to one for each cell (n,); missing cells become ``gap``."""
+        """Expand one value for each text to one for each cell (n,); missing cells become
+        ``gap``.
+        """
         return _taken(values, self.codes, gap)
 
 
 def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
-    made: np.ndarray = np.append(values, np.array([gap], object if values.dtype == object else None))[codes]
+    made: np.ndarray = np.append(
+        values, np.array([gap], object if values.dtype == object else None)
+    )[codes]
     return made
 
 
 def plain_text(cell: object) -> str:
     """Return a cell as text. A whole number is written exactly: 1000001, not 1e+06."""
-    return str(int(cell)) if isinstance(cell, float | np.floating) and float(cell).is_integer() else str(cell)
+    return (
+        str(int(cell))
+        if isinstance(cell, float | np.floating) and float(cell).is_integer()
+        else str(cell)
+    )
 
 
 def _written(times: pd.Series) -> pd.Series:
     """Write times that a file stores as ISO 8601, days without midnight."""
     if not isinstance(times.dtype, np.dtype):  # times with a zone, and Arrow's days
         return times.astype(object).map(str, na_action="ignore")
-    texts = pd.Series(np.datetime_as_string(times.to_numpy("datetime64[s]")), times.index, name=times.name)
+    texts = pd.Series(
+        np.datetime_as_string(times.to_numpy("datetime64[s]")), times.index, name=times.name
+    )
     return texts.str.removesuffix("T00:00:00").where(times.notna())
 
 

@@ -12,13 +12,17 @@ _WHOLE = re.compile(r"[-+]?\d+(?:\.0?)?")
 _PADDED = re.compile(r"0\d+\.\d*")
 _TRAILING_ZERO = re.compile(r"[-+]?\d+\.\d+0")
 _FEWER_DECIMALS = re.compile(r"[-+]?\d+(?:\.\d?)?")
-_NAME = re.compile(r"(^|[\W_])(icd|diag|diagnosis|dx|code|atc|cpt|drg|loinc)([\W_]?\d*)?([\W_]|$)", re.I)
+_NAME = re.compile(
+    r"(^|[\W_])(icd|diag|diagnosis|dx|code|atc|cpt|drg|loinc)([\W_]?\d*)?([\W_]|$)", re.I
+)
 _MOST_CODES = 50
 _SAMPLE = 500
 
 
 def is_code(text: str) -> bool:
-    """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26 digits apart."""
+    """Return whether digits are a name: 007 differs from 7, and float64 cannot tell numbers of 26
+    digits apart.
+    """
     return len(text) > 1 and (text[0] == "0" or len(text) > _EXACT) and text.isdecimal()
 
 
@@ -38,8 +42,9 @@ def are_whole(texts: Sequence[str]) -> bool:
 
 
 def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
-    """Ask whether numbers, which are given as texts, are codes: programs write all numbers of a column with as many
-    decimals, or none without end, so 250.00 beside 401.9 was not written as a number.
+    """Ask whether numbers, which are given as texts, are codes: programs write all numbers of a
+    column with as many decimals, or none without end, so 250.00 beside 401.9 was not written as a
+    number.
 
     Example:
         >>> code_notes("cause", ["250.00", "401.9"])[0].kind, code_notes("bmi", ["25.1", "30.25"])
@@ -58,6 +63,8 @@ def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
         shown = repr(some[0])
     if not shown:
         return []
-    text = f"is read as numbers, but {shown} may be a code. Then write types: {{{name}: categorical}}"
+    text = (
+        f"is read as numbers, but {shown} may be a code. Then write types: {{{name}: categorical}}"
+    )
     kinds = ("categorical", "numeric")
     return [Note(text, "codes", alternatives=[{"types": {name: kind}} for kind in kinds])]

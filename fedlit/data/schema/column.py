@@ -21,16 +21,23 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.show.text import counted, shorten
 
 Kind = Literal["numeric", "categorical", "coded", "boolean", "ordinal", "date", "left out"]
-"""What a column holds. ``coded`` is numbers that name categories; an ordinal column and the parts of a date become
-numeric."""
+"""What a column holds. ``coded`` is numbers that name categories; an ordinal column and the parts
+of a date become numeric."""
 
 Typed = dict[str, Any]
 """Column → its cells (n,): float64, ``boolean``, or text as objects."""
 
-TYPES: dict[Kind, str] = {"numeric": "numbers", "coded": "numbers", "boolean": "true/false", "categorical": "text"}
-"""Kind of a typed column → the type of its cells; an ordinal column and the parts of a date are numeric."""
+TYPES: dict[Kind, str] = {
+    "numeric": "numbers",
+    "coded": "numbers",
+    "boolean": "true/false",
+    "categorical": "text",
+}
+"""Kind of a typed column → the type of its cells; an ordinal column and the parts of a date are
+numeric."""
 
-_OF_TYPE: dict[str, Kind] = {own: kind for kind, own in TYPES.items() if kind != "numeric"}  # of categories
+# of categories
+_OF_TYPE: dict[str, Kind] = {own: kind for kind, own in TYPES.items() if kind != "numeric"}
 _PLAIN = Notation()
 _WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
 _WORDS = {"numeric": "numbers", "coded": "numbers", "boolean": "yes or no", "date": "dates"}
@@ -48,8 +55,8 @@ class Column:
         form: the format of its dates; None if they are stored as dates.
         parts: the parts of its dates that are informative.
         order: the values of an ordinal column, the lowest first.
-        spelling: maps categories in lower case to their usual spelling, if a category is spelt in several ways or is a
-            word that means missing elsewhere.
+        spelling: maps categories in lower case to their usual spelling, if a category is spelt in
+            several ways or is a word that means missing elsewhere.
         values: maps values to others, before anything else is done with a cell.
 
     Example:
@@ -70,8 +77,8 @@ class Column:
 
     @classmethod
     def typed(cls, values: pd.Series, categorical: bool) -> Column:
-        """Describe a column (n,) that a source returns with its type. The name of a category is a value, even if the
-        word means "missing" elsewhere.
+        """Describe a column (n,) that a source returns with its type. The name of a category is a
+        value, even if the word means "missing" elsewhere.
 
         Example:
             >>> Column.typed(pd.Series(["none", "mild"]), True).spelling
@@ -79,12 +86,14 @@ class Column:
         """
         kind = kind_of(values, categorical) or ("categorical" if categorical else "numeric")
         different = values.dropna().unique() if kind == "categorical" else ()
-        words = {str(own).casefold(): str(own) for own in different if str(own).casefold() in MISSING}
+        words = {
+            str(own).casefold(): str(own) for own in different if str(own).casefold() in MISSING
+        }
         return cls(kind, spelling=words)
 
     def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[Note]]:
-        """Convert cells (n,) to typed columns; return notes, without the column's name, on what was converted or could
-        not be read.
+        """Convert cells (n,) to typed columns; return notes, without the column's name, on what was
+        converted or could not be read.
 
         Raises:
             DataError: most cells with a value cannot be read; begins with ``where``.
@@ -99,14 +108,18 @@ class Column:
         numbers = as_numbers(values, plain) if self.kind in ("numeric", "coded") else None
         if numbers is not None:
             return {str(values.name): self.with_gaps(numbers)}, []
-        return self.of_stored(values).take(Cells.of(values).without(self.missing, self.spelling)[0], where)
+        return self.of_stored(values).take(
+            Cells.of(values).without(self.missing, self.spelling)[0], where
+        )
 
     def of_stored(self, values: pd.Series) -> Column:
         """Return the column for cells (n,): times that a file stores need no format."""
         return replace(self, form="ISO8601") if values.dtype.kind == "M" else self
 
     def with_gaps(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers (n,) with NaN for those that stand for a missing value, whether written -9,0 or -9 mg."""
+        """Return numbers (n,) with NaN for those that stand for a missing value, whether written
+        -9,0 or -9 mg.
+        """
         gone = [own for own in self.missing if not isinstance(own, str)]
         return np.where(np.isin(numbers, gone), np.nan, numbers) if gone else numbers
 
@@ -118,22 +131,34 @@ class Column:
 
     def take(self, cells: Cells, where: str) -> tuple[Typed, list[Note]]:
         """Convert cells that have a value to typed columns (see :meth:`apply`)."""
-        made, counts = self.read(cells.texts), cells.counts
-        lost, notes = pd.isna(made), self.notes_on(cells, made)
+        made = self.read(cells.texts)
+        counts = cells.counts
+        lost = pd.isna(made)
+        notes = self.notes_on(cells, made)
         if (others := int(counts[lost].sum())) > _WORST * counts.sum():
-            found = f"{counted(others, 'other cell')} of {counts.sum():,}, such as {cells.texts[int(lost.argmax())]!r}"
+            found = (
+                f"{counted(others, 'other cell')} of {counts.sum():,}, such as "
+                f"{cells.texts[int(lost.argmax())]!r}"
+            )
             advice = "correct them, leave them empty, or write them as those of training"
             expect(False, where, self._expected, Told(found), advice, DataError)
         if self.kind == "date":
             columns = expand(pd.Series(cells.take(made, np.datetime64("NaT"))), cells.name)
-            return {key: columns[key] for part in self.parts if (key := f"{cells.name}.{part}")}, notes
+            return {
+                key: columns[key] for part in self.parts if (key := f"{cells.name}.{part}")
+            }, notes
         values = cells.take(self.with_gaps(made) if self.kind in ("numeric", "coded") else made)
-        return {cells.name: pd.array(values, "boolean") if self.kind == "boolean" else values}, notes
+        return {
+            cells.name: pd.array(values, "boolean") if self.kind == "boolean" else values
+        }, notes
 
     def read(self, texts: list[str]) -> np.ndarray:
         """Convert each text to a value; missing if it is none."""
         if self.kind in ("boolean", "categorical"):
-            words = [true_or_false(text) if self.kind == "boolean" else self._spelt(text) for text in texts]
+            words = [
+                true_or_false(text) if self.kind == "boolean" else self._spelt(text)
+                for text in texts
+            ]
             return np.array(words, object)
         if self.kind == "ordinal":
             rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
@@ -153,19 +178,25 @@ class Column:
 
     def notes_on(self, cells: Cells, made: np.ndarray) -> list[Note]:
         """Return notes on how each text was read: conversions, and texts that could not be read."""
-        notes, lost = list[Note](), pd.isna(made)
+        notes = list[Note]()
+        lost = pd.isna(made)
         if self.kind == "numeric":
             notes = _conversions(cells, made, self.notation.unit)
         if self.kind == "date" and any(map(ZONE.search, cells.texts)):
             notes = [Note("times of other zones become those of Greenwich (UTC)", "converted")]
         if lost.any():
-            said = f"{counted(int(cells.counts[lost].sum()), 'cell')} not read as {self._expected}, so missing: "
+            said = (
+                f"{counted(int(cells.counts[lost].sum()), 'cell')} not read as "
+                f"{self._expected}, so missing: "
+            )
             notes.append(Note(said + cells.shown(lost), "unread"))
         return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the kind, and whatever differs from the default."""
-        told = {key: own for key, own in vars(self).items() if key == "kind" or own != _UNKNOWN[key]}
+        told = {
+            key: own for key, own in vars(self).items() if key == "kind" or own != _UNKNOWN[key]
+        }
         return {**told, "notation": asdict(self.notation)} if "notation" in told else told
 
     @classmethod
@@ -196,7 +227,8 @@ def type_of(values: pd.Series) -> str:
 
 
 def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
-    """Return the kind of a typed column (n,), or None if it has no value, which says nothing about its kind.
+    """Return the kind of a typed column (n,), or None if it has no value, which says nothing about
+    its kind.
 
     Example:
         >>> kind_of(pd.Series([0.5, None]), False), kind_of(pd.Series([True, None]), True), kind_of(pd.Series([]), True)
@@ -208,8 +240,9 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
 
 
 def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
-    """Return typed numbers or durations (n,) as float64, durations in seconds. With ``texts``, also convert texts if
-    all are plain numbers. Return None otherwise, also for whole numbers of which float64 would make others the same.
+    """Return typed numbers or durations (n,) as float64, durations in seconds. With ``texts``, also
+    convert texts if all are plain numbers. Return None otherwise, also for whole numbers of which
+    float64 would make others the same.
     """
     if values.dtype.kind == "m":
         return np.asarray(values.dt.total_seconds(), np.float64)
@@ -221,16 +254,37 @@ def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
 
 
 def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
-    """Count numbers that are not written plainly, with an example of each way; and those without the others' unit."""
-    plain = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(np.float64)
-    notes, read = list[Note](), ~np.isnan(made)
+    """Count numbers that are not written plainly, with an example of each way; and those without
+    the others' unit.
+    """
+    plain = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(
+        np.float64
+    )
+    notes = list[Note]()
+    read = ~np.isnan(made)
     if (odd := read & (made != plain)).any():
-        ways = {re.sub(r"[\d. ]", "", cells.texts[place]): place for place in np.flatnonzero(odd)[::-1]}
-        shown = shorten([f"{cells.texts[place]!r} as {made[place]:.15g}" for place in ways.values()])
-        notes.append(Note(f"{counted(int(cells.counts[odd].sum()), 'cell')} read as numbers: {shown}", "converted"))
+        ways = {
+            re.sub(r"[\d. ]", "", cells.texts[place]): place for place in np.flatnonzero(odd)[::-1]
+        }
+        shown = shorten(
+            [f"{cells.texts[place]!r} as {made[place]:.15g}" for place in ways.values()]
+        )
+        notes.append(
+            Note(
+                f"{counted(int(cells.counts[odd].sum()), 'cell')} read as numbers: {shown}",
+                "converted",
+            )
+        )
     bare = read & np.array([bool(unit) and unit not in text for text in cells.texts], bool)
     if bare.any():
-        factor = f". If {unit!r} means a thousand or a million, write the digits" if unit in ("k", "K", "M") else ""
-        said = f"{counted(int(cells.counts[bare].sum()), 'cell')} without {unit!r}, read as if with it{factor}"
+        factor = (
+            f". If {unit!r} means a thousand or a million, write the digits"
+            if unit in ("k", "K", "M")
+            else ""
+        )
+        said = (
+            f"{counted(int(cells.counts[bare].sum()), 'cell')} without {unit!r}, read as if "
+            f"with it{factor}"
+        )
         notes.append(Note(said, "converted"))
     return notes

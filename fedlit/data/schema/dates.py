@@ -13,7 +13,8 @@ from pandas.tseries.api import guess_datetime_format
 from fedlit.data.note import Note
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
-"""What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since 1970."""
+"""What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since
+1970."""
 
 _SHAPE = re.compile(
     r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)"
@@ -28,17 +29,32 @@ _LIKE = re.compile(
 _FEW = 20
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
 _TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%B %Y", "%b %Y", "%b-%Y")
-_OVER_A_DAY = re.compile(r"(?:2[5-9]|[3-9]\d|\d{3,}):\d{2}(?::\d{2})?")  # a duration, though others look like times
+# a duration, though others look like times
+_OVER_A_DAY = re.compile(r"(?:2[5-9]|[3-9]\d|\d{3,}):\d{2}(?::\d{2})?")
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
-_DAYS = ("%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y")
-_TIME_OF_DAY = re.compile(r"(?P<gap>[ T:,]{1,3})\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I)
+_DAYS = (
+    "%d.%m.%y",
+    "%m/%d/%y",
+    "%d/%m/%y",
+    "%m/%d/%Y",
+    "%d/%m/%Y",
+    "%d-%b-%y",
+    "%d%b%Y",
+    "%d%b%y",
+    "%b-%y",
+)
+_TIME_OF_DAY = re.compile(
+    r"(?P<gap>[ T:,]{1,3})\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I
+)
 _NO_DAYS = pd.to_datetime([
     "1800-01-01", "1899-12-30", "1899-12-31", "1900-01-01", "1970-01-01",
     "2099-12-31", "2199-12-31", "2999-12-31", "9999-12-31",
 ])  # fmt: skip
 
 
-def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[str | None, list[Note]]:
+def find_format(
+    name: str, texts: Sequence[str], wanted: float = 0.95
+) -> tuple[str | None, list[Note]]:
     """Detect the format in which distinct texts are dates.
 
     Args:
@@ -47,7 +63,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
         wanted: the share of them that has to fit.
 
     Returns:
-        The format (``ISO8601`` for any of that standard) or None, and a note if it had to be guessed.
+        The format (``ISO8601`` for any of that standard) or None, and a note if it had to be
+        guessed.
 
     Example:
         >>> find_format("t", ["2024-01-31"]), find_format("t", ["31.1.2024", "1.2.2024"])[0], find_format("t", ["12"])
@@ -55,7 +72,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
         >>> find_format("t", ["2/24/96 14:38"])[0], find_format("t", ["01JAN2020"])[0]
         ('%m/%d/%y %H:%M', '%d%b%Y')
         >>> find_format("seen", ["01/02/2024", "03/04/2024"])[1][0]
-        "'01/02/2024' is read as month/day; if it is day/month, write types: {seen: {date: '%d/%m/%Y'}}"
+        "'01/02/2024' is read as month/day; if it is day/month, write types: {seen: {date:
+        '%d/%m/%Y'}}"
     """
     sample = list(texts[:: max(1, len(texts) // 2000)])
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
@@ -66,7 +84,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
     if _fit(sample, "ISO8601") == 1:
         return "ISO8601", []
     forms = dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_TIMES, *_with_times(sample[:3])))
-    few = sample[:: 1 + len(sample) // _FEW]  # nearly always enough to see that a format does not fit
+    # nearly always enough to see that a format does not fit
+    few = sample[:: 1 + len(sample) // _FEW]
     fits = {form: _fit(sample, form) for form in forms if _fit(few, form) > 0}
     if not fits:
         return None, []
@@ -77,7 +96,8 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
     for form in others:
         if sorted(form) == sorted(first):
             said = (
-                f"{sample[0]!r} is read as month/day; if it is day/month, write types: {{{name}: {{date: {form!r}}}}}"
+                f"{sample[0]!r} is read as month/day; if it is day/month, write types: "
+                f"{{{name}: {{date: {form!r}}}}}"
             )
             orders = [{"types": {name: {"date": own}}} for own in (first, form)]
             return first, [Note(said, "guess", alternatives=orders)]
@@ -85,11 +105,15 @@ def find_format(name: str, texts: Sequence[str], wanted: float = 0.95) -> tuple[
 
 
 def _guessed(texts: Sequence[str]) -> list[str]:
-    """Return formats in which single texts may be dates. With points between its parts, a date begins with the day."""
+    """Return formats in which single texts may be dates. With points between its parts, a date
+    begins with the day.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a date can be read in one order only
         short = [text for text in texts if len(text) <= _LONGEST]
-        forms = [guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in short]
+        forms = [
+            guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in short
+        ]
     return [form for form in forms if form and not form.startswith(("%m.", "%Y-%d", "%Y/%d"))]
 
 
@@ -109,7 +133,9 @@ def _with_times(texts: Sequence[str]) -> list[str]:
 
 
 def _fit(texts: list[str], form: str) -> float:
-    years, short = parse_dates(texts, form).dt.year, np.array([len(text) <= 7 for text in texts])  # 1234-01 is a code
+    # 1234-01 is a code
+    years = parse_dates(texts, form).dt.year
+    short = np.array([len(text) <= 7 for text in texts])
     return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~short)).mean())
 
 
@@ -125,8 +151,9 @@ def look_like_dates(texts: Sequence[str]) -> bool:
 
 
 def missing_date(times: pd.Series) -> pd.Timestamp | None:
-    """Return a day that may stand for a missing value: the first of 1900 or 1970, or the last of a century, if it
-    occurs several times and is further from all other days than these are from each other.
+    """Return a day that may stand for a missing value: the first of 1900 or 1970, or the last of a
+    century, if it occurs several times and is further from all other days than these are from each
+    other.
 
     Example:
         >>> missing_date(pd.Series(pd.to_datetime(["1900-01-01", "1900-01-01", "2024-01-01", "2024-05-01"]))).year
@@ -148,16 +175,21 @@ def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
 
 
 def expand(times: pd.Series, name: str) -> dict[str, np.ndarray]:
-    """Expand times (n,) into float64 columns ``<name>.<part>``, one for each of :data:`PARTS`; NaN if missing.
+    """Expand times (n,) into float64 columns ``<name>.<part>``, one for each of :data:`PARTS`; NaN
+    if missing.
 
     Example:
         >>> made = expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"])), "seen")
         >>> {part: own.item() for part, own in made.items()}
-        {'seen.year': 1970.0, 'seen.month': 1.0, 'seen.weekday': 4.0, 'seen.hour': 6.0, 'seen.elapsed': 1.25}
+        {'seen.year': 1970.0, 'seen.month': 1.0, 'seen.weekday': 4.0, 'seen.hour': 6.0,
+        'seen.elapsed': 1.25}
     """
     own = times.dt
     hour = own.hour + own.minute / 60 + own.second / 3600
     seconds = times.to_numpy("datetime64[s]")  # nanoseconds end in 1677
     elapsed = np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400)
     made = (own.year, own.month, own.day_of_week, hour, elapsed)
-    return {f"{name}.{part}": np.asarray(column, np.float64) for part, column in zip(PARTS, made, strict=True)}
+    return {
+        f"{name}.{part}": np.asarray(column, np.float64)
+        for part, column in zip(PARTS, made, strict=True)
+    }

@@ -16,7 +16,14 @@ from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
 from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
-from fedlit.data.schema.numbers import find_notation, is_accounting, mark_of_thousands, plain_numbers, split, units_of
+from fedlit.data.schema.numbers import (
+    find_notation,
+    is_accounting,
+    mark_of_thousands,
+    plain_numbers,
+    split,
+    units_of,
+)
 from fedlit.data.schema.odd_numbers import asked_missing, far_notes, missing_notes
 from fedlit.errors import Told, expect
 from fedlit.show.text import counted, shorten
@@ -27,13 +34,15 @@ _ID_NAME = re.compile(
     re.I,
 )
 _ID_CAMEL = re.compile(r"[a-z](ID|Id|NR|Nr|No)$")
-_COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)  # visit_number names rows only where each has another
+# visit_number names rows only where each has another
+_COUNTED = re.compile(r"[_\s.-](no|nr|number)$", re.I)
 _DIGIT = re.compile(r"\d")
 _WORDS = re.compile(r"[^\W\d_]{2,}")
 _SEVERAL = (list, dict, set, tuple, np.ndarray)
-# So many words, in a tenth of the cells at most, among so many different numbers say that there is no number; a single
-# word may do so in more cells.
-_MOST_ODD, _NUMBERS = 3, 10
+# So many words, in a tenth of the cells at most, among so many different numbers say that there is
+# no number; a single word may do so in more cells.
+_MOST_ODD = 3
+_NUMBERS = 10
 _FEW = 5  # different numbers, of which each may be a level
 _SAMPLE = 500  # cells that show whether numbers are codes
 _MANY = 20  # rows from which all different says something
@@ -112,18 +121,27 @@ def find(
     column = (declared or Column("numeric", missing=options.missing_in(name))).of_stored(values)
     if column.kind == "numeric":
         # written as programs write them, unless the options say otherwise
-        plain = options.decimal in (None, ".") and options.thousands in (None, ",") and not column.missing
+        plain = (
+            options.decimal in (None, ".")
+            and options.thousands in (None, ",")
+            and not column.missing
+        )
         numbers = as_numbers(values, plain)
         if numbers is not None:
             numbers = column.with_gaps(numbers)
-            asked = mark_of_thousands(values, numbers) if options.decimal is options.thousands is None else []
+            asked = (
+                mark_of_thousands(values, numbers)
+                if options.decimal is options.thousands is None
+                else []
+            )
             asked += _asked_codes(values, numbers) if declared is None else []
             if declared is not None:
                 return Found(column, {name: numbers}, tuple(asked))
             return _of_numbers(name, numbers, column, asked)
     every = Cells.of(values)
     if {"+", "++", "+++"} & {*every.texts}:
-        column = replace(column, spelling={own: own for own in ("-", "--", "---")})  # no words for a missing value
+        # no words for a missing value
+        column = replace(column, spelling={own: own for own in ("-", "--", "---")})
     if kept:
         column = replace(column, spelling={**column.spelling, **kept})
     cells, gaps = every.without(column.missing, column.spelling)
@@ -151,11 +169,15 @@ def unsupported(values: pd.Series) -> str:
 
 def _out(why: str, note: str, others: Sequence[Note] = ()) -> Found:
     """Leave a column out."""
-    return Found(Column("left out", why=why), notes=(Note(f"left out: it {note}", "left out"), *others))
+    return Found(
+        Column("left out", why=why), notes=(Note(f"left out: it {note}", "left out"), *others)
+    )
 
 
 def _out_by_group(name: str, note: str, gaps: int) -> Found:
-    """Leave out an identifier whose values occur in several rows. To split by it, each row needs a value."""
+    """Leave out an identifier whose values occur in several rows. To split by it, each row needs a
+    value.
+    """
     text = f"left out: it {note}. Rows of one belong in one split: split: {{group: {name}}}"
     if gaps:
         text += f", once {counted(gaps, 'row')} without a value are gone"
@@ -181,9 +203,11 @@ def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: s
 # ---------------------------------------------------------------------- numbers
 
 
-def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()) -> Found:
-    """Describe numbers (n,), NaN if missing: are they identifiers, a constant, or is there a code for a
-    missing value?
+def _of_numbers(
+    name: str, numbers: np.ndarray, column: Column, notes: Sequence[Note] = ()
+) -> Found:
+    """Describe numbers (n,), NaN if missing: are they identifiers, a constant, or is there a code
+    for a missing value?
     """
     own = numbers[~np.isnan(numbers)]
     if not len(own):
@@ -193,7 +217,8 @@ def _of_numbers(name: str, numbers: np.ndarray, column: Column, notes: Sequence[
     whole = bool(np.isfinite(own).all() and (own[:1000] % 1 == 0).all() and (own % 1 == 0).all())
     different = len(np.unique(own)) if whole else 0
     unique = _MANY <= len(own) == different
-    named, close = _names_rows(name), unique and np.ptp(own) < 1.25 * len(own) and bool((np.diff(own) > 0).all())
+    named = _names_rows(name)
+    close = unique and np.ptp(own) < 1.25 * len(own) and bool((np.diff(own) > 0).all())
     if unique and (named or close or _COUNTED.search(name)):
         return _out("identifier", "has a different value in each row, as an identifier has", notes)
     if named and different > max(_MANY, len(own) / 10):
@@ -215,8 +240,10 @@ def _names_rows(name: str) -> bool:
 
 def _of_cells(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
     """Describe texts about which the configuration says nothing."""
-    texts, words = cells.texts, {text.casefold() for text in cells.texts}
-    rows, held = len(cells.codes), int(cells.counts.sum())
+    texts = cells.texts
+    words = {text.casefold() for text in cells.texts}
+    rows = len(cells.codes)
+    held = int(cells.counts.sum())
     if not texts:
         return _out("empty", "has no value")
     if len(words) == 1:
@@ -243,7 +270,10 @@ def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Fou
         word = cells.texts[cells.codes[gone][0]]
         notes.append(asked_missing(cells.name, f"{word!r} ({gone.sum():,} cells)", [word]))
     if "%y" in form and (late := int((times > pd.Timestamp.now()).sum())):
-        said = f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have two digits: write four"
+        said = (
+            f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have "
+            "two digits: write four"
+        )
         notes.append(Note(said, "guess"))
     return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, where)
 
@@ -255,26 +285,41 @@ def _parts(times: pd.Series) -> tuple[str, ...]:
 
 
 def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
-    """Describe texts that are numbers, but for a few words; return None if they are something else."""
-    texts, counts = cells.texts, cells.counts
+    """Describe texts that are numbers, but for a few words; return None if they are something
+    else.
+    """
+    texts = cells.texts
+    counts = cells.counts
     notation, notes = find_notation(texts, options.decimal, options.thousands)
     column = replace(column, notation=notation)
     made = column.read(texts)
     lost = np.isnan(made)
     failed = [text for text, gone in zip(texts, lost, strict=True) if gone]
-    if lost.all() or any(map(is_code, texts)) or (has_padded(texts) and len(texts) <= counts.sum() / 2):
+    if (
+        lost.all()
+        or any(map(is_code, texts))
+        or (has_padded(texts) and len(texts) <= counts.sum() / 2)
+    ):
         return None
     if all(map(is_accounting, texts)):
         return None  # (1), (2): names of levels
     levels = any(own.level for text in texts if (own := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
-    if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(_FEW, (~lost).sum()):
+    if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(
+        _FEW, (~lost).sum()
+    ):
         return None  # <20, 20 and >20, which would be one number
     share = counts[~lost].sum() / counts.sum()
-    if failed and len(several := units_of(cells)) > 1 and len(texts) > max(_MANY, counts.sum() / 10):
+    if (
+        failed
+        and len(several := units_of(cells)) > 1
+        and len(texts) > max(_MANY, counts.sum() / 10)
+    ):
         return _of_several_units(cells, several)
-    if failed and (len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS):
+    if failed and (
+        len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS
+    ):
         return _mostly_numbers(cells, column, lost) if share >= 0.5 else None
     notes = [*column.notes_on(cells, made), *notes, *code_notes(cells.name, texts)]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
@@ -290,10 +335,17 @@ def _of_several_units(cells: Cells, units: Mapping[str, int]) -> Found:
 
 
 def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
-    """Describe a column that is treated as text although most of its cells are numbers, but for some texts."""
-    read, others = cells.counts[~lost].sum(), cells.shown(lost)
-    said = f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; {others} are not"
-    if not any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost)):  # else it may be a level
+    """Describe a column that is treated as text although most of its cells are numbers, but for
+    some texts.
+    """
+    read = cells.counts[~lost].sum()
+    others = cells.shown(lost)
+    said = (
+        f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; "
+        f"{others} are not"
+    )
+    # else it may be a level
+    if not any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost)):
         said += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
     kept = _unusable(cells) or _categories(cells, column)
     return replace(kept, notes=(Note(said, "text"), *kept.notes))
@@ -301,14 +353,18 @@ def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
 
 def _unusable(cells: Cells) -> Found | None:
     """Leave out identifiers and free text; return None for other columns."""
-    texts, different, rows = cells.texts[:1000], len(cells.texts), int(cells.counts.sum())
+    texts = cells.texts[:1000]
+    different = len(cells.texts)
+    rows = int(cells.counts.sum())
     if rows < _MANY or different <= max(2, rows / 10):
         return None
     if np.mean([len(_WORDS.findall(text)) for text in texts]) >= 4:
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     said = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
     if different > max(_MANY, rows / 2) and look_like_dates(cells.texts):
-        said = f"left out: it {said}, which look like dates, but of no one format. Write them in one"
+        said = (
+            f"left out: it {said}, which look like dates, but of no one format. Write them in one"
+        )
         note = Note(said, "formats", alternatives=[{"drop": [cells.name]}])
         return Found(Column("left out", why="unread dates"), notes=(note,))
     if different == rows:
@@ -322,18 +378,21 @@ def _categories(cells: Cells, column: Column) -> Found:
     (spelt, notes), rows = spellings(cells), int(cells.counts.sum())
     spelling = spelt if notes else column.spelling
     if column.kind != "categorical" and look_like_dates(cells.texts):  # else it is declared
-        notes.append(Note("looks like dates, but of no one format, and is treated as categories", "formats"))
+        notes.append(
+            Note("looks like dates, but of no one format, and is treated as categories", "formats")
+        )
     if len(cells.texts) > max(_MANY, rows / 2):
         said = (
-            f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say next to nothing. Split "
-            "it into columns, or drop it"
+            f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say "
+            "next to nothing. Split it into columns, or drop it"
         )
         notes.append(Note(said, "different", alternatives=[{"drop": [cells.name]}]))
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
 
 
 def spellings(cells: Cells) -> tuple[dict[str, str], list[Note]]:
-    """Map each text in lower case to its most frequent spelling; return a note if a text has several.
+    """Map each text in lower case to its most frequent spelling; return a note if a text has
+    several.
 
     Example:
         >>> spellings(Cells.of(pd.Series(["yes", "no", "yes", "Yes"])))[0]
@@ -343,7 +402,9 @@ def spellings(cells: Cells) -> tuple[dict[str, str], list[Note]]:
     for place in np.argsort(-cells.counts, kind="stable"):
         found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
     several = shorten([" = ".join(map(repr, own)) for own in found.values() if len(own) > 1])
-    notes = [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
+    notes = (
+        [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
+    )
     return {low: own[0] for low, own in found.items()}, notes
 
 
@@ -351,8 +412,10 @@ def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str)
     """Describe texts as the configuration declares them; only how they are written is detected."""
     notes = list[Note]()
     if column.kind == "date":
-        found, shown = _date(cells, column, where, 0.5), _short(cells.texts[0]) if cells.texts else "no value"
-        told, advice = Told(shown), "write the format: {date: '%d/%m/%Y'}"
+        found = _date(cells, column, where, 0.5)
+        shown = _short(cells.texts[0]) if cells.texts else "no value"
+        told = Told(shown)
+        advice = "write the format: {date: '%d/%m/%Y'}"
         expect(found is not None, f"types: {cells.name}", "dates", told, advice)
         return cast("Found", found)
     if column.kind == "categorical":

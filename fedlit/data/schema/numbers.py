@@ -33,7 +33,8 @@ _GROUPS = {
     ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
     ",": re.compile(r"[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})"),
 }
-_MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))  # decimal, thousands: the first that reads most cells
+# decimal, thousands: the first that reads most cells
+_MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))
 _EITHER_DECIMAL = ({"decimal": ","}, {"decimal": "."})
 _PADDED = r"^0[0-9]+\."  # codes such as 008.45
 _NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
@@ -60,8 +61,9 @@ def same_unit(unit: str) -> str:
 
 
 class Written(NamedTuple):
-    """A text that may be a number: digits with marks, exponent and sign; its unit; and whether levels are written so,
-    too: ``<20``, with a letter, ``1a``, or as accountants write what is negative: ``(1)``.
+    """A text that may be a number: digits with marks, exponent and sign; its unit; and whether
+    levels are written so, too: ``<20``, with a letter, ``1a``, or as accountants write what is
+    negative: ``(1)``.
     """
 
     digits: str
@@ -73,7 +75,8 @@ class Written(NamedTuple):
 
 @lru_cache(2 * _SAMPLE)  # to find the notation, and then to read it
 def split(text: str) -> Written | None:
-    """Return the digits, unit and sign of a text, or None if it is not a number with at most a unit around it.
+    """Return the digits, unit and sign of a text, or None if it is not a number with at most a unit
+    around it.
 
     Example:
         >>> split("€ -1,200.50"), split("1. White"), split("1-2")
@@ -88,13 +91,17 @@ def split(text: str) -> Written | None:
     found = _NUMBER.fullmatch(plain)
     if found is None:
         return None
-    before, after, minus = found["before"] or "", found["after"] or "", found["sign"] + found["inner"]
+    before = found["before"] or ""
+    after = found["after"] or ""
+    minus = found["sign"] + found["inner"]
     if (before and after) or len(minus) > 1 or (after and found["digits"].endswith(".")):
         return None
     digits = re.sub(r"[ '’]", "", found["digits"])
     level = bool(found["bound"] or accounting) or (len(after) == 1 and after.isalpha())
     negative = minus == "-" or accounting is not None
-    return Written(digits, found["power"] or "", -1 if negative else 1, before or after.strip(), level)
+    return Written(
+        digits, found["power"] or "", -1 if negative else 1, before or after.strip(), level
+    )
 
 
 def is_accounting(text: str) -> bool:
@@ -108,11 +115,12 @@ class Notation:
 
     Attributes:
         decimal: the decimal mark, ``.`` or ``,``.
-        thousands: the mark between groups of digits: ``,``, ``.`` or none (blanks and apostrophes are always allowed).
-        unit: the unit beside some of the numbers: a currency, ``%``, ``mg``. A number without a unit counts as one in
-            this unit.
-        way: how numbers of several parts are written, a key of :data:`fedlit.data.schema.parts.WAYS`; "" if they have
-            one part.
+        thousands: the mark between groups of digits: ``,``, ``.`` or none (blanks and apostrophes
+            are always allowed).
+        unit: the unit beside some of the numbers: a currency, ``%``, ``mg``. A number without a
+            unit counts as one in this unit.
+        way: how numbers of several parts are written, a key of
+            :data:`fedlit.data.schema.parts.WAYS`; "" if they have one part.
 
     Example:
         >>> Notation(unit="mg").read(["1200 mg", "3", "7 g"]), Notation(",", ".").read(["−1.055,3"])
@@ -128,9 +136,12 @@ class Notation:
         """Return the number, or NaN if it is none in this notation."""
         if own is None or (own.unit and same_unit(own.unit) != same_unit(self.unit)):
             return np.nan
-        digits, other = own.digits, "," if self.decimal == "." else "."
+        digits = own.digits
+        other = "," if self.decimal == "." else "."
         if other in digits:
-            if other != self.thousands or not _GROUPS[other].fullmatch(digits.split(self.decimal)[0]):
+            if other != self.thousands or not _GROUPS[other].fullmatch(
+                digits.split(self.decimal)[0]
+            ):
                 return np.nan
             digits = digits.replace(other, "")
         try:
@@ -144,7 +155,11 @@ class Notation:
             return np.array([WAYS[self.way].read(text) for text in texts], np.float64)
         made = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
-            made = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(np.float64).copy()
+            made = (
+                pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+                .to_numpy(np.float64)
+                .copy()
+            )
         for place in map(int, np.flatnonzero(np.isnan(made))):
             made[place] = self.value(split(texts[place]))
         return made
@@ -175,8 +190,12 @@ def find_notation(
     unit = units[0][0] if units else ""
     free = thousands not in (".", ",")
     marks = [own for own in _MARKS if decimal in (None, own[0]) and (free or thousands == own[1])]
-    read = {own: sum(not np.isnan(Notation(*own, unit).value(number)) for number in written) for own in marks}
-    best, notes = max(marks, key=lambda own: read[own]), list[Note]()
+    read = {
+        own: sum(not np.isnan(Notation(*own, unit).value(number)) for number in written)
+        for own in marks
+    }
+    best = max(marks, key=lambda own: read[own])
+    notes = list[Note]()
     if best == (".", ",") and read.get((",", "")) == read[best]:
         first = next(own.digits for own in written if "," in own.digits)
         notes = [
@@ -187,14 +206,16 @@ def find_notation(
             )
         ]
     elif best == (".", "") and decimal is thousands is None:
-        digits, numbers = [own.digits for own in written], [Notation(unit=unit).value(own) for own in written]
+        digits = [own.digits for own in written]
+        numbers = [Notation(unit=unit).value(own) for own in written]
         notes = mark_of_thousands(pd.Series(digits, dtype=object), np.array(numbers))
     return Notation(*best, unit), notes
 
 
 def plain_numbers(values: pd.Series) -> np.ndarray | None:
-    """Convert texts (n,) to float64, NaN if missing, if all are numbers as programs write them and none has a leading
-    zero, which would make it a code. Otherwise return None. This is the fast way, which fits most columns.
+    """Convert texts (n,) to float64, NaN if missing, if all are numbers as programs write them and
+    none has a leading zero, which would make it a code. Otherwise return None. This is the fast
+    way, which fits most columns.
 
     Example:
         >>> plain_numbers(pd.Series(["1.5", None])), plain_numbers(pd.Series(["01"])), plain_numbers(pd.Series(["1,5"]))
@@ -208,7 +229,8 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     try:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
         made: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        fractions = np.isfinite(made).all() and (made % 1 != 0).all()  # which are no codes, nor words
+        # which are no codes, nor words
+        fractions = np.isfinite(made).all() and (made % 1 != 0).all()
         if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
             return None
         if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
@@ -219,7 +241,9 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
 
 
 def units_of(cells: Cells) -> dict[str, int]:
-    """Map each unit of a column's numbers to its number of cells, if a twentieth of the cells have it."""
+    """Map each unit of a column's numbers to its number of cells, if a twentieth of the cells have
+    it.
+    """
     units = Counter[str]()
     for text, count in zip(cells.texts, cells.counts.tolist(), strict=True):
         written = split(text)
@@ -230,7 +254,8 @@ def units_of(cells: Cells) -> dict[str, int]:
 
 
 def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
-    """Ask whether a point separates thousands among numbers (n,) of plain text (n,), such as 1.583 beside 950.
+    """Ask whether a point separates thousands among numbers (n,) of plain text (n,), such as 1.583
+    beside 950.
 
     Example:
         >>> mark_of_thousands(pd.Series(["1.583", "950"]), np.array([1.583, 950.0]))[0].kind
@@ -238,12 +263,20 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
     """
     known = numbers[:_SAMPLE][np.isfinite(numbers[:_SAMPLE])]
     between = known[known % 1 != 0]
-    if not len(between) or abs(between).max() >= 1000 or not ((known >= 100) & (known < 1000)).any():
+    if (
+        not len(between)
+        or abs(between).max() >= 1000
+        or not ((known >= 100) & (known < 1000)).any()
+    ):
         return []  # nearly always
     texts = [cell.strip() for cell in values.iloc[:_SAMPLE] if isinstance(cell, str)]
-    marked, whole = [own for own in texts if "." in own], [own for own in texts if len(own) == 3 and own.isdecimal()]
+    marked = [own for own in texts if "." in own]
+    whole = [own for own in texts if len(own) == 3 and own.isdecimal()]
     if not whole or not all(map(_THOUSAND.fullmatch, marked)):
         return []
-    said = f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as {whole[0]!r}. If it is a "
+    said = (
+        f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as "
+        f"{whole[0]!r}. If it is a "
+    )
     text = f"{said}thousand, write thousands: '.'"
     return [Note(text, "thousands", alternatives=[{"thousands": "."}, {"decimal": "."}])]

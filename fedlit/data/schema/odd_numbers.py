@@ -9,16 +9,21 @@ import numpy as np
 from fedlit.data.note import Note
 from fedlit.show.text import counted, shorten
 
-_REPEATED = {float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)}
+_REPEATED = {
+    float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)
+}
 _GAPS = _REPEATED - {8.0, -8.0} | {-1.0}
 """Numbers that stand for a missing value alone."""
 _SEVENS = {float(sign * int("7" * n)) for n in range(1, 7) for sign in (-1, 1)}
 _BELOW_POWERS = {float(10**n - below) for n in (2, 3, 4) for below in (2, 3, 4)}
 _SETS = _SEVENS | _BELOW_POWERS | {float(-n) for n in range(2, 9)} | {8.0}
-"""Numbers that stand for one of several reasons why there is no value: refused, unknown, not asked."""
+"""Numbers that stand for one of several reasons why there is no value: refused, unknown, not
+asked."""
 _ALL = _GAPS | _SETS
 _BELOW_ONES = -7.0
-_LONGEST_SCALE, _LEAST_SHARE = 5, 0.05  # of a scale such as 1 to 5, beside which 9 is no place; of rows at its end
+# of a scale such as 1 to 5, beside which 9 is no place; of rows at its end
+_LONGEST_SCALE = 5
+_LEAST_SHARE = 0.05
 _CODES_OF_SCALES = (7.0, 8.0, 9.0)
 _LARGE = 100  # from which small numbers below zero are no measurements
 _NEVER = 3.5  # standard deviations from the others to zero, where nothing lies between
@@ -29,14 +34,15 @@ FAR = 8
 """Standard deviations from which a number is reported."""
 _NORMAL = 1.349  # standard deviations between the quartiles of a normal distribution
 _MOST_FAR = 0.01  # of the cells that may be errors
-_ALONE = 3  # times the range of the others: what lies so far away is hardly the tail of a distribution
+# times the range of the others: what lies so far away is hardly the tail of a distribution
+_ALONE = 3
 _SHOWN = 5
 
 
 def missing_codes(values: np.ndarray) -> list[float]:
-    """Return numbers that stand for a missing value, such as -9, 99, 999 or 8888, or 97, 98 and 99 together. They lie
-    outside of all other numbers of a column (n,), and further away than these are from each other, below zero, or far
-    more frequent.
+    """Return numbers that stand for a missing value, such as -9, 99, 999 or 8888, or 97, 98 and 99
+    together. They lie outside of all other numbers of a column (n,), and further away than these
+    are from each other, below zero, or far more frequent.
 
     Example:
         >>> missing_codes(np.array([40.0, 51.0, 60.0, 999.0, np.nan])), missing_codes(np.array([7.0, 8.0, 9.0]))
@@ -44,7 +50,8 @@ def missing_codes(values: np.ndarray) -> list[float]:
         >>> missing_codes(np.array([1.0, 12.0, 6.0, 98.0, 99.0])), missing_codes(np.array([1.0, 2.0, 3.0, -8.0, -9.0]))
         ([98.0, 99.0], [-9.0, -8.0])
     """
-    if not {float(np.nanmin(values)), float(np.nanmax(values))} & _ALL:  # nearly always, and without sorting
+    # nearly always, and without sorting
+    if not {float(np.nanmin(values)), float(np.nanmax(values))} & _ALL:
         return []
     own, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     return sorted({*_single_codes(own, counts), *_sets_of_codes(own)})
@@ -54,10 +61,16 @@ def _single_codes(own: np.ndarray, counts: np.ndarray) -> list[float]:
     code = np.isin(own, [*_GAPS])
     if (~code).sum() < 2:
         return []
-    low, high, most, others = own[~code].min(), own[~code].max(), counts[~code].max(), (~code).sum()
-    below = (own < 0) & (low >= 0) & (others > np.where(own == -1, 10, 2))  # counted or measured otherwise
+    low = own[~code].min()
+    high = own[~code].max()
+    most = counts[~code].max()
+    others = (~code).sum()
+    # counted or measured otherwise
+    below = (own < 0) & (low >= 0) & (others > np.where(own == -1, 10, 2))
     far = np.minimum(abs(own - low), abs(own - high)) > high - low
-    found: list[float] = own[code & ((own < low) | (own > high)) & (below | far | (counts > max(3, 3 * most)))].tolist()
+    found: list[float] = own[
+        code & ((own < low) | (own > high)) & (below | far | (counts > max(3, 3 * most)))
+    ].tolist()
     return found
 
 
@@ -67,7 +80,8 @@ def _sets_of_codes(own: np.ndarray) -> list[float]:
     others = own[~code]
     if len(others) < 3:
         return []
-    low, high = others.min(), others.max()
+    low = others.min()
+    high = others.max()
     outside = code & ((own < low) | (own > high))
     far = outside & (np.minimum(abs(own - low), abs(own - high)) > high - low)
     isolated = outside & (own <= _BELOW_ONES) & (low >= 0)
@@ -78,8 +92,9 @@ def _sets_of_codes(own: np.ndarray) -> list[float]:
 
 
 def doubtful_codes(values: np.ndarray) -> list[float]:
-    """Return numbers of a column (n,) that may stand for a missing value, though they could be true: 9 beside a scale
-    from 1 to 5, zeros below numbers that never come near zero, -1 and -2 beside large numbers.
+    """Return numbers of a column (n,) that may stand for a missing value, though they could be
+    true: 9 beside a scale from 1 to 5, zeros below numbers that never come near zero, -1 and -2
+    beside large numbers.
 
     Args:
         values: the numbers without :func:`missing_codes`.
@@ -91,7 +106,8 @@ def doubtful_codes(values: np.ndarray) -> list[float]:
     known = values[np.isfinite(values)]
     if len(known) < _MANY:
         return []
-    low, high = known.min(), known.max()
+    low = known.min()
+    high = known.max()
     if low == 0 and _is_impossible_zero(known):
         return [0.0]
     if high in _CODES_OF_SCALES and low in (0.0, 1.0):
@@ -136,12 +152,16 @@ def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     if codes:
         notes.append(asked_missing(name, _shown(numbers, codes), _plain(codes)))
     if doubtful:
-        notes.append(asked_missing(name, _shown(numbers, doubtful), _plain(doubtful), certain=False))
+        notes.append(
+            asked_missing(name, _shown(numbers, doubtful), _plain(doubtful), certain=False)
+        )
     return notes
 
 
 def asked_missing(name: str, shown: str, words: Sequence[object], *, certain: bool = True) -> Note:
-    """Ask whether cells have no value: ``words`` become a fix if that is nearly certain, and a choice otherwise."""
+    """Ask whether cells have no value: ``words`` become a fix if that is nearly certain, and a
+    choice otherwise.
+    """
     text = f"does {shown} mean that there is no value? Then write missing: {{{name}: {[*words]}}}"
     fix = {"missing": {name: [*words]}}
     if certain:
@@ -150,8 +170,8 @@ def asked_missing(name: str, shown: str, words: Sequence[object], *, certain: bo
 
 
 def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
-    """Report numbers (n,) that are over :data:`FAR` standard deviations from the mean of the others. If there are few,
-    and nothing lies between, a person is asked whether they are errors.
+    """Report numbers (n,) that are over :data:`FAR` standard deviations from the mean of the
+    others. If there are few, and nothing lies between, a person is asked whether they are errors.
 
     Example:
         >>> ages = np.array([*range(20, 90), 11012.0])
@@ -173,7 +193,10 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
     if not len(far):
         return []
     verb = "is" if len(far) == 1 else "are"
-    text = f"{counted(len(far), 'cell')} {verb} over {FAR} standard deviations from the others, such as "
+    text = (
+        f"{counted(len(far), 'cell')} {verb} over {FAR} standard deviations from the others, "
+        "such as "
+    )
     text += shorten([f"{own:.15g}" for own in np.unique(far)], _SHOWN)
     kept = known[~np.isin(known, far)]
     gap = np.minimum(abs(far - kept.min()), abs(far - kept.max())).min()

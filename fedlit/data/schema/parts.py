@@ -1,4 +1,6 @@
-"""Numbers that are written in several parts: 27:17:54, 1 days 02:03:04, 5'11", 48.1N, 2.5K beside 1M."""
+"""Numbers that are written in several parts: 27:17:54, 1 days 02:03:04, 5'11", 48.1N, 2.5K beside
+1M.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _WORDS = re.compile(
     re.I,
 )
 _FEET = re.compile(
-    rf"(?P<feet>\d+) ?(?:['’′]|ft|feet)\.? ?(?:(?P<inches>{_DECIMAL}) ?(?:[\"”″]|''|in(?:ch(?:es)?)?\.?)?)?", re.I
+    rf"(?P<feet>\d+) ?(?:['’′]|ft|feet)\.? ?(?:(?P<inches>{_DECIMAL}) ?(?:[\"”″]|''|in(?:ch(?:es)?)?\.?)?)?",
+    re.I,
 )
 _DEGREES = re.compile(
     rf"(?P<degrees>{_DECIMAL}) ?(?:° ?)?(?:(?P<minutes>{_DECIMAL}) ?['’′] ?)?"
@@ -52,7 +55,9 @@ def seconds_of(text: str) -> float:
             parts = found.groupdict()
             sign = -1 if parts.pop("sign", "") == "-" else 1
             days = float(parts.pop("days") or 0) * _SECONDS["days"]
-            return days + sign * sum(float(part) * _SECONDS[name] for name, part in parts.items() if part)
+            return days + sign * sum(
+                float(part) * _SECONDS[name] for name, part in parts.items() if part
+            )
     return np.nan
 
 
@@ -79,7 +84,11 @@ def degrees_of(text: str) -> float:
     found = _DEGREES.fullmatch(text)
     if found is None:
         return np.nan
-    degrees = float(found["degrees"]) + float(found["minutes"] or 0) / 60 + float(found["seconds"] or 0) / 3600
+    degrees = (
+        float(found["degrees"])
+        + float(found["minutes"] or 0) / 60
+        + float(found["seconds"] or 0) / 3600
+    )
     return -degrees if found["side"] in "SW" else degrees
 
 
@@ -111,8 +120,14 @@ def _has_fractions_of_degrees(texts: Sequence[str]) -> bool:
 
 
 def _has_sizes(texts: Sequence[str]) -> bool:
-    """Return whether texts have several sizes and a decimal point, without which 1K and 2M may be names."""
-    sizes = {found["size"].lower() for text in texts if (found := _LARGE.fullmatch(text)) and found["size"]}
+    """Return whether texts have several sizes and a decimal point, without which 1K and 2M may be
+    names.
+    """
+    sizes = {
+        found["size"].lower()
+        for text in texts
+        if (found := _LARGE.fullmatch(text)) and found["size"]
+    }
     return len(sizes) > 1 and any("." in text for text in texts)
 
 
@@ -134,13 +149,16 @@ class Way:
 WAYS = {
     "duration": Way(seconds_of, _has_parts, "seconds"),
     "feet": Way(inches_of, _has_feet, "inches"),
-    "degrees": Way(degrees_of, _has_fractions_of_degrees, "degrees, below zero in the south and west"),
+    "degrees": Way(
+        degrees_of, _has_fractions_of_degrees, "degrees, below zero in the south and west"
+    ),
     "amount": Way(amount_of, _has_sizes, "ones: K is a thousand, M a million"),
 }
 
 
 def way_of(texts: Sequence[str]) -> str:
-    """Return the key of :data:`WAYS` in which nearly all texts are written; "" if they are written in none.
+    """Return the key of :data:`WAYS` in which nearly all texts are written; "" if they are written
+    in none.
 
     Example:
         >>> way_of(["7:07", "27:14"]), way_of(["1.5K", "2M"]), way_of(["3W", "4E"]), way_of(["1.5", "2"])

@@ -1,4 +1,6 @@
-"""Maps the values of a column to others before its type is found: codes to words, a blank cell to a class."""
+"""Maps the values of a column to others before its type is found: codes to words, a blank cell to a
+class.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ class Recoded:
 
     Attributes:
         values: (n,) texts, missing where a cell has no value.
-        kept: lists the values that are mapped to nothing and that no other value is mapped to, with their cells; ""
-            if there are none.
+        kept: lists the values that are mapped to nothing and that no other value is mapped to, with
+            their cells; "" if there are none.
         unused: the values that no cell has, though some cell is not what it should become.
     """
 
@@ -36,7 +38,11 @@ class Recoded:
     @property
     def kept_notes(self) -> list[Note]:
         """A note on values that stay as they are."""
-        return [Note(f"not in values, so kept as they are: {self.kept}", "recoded")] if self.kept else []
+        return (
+            [Note(f"not in values, so kept as they are: {self.kept}", "recoded")]
+            if self.kept
+            else []
+        )
 
     @property
     def notes(self) -> list[Note]:
@@ -47,7 +53,8 @@ class Recoded:
 def recode(values: pd.Series, recoding: Recoding) -> Recoded:
     """Map the values of a column.
 
-    A value is met as it is written, else without regard to case, else as the same number: ``1`` also means ``1.0``.
+    A value is met as it is written, else without regard to case, else as the same number: ``1``
+    also means ``1.0``.
 
     Args:
         values: (n,), text or typed as a file has it.
@@ -59,19 +66,28 @@ def recode(values: pd.Series, recoding: Recoding) -> Recoded:
     """
     cells = Cells.of(values)
     keys = [_key_of(text, recoding) for text in cells.texts]
-    texts = [text if key is None else recoding[key] for text, key in zip(cells.texts, keys, strict=True)]
+    texts = [
+        text if key is None else recoding[key] for text, key in zip(cells.texts, keys, strict=True)
+    ]
     made = np.array([np.nan if text is None else text for text in texts], dtype=object)
     blank = recoding.get(BLANK)
-    series = pd.Series(cells.take(made, np.nan if blank is None else blank), values.index, name=values.name)
+    series = pd.Series(
+        cells.take(made, np.nan if blank is None else blank), values.index, name=values.name
+    )
     met = {key for key in keys if key is not None}
     if (cells.codes < 0).any():
         met.add(BLANK)
     targets = {text.casefold() for text in recoding.values() if text is not None}
-    plain = [key is None and text.casefold() not in targets for text, key in zip(cells.texts, keys, strict=True)]
+    plain = [
+        key is None and text.casefold() not in targets
+        for text, key in zip(cells.texts, keys, strict=True)
+    ]
     others = np.array(plain, bool)
-    listed = bool(others.any()) and set(recoding) != {BLANK}  # where only blanks are mapped, all else is to stay
+    # where only blanks are mapped, all else is to stay
+    listed = bool(others.any()) and set(recoding) != {BLANK}
     unused = [value for value in recoding if value not in met]
-    if not met and not others.any():  # all cells are what others are mapped to: the column needs no mapping
+    # all cells are what others are mapped to: the column needs no mapping
+    if not met and not others.any():
         unused = []
     return Recoded(series, cells.shown(others) if listed else "", tuple(unused))
 
@@ -83,13 +99,18 @@ def unused_note(values: Sequence[str]) -> list[Note]:
 
 
 def kept_words(recoding: Recoding) -> dict[str, str]:
-    """Return the words, by lower case, that mean missing elsewhere, but are values here: some value is mapped to them.
+    """Return the words, by lower case, that mean missing elsewhere, but are values here: some value
+    is mapped to them.
 
     Example:
         >>> kept_words({"": "none", "1": "gravel"})
         {'none': 'none'}
     """
-    return {text.casefold(): text for text in recoding.values() if text is not None and text.casefold() in MISSING}
+    return {
+        text.casefold(): text
+        for text in recoding.values()
+        if text is not None and text.casefold() in MISSING
+    }
 
 
 def _key_of(text: str, recoding: Recoding) -> str | None:

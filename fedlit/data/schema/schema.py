@@ -23,7 +23,8 @@ _CATEGORIES = ("categorical", "coded", "boolean")
 
 @dataclass(frozen=True)
 class Schema:
-    """What was detected in a table's raw columns, and how new rows are read. It is plain data and holds no row.
+    """What was detected in a table's raw columns, and how new rows are read. It is plain data and
+    holds no row.
 
     Attributes:
         columns: maps each name to the description of the column, in the order of the table.
@@ -62,7 +63,8 @@ class Schema:
             kept: column → words, by lower case, that mean missing elsewhere, but are values there.
 
         Returns:
-            The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that name their column.
+            The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that
+            name their column.
 
         Raises:
             ConfigError: a type or a column that is not known.
@@ -71,29 +73,48 @@ class Schema:
         declared = dict(types or {})
         for key, names in (("types", declared), ("missing", options.missing_by_column)):
             for name in names:
-                expect(name in raw or name == "*", key, "one of the columns", name, known=map(str, raw))
-        found, said = dict[str, Found](), dict[str, Column | None]()
+                expect(
+                    name in raw or name == "*", key, "one of the columns", name, known=map(str, raw)
+                )
+        found = dict[str, Found]()
+        said = dict[str, Column | None]()
         words = dict(kept or {})
         for column, cells in raw.items():
             name = str(column)
-            said[name] = declared_column(name, declared[name], options.missing_in(name)) if name in declared else None
-            found[name] = find(cells, options, said[name], f"{where}, column {name!r}", words.get(name))
+            said[name] = (
+                declared_column(name, declared[name], options.missing_in(name))
+                if name in declared
+                else None
+            )
+            found[name] = find(
+                cells, options, said[name], f"{where}, column {name!r}", words.get(name)
+            )
         if any(own.column.notation.decimal == "," for own in found.values()):
-            for name, own in found.items():  # in a file with decimal commas, a point separates thousands
+            # in a file with decimal commas, a point separates thousands
+            for name, own in found.items():
                 if any(note.kind == "thousands" for note in own.notes):
                     found[name] = find(
-                        raw[name], replace(options, decimal=",", thousands="."), said[name], kept=words.get(name)
+                        raw[name],
+                        replace(options, decimal=",", thousands="."),
+                        said[name],
+                        kept=words.get(name),
                     )
         collisions = _without_collisions(found)
         notes = [*_of_all(raw, found), *collisions]
-        notes += [prefixed(name, note, column=name) for name, own in found.items() for note in own.notes]
+        notes += [
+            prefixed(name, note, column=name) for name, own in found.items() for note in own.notes
+        ]
         columns = {name: own.column for name, own in found.items()}
         typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
-        reading = {key: value for key, value in options.to_dict().items() if key not in _OF_ONE_FILE}
+        reading = {
+            key: value for key, value in options.to_dict().items() if key not in _OF_ONE_FILE
+        }
         return cls(columns, reading), _frame(typed, raw.index), notes
 
     @classmethod
-    def typed(cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)) -> Schema:
+    def typed(
+        cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)
+    ) -> Schema:
         """Describe columns that a source returns with their types.
 
         Args:
@@ -106,7 +127,9 @@ class Schema:
             ('sex',)
         """
         coded = set(categorical)
-        return cls({str(name): Column.typed(frame[name].iloc[rows], str(name) in coded) for name in frame})
+        return cls(
+            {str(name): Column.typed(frame[name].iloc[rows], str(name) in coded) for name in frame}
+        )
 
     @property
     def keys(self) -> list[str]:
@@ -136,7 +159,8 @@ class Schema:
         Raises:
             DataError: a column is not there, or holds something else.
         """
-        typed, notes = Typed(), list[Note]()
+        typed = Typed()
+        notes = list[Note]()
         check_columns(self.used, raw, where)
         for name in self.used:
             made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
@@ -146,18 +170,23 @@ class Schema:
 
     def with_values(self, values: Mapping[str, Recoding]) -> Schema:
         """Return the schema of rows in which these values have yet to be mapped."""
-        columns = {name: replace(own, values=values.get(name, {})) for name, own in self.columns.items()}
+        columns = {
+            name: replace(own, values=values.get(name, {})) for name, own in self.columns.items()
+        }
         return replace(self, columns=columns)
 
     def categorical(self, typed: Iterable[Any]) -> tuple[str, ...]:
         """Return which typed columns hold categories."""
         return tuple(
-            name for name in map(str, typed) if name in self.columns and self.columns[name].kind in _CATEGORIES
+            name
+            for name in map(str, typed)
+            if name in self.columns and self.columns[name].kind in _CATEGORIES
         )
 
     def only(self, typed: Iterable[str]) -> Schema:
         """Keep the columns that become some of these typed ones, and those that identify rows."""
-        kept, columns = {*typed}, dict[str, Column]()
+        kept = {*typed}
+        columns = dict[str, Column]()
         for name, own in self.columns.items():
             parts = tuple(part for part in own.parts if f"{name}.{part}" in kept)
             if own.kind == "left out" or (bool(parts) if own.kind == "date" else name in kept):
@@ -166,7 +195,10 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON or ``torch.save``."""
-        return {"columns": {name: own.to_dict() for name, own in self.columns.items()}, "reading": dict(self.reading)}
+        return {
+            "columns": {name: own.to_dict() for name, own in self.columns.items()},
+            "reading": dict(self.reading),
+        }
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Schema:
@@ -175,7 +207,9 @@ class Schema:
         Raises:
             ValueError: a column is none that a table can have.
         """
-        return cls({name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"]))
+        return cls(
+            {name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"])
+        )
 
 
 def check_columns(names: Iterable[str], frame: pd.DataFrame, where: str) -> None:
@@ -184,26 +218,34 @@ def check_columns(names: Iterable[str], frame: pd.DataFrame, where: str) -> None
     Raises:
         DataError: naming them; begins with ``where``.
     """
-    lacking, known = [name for name in names if name not in frame], map(str, frame)
+    lacking = [name for name in names if name not in frame]
+    known = map(str, frame)
     if lacking:
         more = f"; nor are there {shorten(lacking[1:])}" * (len(lacking) > 1)
-        told, advice = Told(f"none of this name{more}"), "add it (empty cells are allowed)"
+        told = Told(f"none of this name{more}")
+        advice = "add it (empty cells are allowed)"
         advice += (hint := did_you_mean(lacking[0], known)) and f".{hint}"
         expect(False, where, f"the column {lacking[0]!r}", told, advice, DataError)
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
-    """Make a data frame of typed columns. A long one shares their memory; a wide one is copied, because reaching single
-    columns would be slow.
+    """Make a data frame of typed columns. A long one shares their memory; a wide one is copied,
+    because reaching single columns would be slow.
     """
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
 def _without_collisions(found: dict[str, Found]) -> list[Note]:
-    """Take away parts of dates that are called as another column is, and ask which of the two is meant."""
+    """Take away parts of dates that are called as another column is, and ask which of the two is
+    meant.
+    """
     notes = list[Note]()
     for name, own in found.items():
-        parts = [part for part in own.column.parts if f"{name}.{part}" in found] if own.column.kind == "date" else []
+        parts = (
+            [part for part in own.column.parts if f"{name}.{part}" in found]
+            if own.column.kind == "date"
+            else []
+        )
         if not parts:
             continue
         kept = tuple(part for part in own.column.parts if part not in parts)
@@ -211,24 +253,43 @@ def _without_collisions(found: dict[str, Found]) -> list[Note]:
         found[name] = replace(own, column=replace(own.column, parts=kept), typed=typed)
         for part in parts:
             column = f"{name}.{part}"
-            text = f"is a column, so the {part} of the date {name!r} is not used. To use both, rename the column"
-            either: list[dict[str, Any]] = [{"rename": {column: f"{name}_{part}"}}, {"drop": [column]}]
-            notes.append(prefixed(column, Note(text, "collision", alternatives=either), column=column))
+            text = (
+                f"is a column, so the {part} of the date {name!r} is not used. To use both, "
+                "rename the column"
+            )
+            either: list[dict[str, Any]] = [
+                {"rename": {column: f"{name}_{part}"}},
+                {"drop": [column]},
+            ]
+            notes.append(
+                prefixed(column, Note(text, "collision", alternatives=either), column=column)
+            )
     return notes
 
 
 def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:
     """Return notes on what is odd about columns seen together."""
-    notes, gaps = list[Note](), dict[str, list[str]]()
+    notes = list[Note]()
+    gaps = dict[str, list[str]]()
     for name, own in found.items():
         for word, count in own.gaps.items():
             gaps.setdefault(word, []).append(f"{name} ({count:,})")
     if units := _second_header(raw, found):
-        notes.append(Note(f"the first row looks like a second header ({units}). Remove it from the file", "header"))
-    notes += [Note(f"{word!r} counts as missing in {shorten(where)}", "gaps") for word, where in gaps.items()]
+        notes.append(
+            Note(
+                f"the first row looks like a second header ({units}). Remove it from the file",
+                "header",
+            )
+        )
+    notes += [
+        Note(f"{word!r} counts as missing in {shorten(where)}", "gaps")
+        for word, where in gaps.items()
+    ]
     if unique := [name for name, own in found.items() if own.unique]:
         advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
-        notes.append(Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique"))
+        notes.append(
+            Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique")
+        )
     return notes
 
 
@@ -238,7 +299,11 @@ def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:
     """
     first = list[str]()
     for name, own in found.items():
-        if own.column.kind == "numeric" and len(raw) > 1 and isinstance(text := raw[name].iloc[0], str):
+        if (
+            own.column.kind == "numeric"
+            and len(raw) > 1
+            and isinstance(text := raw[name].iloc[0], str)
+        ):
             if text.strip().casefold() not in own.column.missing or not text.strip()[:1].isalpha():
                 return ""
             first.append(text.strip())

@@ -1,1 +1,3 @@
-"""Federations derived from others: rows dealt to new clients, columns split, faults and concepts injected."""
+"""Federations derived from others: rows dealt to new clients, columns split, faults and concepts
+injected.
+"""

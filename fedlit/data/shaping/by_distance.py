@@ -1,5 +1,6 @@
-"""Deals rows to clients with a given earth mover's distance, joint over features and labels (Lucchetti et al. 2022,
-Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, Eq. 9).
+"""Deals rows to clients with a given earth mover's distance, joint over features and labels
+(Lucchetti et al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, Eq.
+9).
 """
 
 from __future__ import annotations
@@ -17,42 +18,46 @@ from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.seeding import derive_seed
 
 _NORMAL = 0.05  # the p-value above which distances pass for normally distributed
-_MOVES, _SEQUENCES = 50, 5
+_MOVES = 50
+_SEQUENCES = 5
 
 
 @dataclass(eq=False)
 class Distance(Deal):
-    """Clients that differ in features and labels by a given earth mover's distance (Lucchetti et al. 2022, Federated
-    Geometric Monte Carlo Clustering to Counter Non-IID Datasets).
+    """Clients that differ in features and labels by a given earth mover's distance (Lucchetti et
+    al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets).
 
-    k-means divides the rows into one subset for each client, which gives the highest distance. Then random rows are
-    exchanged between the subset that is farthest from the whole and the others, until the mean distance (Eq. 9, see
-    :meth:`Space.mean`) is as wanted. Of five such sequences, the first is used after which the distances between
-    clients pass Shapiro and Wilk's test for a normal distribution (p > 0.05), otherwise the one with the largest p.
-    Only training rows are measured and clustered, so that they alone decide; other rows join the nearest subset.
-    Distances are those between samples of 200 rows, which are larger than those between distributions.
+    k-means divides the rows into one subset for each client, which gives the highest distance. Then
+    random rows are exchanged between the subset that is farthest from the whole and the others,
+    until the mean distance (Eq. 9, see :meth:`Space.mean`) is as wanted. Of five such sequences,
+    the first is used after which the distances between clients pass Shapiro and Wilk's test for a
+    normal distribution (p > 0.05), otherwise the one with the largest p. Only training rows are
+    measured and clustered, so that they alone decide; other rows join the nearest subset. Distances
+    are those between samples of 200 rows, which are larger than those between distributions.
 
-    NOTE[DIFF]: in the paper, rows leave the farthest subset. As rows drawn from it at random do not change its
-    distribution, it would be empty before it came nearer. Here as many rows of the others replace them, and subsets
-    keep the sizes that k-means gave them.
+    NOTE[DIFF]: in the paper, rows leave the farthest subset. As rows drawn from it at random do not
+    change its distribution, it would be empty before it came nearer. Here as many rows of the
+    others replace them, and subsets keep the sizes that k-means gave them.
 
-    NOTE[DIFF]: the paper's levels (17.1, 27.1 and 48.9 for EMNIST; 10.5, 20.6 and 26.3 for genomes, Table I) are in
-    the space of its autoencoders' codes, whose scale it does not state. The same numbers can be asked for here; they
-    are distances in the space that ``features`` names, with this class's cost of a label.
+    NOTE[DIFF]: the paper's levels (17.1, 27.1 and 48.9 for EMNIST; 10.5, 20.6 and 26.3 for genomes,
+    Table I) are in the space of its autoencoders' codes, whose scale it does not state. The same
+    numbers can be asked for here; they are distances in the space that ``features`` names, with
+    this class's cost of a label.
 
     Rows may be labelled by one of several classes, or be reads with a label for each position.
 
     Args:
-        emd: the wanted distance: a number, from ``lowest`` to ``highest`` (an error says how much these are);
-            ``highest``, that of the k-means subsets; ``lowest``, that of rows dealt at random; ``middle``, halfway
-            between these two. It is approached from above.
-        features: whether features are ``standardised`` by the training rows of all clients, ``raw``, or
-            ``autoencoded``: the codes of an autoencoder of standardised features (appendix A; see
-            :func:`~fedlit.data.shaping.space.codes_of_autoencoder`). A different label costs the mean distance between
-            two rows.
-        least: the minimum number of training rows of each client (and one row of every other split): a smaller subset
-            gets rows of the largest.
-        code: the length of an autoencoder's codes, at least 1; the paper has 98 for EMNIST and 30 for reads (Table II).
+        emd: the wanted distance: a number, from ``lowest`` to ``highest`` (an error says how much
+            these are); ``highest``, that of the k-means subsets; ``lowest``, that of rows dealt at
+            random; ``middle``, halfway between these two. It is approached from above.
+        features: whether features are ``standardised`` by the training rows of all clients,
+            ``raw``, or ``autoencoded``: the codes of an autoencoder of standardised features
+            (appendix A; see :func:`~fedlit.data.shaping.space.codes_of_autoencoder`). A different
+            label costs the mean distance between two rows.
+        least: the minimum number of training rows of each client (and one row of every other
+            split): a smaller subset gets rows of the largest.
+        code: the length of an autoencoder's codes, at least 1; the paper has 98 for EMNIST and 30
+            for reads (Table II).
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -74,7 +79,9 @@ class Distance(Deal):
         """Check the arguments."""
         number = isinstance(self.emd, int | float) and 0 <= self.emd < np.inf
         named = self.emd in ("lowest", "middle", "highest")
-        expect(number or named, "partition: deal: emd", "a number, lowest, middle or highest", self.emd)
+        expect(
+            number or named, "partition: deal: emd", "a number, lowest, middle or highest", self.emd
+        )
         must_be_known("partition: deal: features", [self.features], get_args(Features))
         expect(self.code >= 1, "partition: deal: code", "at least 1", self.code)
 
@@ -97,7 +104,9 @@ class Distance(Deal):
         from sklearn.cluster import KMeans
 
         rng = np.random.default_rng(derive_seed(seed, "k-means"))
-        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(space.x[space.train])
+        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(
+            space.x[space.train]
+        )
         owner: np.ndarray = means.predict(space.x)
         for split, rows in splits.items():
             while (sizes := np.bincount(owner[rows], minlength=clients)).min() < self.needs(split):
@@ -122,23 +131,35 @@ class Distance(Deal):
         lowest = space.mean(_shuffled(splits, start, seed, 0))[0]
         if isinstance(self.emd, str):
             return (highest + lowest) / 2
-        reachable = f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the k-means subsets)"
+        reachable = (
+            f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the "
+            "k-means subsets)"
+        )
         fits = lowest <= self.emd <= highest
-        expect(fits, "partition: deal: emd", reachable, self.emd, "or write lowest, middle or highest")
+        expect(
+            fits, "partition: deal: emd", reachable, self.emd, "or write lowest, middle or highest"
+        )
         return self.emd
 
 
 def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.ndarray:
     """Return subsets of the same sizes, of rows drawn at random."""
-    rng, owner = np.random.default_rng(derive_seed(seed, "shuffled", sequence)), start.copy()
+    rng = np.random.default_rng(derive_seed(seed, "shuffled", sequence))
+    owner = start.copy()
     for rows in splits.values():
         owner[rows] = rng.permutation(owner[rows])
     return owner
 
 
-def _moved(splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Space, wanted: float) -> np.ndarray:
-    """Exchange rows between the subset that is farthest from the whole and the others until it is near enough."""
-    rng, clients, path = np.random.default_rng(derive_seed(seed, "moves", sequence)), int(start.max()) + 1, [start]
+def _moved(
+    splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Space, wanted: float
+) -> np.ndarray:
+    """Exchange rows between the subset that is farthest from the whole and the others until it is
+    near enough.
+    """
+    rng = np.random.default_rng(derive_seed(seed, "moves", sequence))
+    clients = int(start.max()) + 1
+    path = [start]
     for move in range(_MOVES * clients):
         # one move changes the others little: they are measured again now and then
         if move % clients == 0:
@@ -146,14 +167,19 @@ def _moved(splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Spa
             if mean <= wanted:
                 return path[bisect_left(path, True, key=lambda own: space.mean(own)[0] <= wanted)]
             path = path[-1:]
-        far, owner = int(each.argmax()), path[-1].copy()
+        far = int(each.argmax())
+        owner = path[-1].copy()
         for rows in splits.values():
-            own, others = rows[owner[rows] == far], rows[owner[rows] != far]
+            own = rows[owner[rows] == far]
+            others = rows[owner[rows] != far]
             count = min(len(others), max(1, min(len(own) // 5, len(rows) // 50)))
-            leave, come = rng.choice(own, count, replace=False), rng.choice(others, count, replace=False)
-            owner[leave], owner[come] = owner[come], far
+            leave = rng.choice(own, count, replace=False)
+            come = rng.choice(others, count, replace=False)
+            owner[leave] = owner[come]
+            owner[come] = far
         path.append(owner)
         each[far] = space.away(owner, far)
     raise ConfigError(
-        f"partition: deal: emd: expected a distance that {_MOVES} moves a client reach, found {wanted:.4g}"
+        f"partition: deal: emd: expected a distance that {_MOVES} moves a client reach, found "
+        f"{wanted:.4g}"
     )

@@ -1,5 +1,5 @@
-"""Chooses which columns clients have in common, by how strongly these are correlated with the others (Mori et al. 2022,
-arXiv:2203.02108, Section V-C and Table IV).
+"""Chooses which columns clients have in common, by how strongly these are correlated with the
+others (Mori et al. 2022, arXiv:2203.02108, Section V-C and Table IV).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from fedlit.data.table import ClientTable
 
 MOST_WAYS = 3_000_000
-"""Ways of choosing common columns up to which all are compared: Helena's 27 columns have 2,220,075 choices of 8."""
+"""Ways of choosing common columns up to which all are compared: Helena's 27 columns have 2,220,075
+choices of 8."""
 DRAWN_WAYS = 100_000
 """Ways that are drawn and compared where there are more."""
 _CHUNK = 50_000
@@ -24,7 +25,8 @@ RANKS: tuple[Rank, ...] = get_args(Rank)
 
 
 def correlations(tables: Sequence[ClientTable]) -> np.ndarray:
-    """Return the absolute correlations of columns, shape (columns, columns), over the training rows of all clients.
+    """Return the absolute correlations of columns, shape (columns, columns), over the training rows
+    of all clients.
 
     Categories are correlated by their codes. A constant column is correlated with nothing.
 
@@ -42,7 +44,8 @@ def correlations(tables: Sequence[ClientTable]) -> np.ndarray:
 
 
 def strengths(related: np.ndarray, ways: np.ndarray) -> np.ndarray:
-    """Return for each way the sum of correlations between its common columns and all others, shape (ways,).
+    """Return for each way the sum of correlations between its common columns and all others, shape
+    (ways,).
 
     Args:
         related: the correlations, shape (columns, columns), symmetric.
@@ -62,8 +65,11 @@ def strengths(related: np.ndarray, ways: np.ndarray) -> np.ndarray:
     return np.concatenate(sums)
 
 
-def choose_common(related: np.ndarray, common: int, rank: Rank, rng: np.random.Generator) -> np.ndarray:
-    """Return the positions of the common columns in the way whose sum of correlations has a given rank.
+def choose_common(
+    related: np.ndarray, common: int, rank: Rank, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the positions of the common columns in the way whose sum of correlations has a given
+    rank.
 
     Args:
         related: the correlations, shape (columns, columns), symmetric.

@@ -1,4 +1,6 @@
-"""Federations made of other sources' clients: with fewer rows, fewer columns or other labels, or of several sources."""
+"""Federations made of other sources' clients: with fewer rows, fewer columns or other labels, or of
+several sources.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ from fedlit.seeding import derive_seed
 
 @dataclass(eq=False)
 class Subsample(Source):
-    """The clients of a source, each with at most a given number of rows of a split, drawn by the run's seed, as for a
-    learning curve.
+    """The clients of a source, each with at most a given number of rows of a split, drawn by the
+    run's seed, as for a learning curve.
 
-    The rows of a smaller draw are among those of a larger one. A split that is not named keeps all its rows.
+    The rows of a smaller draw are among those of a larger one. A split that is not named keeps all
+    its rows.
 
     Args:
         source: the source of the tables.
-        rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows that a client keeps.
+        rows: maps a split (``train``, ``validation``, ``test``) to the largest number of its rows
+            that a client keeps.
 
     Example:
         >>> from fedlit.data.sources import Bundled
@@ -51,19 +55,22 @@ class Subsample(Source):
 
 @dataclass(eq=False)
 class ColumnSplit(Source):
-    """The clients of another source, which have the same columns, with a share of these in common and the rest dealt
-    out: each other column stays at one client alone (the experiments of Mori et al. 2022, arXiv:2203.02108).
+    """The clients of another source, which have the same columns, with a share of these in common
+    and the rest dealt out: each other column stays at one client alone (the experiments of Mori et
+    al. 2022, arXiv:2203.02108).
 
     Args:
         source: a source whose clients have the same columns.
         common: the share of the columns that all clients keep, in (0, 1).
-        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this number, so that seeds
-            0:14 with 3 ways are five runs of each. None for a new way with each seed.
-        by: how the common columns are chosen: at ``random``, or so that the sum of the correlations between common and
-            other columns is at its ``maximum``, ``median`` or ``minimum`` over all ways of choosing them (Section V-C,
-            Table IV). NOTE[DIFF]: the paper does not say how coefficients of opposite signs are added; here absolute
-            values are. Correlations are those of the training rows of the seed that has the way's number, so that all
-            runs of a way have the same columns. Of more than 3 million ways, 100,000 are drawn.
+        ways: the number of ways of dealing columns: the run with seed n uses way n modulo this
+            number, so that seeds 0:14 with 3 ways are five runs of each. None for a new way with
+            each seed.
+        by: how the common columns are chosen: at ``random``, or so that the sum of the correlations
+            between common and other columns is at its ``maximum``, ``median`` or ``minimum`` over
+            all ways of choosing them (Section V-C, Table IV). NOTE[DIFF]: the paper does not say
+            how coefficients of opposite signs are added; here absolute values are. Correlations are
+            those of the training rows of the seed that has the way's number, so that all runs of a
+            way have the same columns. Of more than 3 million ways, 100,000 are drawn.
 
     Example:
         >>> from fedlit.data.shaping.partition import Partition
@@ -86,12 +93,28 @@ class ColumnSplit(Source):
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
         columns = list(tables[0].features)
         for table in tables:
-            same, told = list(table.features) == columns, f"the columns of {tables[0].name} at {table.name}"
-            expect(same, "column split: source", told, Told("others"), "choose clients that have the same", DataError)
+            same = list(table.features) == columns
+            told = f"the columns of {tables[0].name} at {table.name}"
+            expect(
+                same,
+                "column split: source",
+                told,
+                Told("others"),
+                "choose clients that have the same",
+                DataError,
+            )
         kept = max(1, round(self.common * len(columns)))
         told = f"a column of its own for each of {len(tables)} clients, beside {kept} common ones"
-        enough, found = len(columns) - kept >= len(tables), Told(f"{len(columns)} columns")
-        expect(enough, "column split: common", told, found, "take fewer clients or a smaller share", DataError)
+        enough = len(columns) - kept >= len(tables)
+        found = Told(f"{len(columns)} columns")
+        expect(
+            enough,
+            "column split: common",
+            told,
+            found,
+            "take fewer clients or a smaller share",
+            DataError,
+        )
         order = self._order(tables, seed, kept)
         split = []
         for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
@@ -99,9 +122,13 @@ class ColumnSplit(Source):
         return check_tables(split)
 
     def _order(self, tables: list[ClientTable], seed: int, kept: int) -> np.ndarray:
-        """Return the positions of all columns: the common ones, then the others in the order of dealing."""
+        """Return the positions of all columns: the common ones, then the others in the order of
+        dealing.
+        """
         way = seed % self.ways if self.ways else seed
-        order = np.random.default_rng(derive_seed(way, "columns")).permutation(tables[0].features.shape[1])
+        order = np.random.default_rng(derive_seed(way, "columns")).permutation(
+            tables[0].features.shape[1]
+        )
         if self.by == "random":
             return order
         seen = tables if way == seed else self.source.tables(way)
@@ -114,9 +141,10 @@ class ColumnSplit(Source):
 class ConceptShift(Source):
     """The clients of another source, some of which label the same rows differently, in every split.
 
-    Clients are divided among the concepts in equal parts, as drawn by the run's seed. The labels of the first concept's
-    clients are kept. Those of another concept are permuted: each label becomes another one, which differs from what it
-    becomes in any other concept. If there are two labels, the second concept exchanges them.
+    Clients are divided among the concepts in equal parts, as drawn by the run's seed. The labels of
+    the first concept's clients are kept. Those of another concept are permuted: each label becomes
+    another one, which differs from what it becomes in any other concept. If there are two labels,
+    the second concept exchanges them.
 
     Args:
         source: a source whose clients have labels in common.
@@ -140,20 +168,31 @@ class ConceptShift(Source):
         tables = self.source.tables(seed)
         names = sorted(table.name for table in tables)
         for table in tables:
-            told, found = f"one of several classes a row at {table.name}", Told(without_classes(table.target))
+            told = f"one of several classes a row at {table.name}"
+            found = Told(without_classes(table.target))
             expect(has_classes(table), "concept shift: source", told, found)
         # by their text, as clients' labels may be of several types
-        labels = sorted({label for table in tables for label in table.target.unique().tolist()}, key=repr)
+        labels = sorted(
+            {label for table in tables for label in table.target.unique().tolist()}, key=repr
+        )
         told = f"from 1 to {len(names)}, one a client, and {len(labels)}, the number of labels"
-        expect(0 < self.concepts <= min(len(names), len(labels)), "concept shift: concepts", told, self.concepts)
+        expect(
+            0 < self.concepts <= min(len(names), len(labels)),
+            "concept shift: concepts",
+            told,
+            self.concepts,
+        )
         drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
         parts = np.array_split(drawn, self.concepts)
         turns = {str(name): turn for turn, part in enumerate(parts) for name in part}
-        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(len(labels))
+        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(
+            len(labels)
+        )
         ring = [labels[place] for place in order]
         changed = []
         for table in tables:
-            # turned by a different number of places in each concept, so that no two of them agree anywhere
+            # turned by a different number of places in each concept, so that no two of them agree
+            # anywhere
             turn = turns[table.name]
             meanings = dict(zip(ring, ring[turn:] + ring[:turn], strict=True))
             target = table.target.map(meanings).astype(table.target.dtype)

@@ -1,7 +1,8 @@
-"""Faults that are injected into chosen clients' tables, to test whether a method finds them and how much they cost.
+"""Faults that are injected into chosen clients' tables, to test whether a method finds them and how
+much they cost.
 
-A fault is in all rows of a client, whatever their split, because a wrong unit or flipped labels come from how its table
-was made.
+A fault is in all rows of a client, whatever their split, because a wrong unit or flipped labels
+come from how its table was made.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ class Mutation:
     """A fault to inject into one client.
 
     Attributes:
-        kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard deviations of the
-            column over all clients' training rows (another protocol); ``clip``, no lower than the client's quantile
-            ``by`` and no higher than its quantile 1 − ``by`` (a limited instrument); ``swap`` with another column;
-            ``missing``, values in rows with the positive label (with more than two labels, the client's most frequent
-            one) are lost with probability ``by``; ``flip``, the two labels are exchanged.
+        kind: ``scale``, each value times ``by`` (a wrong unit); ``shift``, plus ``by`` standard
+            deviations of the column over all clients' training rows (another protocol); ``clip``,
+            no lower than the client's quantile ``by`` and no higher than its quantile 1 − ``by`` (a
+            limited instrument); ``swap`` with another column; ``missing``, values in rows with the
+            positive label (with more than two labels, the client's most frequent one) are lost with
+            probability ``by``; ``flip``, the two labels are exchanged.
         client: the client that gets the fault.
         feature: a column of numbers; none for ``flip``.
         other: the column to swap with.
@@ -44,10 +46,21 @@ class Mutation:
 
     def __post_init__(self) -> None:
         must_be_known("data.mutations: kind", [self.kind], _FAULTS)
-        key, fault = f"data.mutations: {self.kind}", _FAULTS[self.kind]
-        expect(len(self.columns) == fault.columns, key, f"{fault.columns} of feature and other", self.columns)
+        key = f"data.mutations: {self.kind}"
+        fault = _FAULTS[self.kind]
+        expect(
+            len(self.columns) == fault.columns,
+            key,
+            f"{fault.columns} of feature and other",
+            self.columns,
+        )
         fits = self.by is None or (fault.by is not None and fault.above < self.by <= fault.most)
-        expect(fits, key, "no by" if fault.by is None else f"by above {fault.above} and at most {fault.most}", self.by)
+        expect(
+            fits,
+            key,
+            "no by" if fault.by is None else f"by above {fault.above} and at most {fault.most}",
+            self.by,
+        )
 
     @property
     def columns(self) -> list[str]:
@@ -56,15 +69,20 @@ class Mutation:
 
 
 def mutate(
-    tables: Sequence[ClientTable], mutations: Sequence[Mutation], seed: int, names: Sequence[str] | None = None
+    tables: Sequence[ClientTable],
+    mutations: Sequence[Mutation],
+    seed: int,
+    names: Sequence[str] | None = None,
 ) -> tuple[list[ClientTable], list[Note]]:
     """Inject faults into tables.
 
     Args:
         tables: one table for each client; these are not changed.
-        mutations: the faults, in this order; what is lost of a column is drawn by (seed, position in this list).
+        mutations: the faults, in this order; what is lost of a column is drawn by (seed, position
+            in this list).
         seed: the run's seed.
-        names: the names of all clients, if some are in other processes, which inject the faults of these clients.
+        names: the names of all clients, if some are in other processes, which inject the faults of
+            these clients.
 
     Returns:
         The tables with their faults, and a note on each injected fault, for its client.
@@ -80,42 +98,70 @@ def mutate(
         (10.0, 'wine: a fault was planted: ash times 10')
     """
     original = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
-    everyone, changed, planted = sorted(names or original), dict(original), list[Note]()
+    everyone = sorted(names or original)
+    changed = dict(original)
+    planted = list[Note]()
     for position, mutation in enumerate(mutations):
-        client, fault, key = mutation.client, _FAULTS[mutation.kind], f"data.mutations: {mutation.kind}"
+        client = mutation.client
+        fault = _FAULTS[mutation.kind]
+        key = f"data.mutations: {mutation.kind}"
         check_client("data.mutations", client, everyone)
         if client not in original:
             continue
-        here = mutation.kind != "shift" or len(original) == len(everyone)  # all clients' rows measure it
-        expect(here, key, "the tables of all clients", list(original), "take scale, or run where all tables are")
+        # all clients' rows measure it
+        here = mutation.kind != "shift" or len(original) == len(everyone)
+        expect(
+            here,
+            key,
+            "the tables of all clients",
+            list(original),
+            "take scale, or run where all tables are",
+        )
         table = original[client]
         numbers = [str(name) for name in table.features if name not in table.categorical]
         for name in mutation.columns:
-            fits, told = name in numbers and mutation.columns.count(name) == 1, f"a column of numbers of {client}"
+            fits = name in numbers and mutation.columns.count(name) == 1
+            told = f"a column of numbers of {client}"
             expect(fits, key, told, name, f"these are {', '.join(numbers)}")
         labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
         found = Told(without_classes(table.target))
-        expect(labelled, key, f"one of several classes a row at {client}", found, "take another client")
+        expect(
+            labelled, key, f"one of several classes a row at {client}", found, "take another client"
+        )
         by = (fault.by if mutation.by is None else mutation.by) or 0.0
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
         changed[client] = _planted(mutation, changed[client], by, original, rng)
-        text = fault.text.format(named=" and ".join(mutation.columns), by=by, rest=1 - by, percent=100 * by)
-        planted.append(Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client))
+        text = fault.text.format(
+            named=" and ".join(mutation.columns), by=by, rest=1 - by, percent=100 * by
+        )
+        planted.append(
+            Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client)
+        )
     return [changed[table.name] for table in tables], planted
 
 
 def _planted(
-    mutation: Mutation, table: ClientTable, by: float, everywhere: Mapping[str, ClientTable], rng: np.random.Generator
+    mutation: Mutation,
+    table: ClientTable,
+    by: float,
+    everywhere: Mapping[str, ClientTable],
+    rng: np.random.Generator,
 ) -> ClientTable:
-    """Inject one more fault into a table, which may already have faults; ``everywhere`` are all tables
-    without faults.
+    """Inject one more fault into a table, which may already have faults; ``everywhere`` are all
+    tables without faults.
     """
-    kind, frame, train = mutation.kind, table.features, table.splits["train"]
+    kind = mutation.kind
+    frame = table.features
+    train = table.splits["train"]
     target = everywhere[table.name].target  # the labels of the table may be flipped by now
     labels = sorted(target.unique().tolist()) if kind in ("flip", "missing") else []
     if kind == "flip":
         expect(
-            len(labels) == 2, "data.mutations: flip", f"two labels at {table.name}", len(labels), "take another client"
+            len(labels) == 2,
+            "data.mutations: flip",
+            f"two labels at {table.name}",
+            len(labels),
+            "take another client",
         )
         return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
     column = mutation.columns[0]
@@ -127,7 +173,9 @@ def _planted(
     elif kind == "shift":
         tables = [each for each in everywhere.values() if column in each.features]
         values = [each.features[column].iloc[each.splits["train"]] for each in tables]
-        spread = np.nanstd(np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values]))
+        spread = np.nanstd(
+            np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
+        )
         new = {column: own + by * float(spread)}
     elif kind == "clip":
         new = {column: own.clip(*own.iloc[train].quantile([by, 1 - by]))}
@@ -139,7 +187,9 @@ def _planted(
 
 
 class _Fault(NamedTuple):
-    """A kind of fault: its text, the default of ``by``, the number of its columns, and the bounds of ``by``."""
+    """A kind of fault: its text, the default of ``by``, the number of its columns, and the bounds
+    of ``by``.
+    """
 
     text: str
     by: float | None = None
@@ -152,7 +202,9 @@ _FAULTS: dict[Kind, _Fault] = {
     "scale": _Fault("{named} times {by:g}", 10.0),
     "shift": _Fault("{named} plus {by:g} standard deviations", 2.0),
     "clip": _Fault("{named} clipped at its quantiles {by:g} and {rest:g}", 0.25, above=0, most=0.5),
-    "missing": _Fault("{named} missing in {percent:g} % of the rows with one label", 0.8, above=0, most=1),
+    "missing": _Fault(
+        "{named} missing in {percent:g} % of the rows with one label", 0.8, above=0, most=1
+    ),
     "swap": _Fault("{named} swapped", columns=2),
     "flip": _Fault("labels flipped", columns=0),
 }

@@ -43,35 +43,54 @@ class Deal(ABC):
         """Return the rows of each client, by name.
 
         Args:
-            whole: the rows to deal: its splits, in an order drawn by the seed; it may have further rows.
+            whole: the rows to deal: its splits, in an order drawn by the seed; it may have further
+                rows.
             clients: the number of clients; None if the rows determine it.
             seed: the run's seed, which draws everything that is random.
 
         Raises:
-            ConfigError: the number of clients is not defined, or the target has no classes although they are needed.
+            ConfigError: the number of clients is not defined, or the target has no classes although
+                they are needed.
             DataError: there are too few rows.
         """
         found = Told(without_classes(whole.target))
         advice = "deal by fedlit.Iid or fedlit.ByColumn"
         expect(self.takes(whole), "partition: deal", "classes to deal by", found, advice)
-        used = np.sort(np.concatenate(list(whole.splits.values())))  # the others are neither measured nor dealt
+        # the others are neither measured nor dealt
+        used = np.sort(np.concatenate(list(whole.splits.values())))
         splits = {split: np.searchsorted(used, rows) for split, rows in whole.splits.items()}
-        whole = replace(whole, features=whole.features.iloc[used], target=whole.target.iloc[used], splits=splits)
+        whole = replace(
+            whole, features=whole.features.iloc[used], target=whole.target.iloc[used], splits=splits
+        )
         names = self.names(whole, clients)
         for split, rows in whole.splits.items():
             needed = len(names) * self.needs(split)
             told = f"at least {needed} {split} rows for {len(names)} clients"
-            expect(len(rows) >= needed, "partition: deal", told, len(rows), "take fewer clients", DataError)
+            expect(
+                len(rows) >= needed,
+                "partition: deal",
+                told,
+                len(rows),
+                "take fewer clients",
+                DataError,
+            )
         owner = self.owners(whole, len(names), seed)
         return {
-            name: {split: np.sort(used[rows[owner[rows] == place]]) for split, rows in whole.splits.items()}
+            name: {
+                split: np.sort(used[rows[owner[rows] == place]])
+                for split, rows in whole.splits.items()
+            }
             for place, name in enumerate(names)
         }
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return the clients' names: c01, c02, …"""
-        expect((clients or 0) > 0, "partition: clients", "the number of clients, at least 1", clients)
-        return [f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, (clients or 0) + 1)]
+        expect(
+            (clients or 0) > 0, "partition: clients", "the number of clients, at least 1", clients
+        )
+        return [
+            f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, (clients or 0) + 1)
+        ]
 
     def takes(self, whole: ClientTable) -> bool:
         """Return whether rows with this target can be dealt."""
@@ -83,11 +102,15 @@ class Deal(ABC):
 
     @abstractmethod
     def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
-        """Return the client (counted from 0) of each row of a table whose rows are all in a split, (n,)."""
+        """Return the client (counted from 0) of each row of a table whose rows are all in a split,
+        (n,).
+        """
 
 
 class Iid(Deal):
-    """Homogeneous clients: the rows of each split are distributed at random and as evenly as possible."""
+    """Homogeneous clients: the rows of each split are distributed at random and as evenly as
+    possible.
+    """
 
     by_classes = False
 
@@ -102,17 +125,19 @@ class Iid(Deal):
 
 @dataclass(eq=False)
 class Dirichlet(Deal):
-    """Clients that differ in the frequencies of labels: each class is distributed in proportions drawn from a symmetric
-    Dirichlet distribution, the same in every split (Hsu et al. 2019, arXiv:1909.06335).
+    """Clients that differ in the frequencies of labels: each class is distributed in proportions
+    drawn from a symmetric Dirichlet distribution, the same in every split (Hsu et al. 2019,
+    arXiv:1909.06335).
 
-    NOTE[DIFF]: there a client draws its classes' proportions; here, as in most code since (Yurochkin et al. 2019,
-    arXiv:1905.12022), a class draws its clients', so that all rows are dealt.
+    NOTE[DIFF]: there a client draws its classes' proportions; here, as in most code since
+    (Yurochkin et al. 2019, arXiv:1905.12022), a class draws its clients', so that all rows are
+    dealt.
 
     Args:
-        alpha: α, the parameter of the distribution, above 0: if it is small, each client has few classes; if it is
-            large, clients are homogeneous.
-        least: the minimum number of training rows of each client (and one row of every other split): proportions are
-            drawn again until this is reached.
+        alpha: α, the parameter of the distribution, above 0: if it is small, each client has few
+            classes; if it is large, clients are homogeneous.
+        least: the minimum number of training rows of each client (and one row of every other
+            split): proportions are drawn again until this is reached.
     """
 
     alpha: float = 0.5
@@ -126,32 +151,42 @@ class Dirichlet(Deal):
         """Return the client of each row, see the class."""
         (label, labels), place = _codes(whole.target), np.zeros(len(whole.target))
         for split, rows in whole.splits.items():
-            for code, own in enumerate(labels):  # a random order of the split's rows with this label, in (0, 1)
+            # a random order of the split's rows with this label, in (0, 1)
+            for code, own in enumerate(labels):
                 among = np.sort(rows[label[rows] == code])
                 rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(own)))
                 place[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
         draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(own))) for own in labels]
         for _ in range(_DRAWS):
             proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in draws])
-            owner: np.ndarray = (place[:, None] >= proportions.cumsum(axis=1)[label, :-1]).sum(axis=1)
-            counts = {split: np.bincount(owner[rows], minlength=clients) for split, rows in whole.splits.items()}
+            owner: np.ndarray = (place[:, None] >= proportions.cumsum(axis=1)[label, :-1]).sum(
+                axis=1
+            )
+            counts = {
+                split: np.bincount(owner[rows], minlength=clients)
+                for split, rows in whole.splits.items()
+            }
             if all(own.min() >= self.needs(split) for split, own in counts.items()):
                 return owner
-        told = f"proportions that leave each of {clients} clients {self.least} training rows and one of other splits"
+        told = (
+            f"proportions that leave each of {clients} clients {self.least} training rows and "
+            "one of other splits"
+        )
         advice = f"take a larger alpha than {self.alpha:g}, fewer clients, or fewer least rows"
         raise DataError(f"partition: deal: expected {told}, found none in {_DRAWS} draws; {advice}")
 
 
 @dataclass(eq=False)
 class ByColumn(Deal):
-    """One client for each value of a column, named after it, as in a federation that exists already; or one for each
-    range of numbers.
+    """One client for each value of a column, named after it, as in a federation that exists
+    already; or one for each range of numbers.
 
     Args:
         column: a column with a value in every row.
-        drop: whether the column is removed from the clients' tables, in each of which it is constant.
-        cuts: ascending numbers that divide the column into ranges: ``[45, 60]`` makes clients ``below-45``,
-            ``45-to-60`` (including 45) and ``from-60``.
+        drop: whether the column is removed from the clients' tables, in each of which it is
+            constant.
+        cuts: ascending numbers that divide the column into ranges: ``[45, 60]`` makes clients
+            ``below-45``, ``45-to-60`` (including 45) and ``from-60``.
 
     Example:
         >>> import pandas as pd
@@ -168,8 +203,12 @@ class ByColumn(Deal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        rising = self.cuts is None or (0 < len(self.cuts) == len({*self.cuts}) and sorted(self.cuts) == [*self.cuts])
-        expect(rising, "partition: deal: cuts", "numbers, each larger than the one before", self.cuts)
+        rising = self.cuts is None or (
+            0 < len(self.cuts) == len({*self.cuts}) and sorted(self.cuts) == [*self.cuts]
+        )
+        expect(
+            rising, "partition: deal: cuts", "numbers, each larger than the one before", self.cuts
+        )
         self.dropped = (self.column,) if self.drop else ()
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
@@ -184,14 +223,30 @@ class ByColumn(Deal):
         return self._values(whole)[0]
 
     def _values(self, whole: ClientTable) -> tuple[np.ndarray, list[Any]]:
-        """Return the position among the values of each row's, and the values that become clients."""
+        """Return the position among the values of each row's, and the values that become
+        clients.
+        """
         columns = list(map(str, whole.features))
         has = self.column in columns
-        expect(has, "partition: deal: column", f"one of {', '.join(columns)}", self.column, known=columns)
+        expect(
+            has,
+            "partition: deal: column",
+            f"one of {', '.join(columns)}",
+            self.column,
+            known=columns,
+        )
         own = whole.features[self.column]
         own = own if self.cuts is None else _ranges(own, self.cuts)
-        told, found = f"a value of {self.column} in every row", Told(f"{counted(own.isna().sum(), 'row')} without one")
-        expect(bool(own.notna().all()), "partition: deal", told, found, "deal by another column", DataError)
+        told = f"a value of {self.column} in every row"
+        found = Told(f"{counted(own.isna().sum(), 'row')} without one")
+        expect(
+            bool(own.notna().all()),
+            "partition: deal",
+            told,
+            found,
+            "deal by another column",
+            DataError,
+        )
         return _codes(own)
 
 
@@ -208,12 +263,17 @@ def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
     """Return the name of the range of each number (n,). Missing values stay missing."""
     import pandas as pd
 
-    told, first = f"numbers in {own.name}", next(iter(own.dropna()), None)
-    expect(own.dtype.kind in "iuf", "partition: deal: cuts", told, first, "leave cuts out", DataError)
+    told = f"numbers in {own.name}"
+    first = next(iter(own.dropna()), None)
+    expect(
+        own.dtype.kind in "iuf", "partition: deal: cuts", told, first, "leave cuts out", DataError
+    )
     edges = [f"{cut:g}" for cut in cuts]
     middle = [f"{low}-to-{high}" for low, high in itertools.pairwise(edges)]
     names = [f"below-{edges[0]}", *middle, f"from-{edges[-1]}"]
-    return pd.cut(own, [-np.inf, *cuts, np.inf], right=False, labels=names, ordered=False).astype(object)
+    return pd.cut(own, [-np.inf, *cuts, np.inf], right=False, labels=names, ordered=False).astype(
+        object
+    )
 
 
 # ---------------------------------------------------------------------- the source
@@ -239,20 +299,23 @@ class Redraw:
 
 @dataclass(eq=False)
 class Partition(Source):
-    """The rows of all clients of another source, dealt to new clients: homogeneous ones, for experiments in which
-    clients differ only by what you inject, or clients that differ as a ``deal`` defines.
+    """The rows of all clients of another source, dealt to new clients: homogeneous ones, for
+    experiments in which clients differ only by what you inject, or clients that differ as a
+    ``deal`` defines.
 
-    No row changes its split, unless ``redraw`` is set; the run's seed decides which client gets which rows. Clients are
-    called ``c01``, ``c02``, … Rows keep their numbers if these are unique; otherwise, as with several files, they are
-    numbered again, in the order of the source's clients.
+    No row changes its split, unless ``redraw`` is set; the run's seed decides which client gets
+    which rows. Clients are called ``c01``, ``c02``, … Rows keep their numbers if these are unique;
+    otherwise, as with several files, they are numbered again, in the order of the source's clients.
 
     Args:
         source: a source whose clients have the same columns.
         clients: the number of new clients; None if the deal defines it
             (:class:`ByColumn`).
-        rows: the largest total number of rows for each split, drawn at random; all rows if left out.
+        rows: the largest total number of rows for each split, drawn at random; all rows if left
+            out.
         redraw: how to draw new splits; if None, those of the source are kept.
-        shared_test: whether every client is tested on all test rows; otherwise they are dealt like the others.
+        shared_test: whether every client is tested on all test rows; otherwise they are dealt like
+            the others.
         deal: how rows are dealt (:class:`Deal`); at random and evenly, split by split, if
             None.
 
@@ -271,7 +334,9 @@ class Partition(Source):
     deal: Deal | None = None
 
     def tables(self, seed: int) -> list[ClientTable]:
-        """Read the source's tables and deal their rows; ``seed`` determines which client gets which rows."""
+        """Read the source's tables and deal their rows; ``seed`` determines which client gets which
+        rows.
+        """
         import pandas as pd
 
         must_be_known("partition: rows", self.rows or (), SPLITS)
@@ -279,34 +344,54 @@ class Partition(Source):
         for table in others:
             told = f"the columns, the target and the task of {first.name} at {table.name}"
             same = _same(table) == _same(first)
-            expect(same, "partition: source", told, Told("others"), "choose clients that have the same", DataError)
+            expect(
+                same,
+                "partition: source",
+                told,
+                Told("others"),
+                "choose clients that have the same",
+                DataError,
+            )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
         known = [table.groups for table in tables if table.groups is not None]
         groups = np.concatenate(known) if len(known) == len(tables) else None
         if not features.index.is_unique:  # rows of several files
-            features, target = features.reset_index(drop=True), target.reset_index(drop=True)
+            features = features.reset_index(drop=True)
+            target = target.reset_index(drop=True)
         splits, shared = self._drawn(tables, seed)
-        whole = replace(first, features=features, target=target, splits=splits, concept=None, keys={}, notes=())
-        deal, made = self.deal or Iid(), []
+        whole = replace(
+            first, features=features, target=target, splits=splits, concept=None, keys={}, notes=()
+        )
+        deal = self.deal or Iid()
+        made = []
         kept = [str(column) for column in features if column not in deal.dropped]
         for name, hand in deal.deal(whole, self.clients, seed).items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
-            own, ends = np.concatenate(parts), np.cumsum(list(map(len, parts)))
+            own = np.concatenate(parts)
+            ends = np.cumsum(list(map(len, parts)))
             splits = dict(zip(SPLITS, np.split(np.arange(len(own)), ends[:-1]), strict=True))
             rows = {"features": features.iloc[own], "target": target.iloc[own], "splits": splits}
-            made.append(replace(whole, name=name, groups=None if groups is None else groups[own], **rows).only(kept))
+            made.append(
+                replace(
+                    whole, name=name, groups=None if groups is None else groups[own], **rows
+                ).only(kept)
+            )
         # once, for all that are dealt
         made[0] = replace(made[0], notes=tuple(note for table in tables for note in table.notes))
         return check_tables(made)
 
-    def _drawn(self, tables: list[ClientTable], seed: int) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
-        """Return the positions of rows in the concatenated tables, in a random order: those to deal, and those that all
-        clients get.
+    def _drawn(
+        self, tables: list[ClientTable], seed: int
+    ) -> tuple[dict[Split, np.ndarray], dict[Split, np.ndarray]]:
+        """Return the positions of rows in the concatenated tables, in a random order: those to
+        deal, and those that all clients get.
         """
         starts = np.cumsum([0, *(len(table.features) for table in tables)])
         whole = {
-            split: np.concatenate([start + table.splits[split] for start, table in zip(starts, tables, strict=False)])
+            split: np.concatenate(
+                [start + table.splits[split] for start, table in zip(starts, tables, strict=False)]
+            )
             for split in SPLITS
         }
         if self.redraw is not None:

@@ -1,5 +1,6 @@
-"""Measures how far clients' rows are from each other, by the earth mover's distance, joint over features and labels
-(Lucchetti et al. 2022, Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets, appendix A).
+"""Measures how far clients' rows are from each other, by the earth mover's distance, joint over
+features and labels (Lucchetti et al. 2022, Federated Geometric Monte Carlo Clustering to Counter
+Non-IID Datasets, appendix A).
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ _PAIRS = 200
 """Pairs of clients whose distances are tested for a normal distribution, at most."""
 
 
-def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, label: float) -> float:
-    """Return the earth mover's distance between two sets of labelled rows (Eq. 8). All rows of a set have the same
-    weight.
+def emd(
+    x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, label: float
+) -> float:
+    """Return the earth mover's distance between two sets of labelled rows (Eq. 8). All rows of a
+    set have the same weight.
 
     NOTE[DIFF]: the paper does not say what it costs to move (x, y) to (x′, y′). Here that is
-    ‖x − x′‖ + label · [y ≠ y′], as classes have no order; where a row has a label for each position, [y ≠ y′] is the
-    share of positions whose labels differ.
+    ‖x − x′‖ + label · [y ≠ y′], as classes have no order; where a row has a label for each
+    position, [y ≠ y′] is the share of positions whose labels differ.
 
     Args:
         x: features, shape (n, d).
@@ -58,43 +61,56 @@ def emd(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray, 
 
 
 class Space:
-    """Rows as points in a space, for the distances of clients to the whole, which are all training rows. At most
-    :data:`SAMPLE` rows of each client, and of the whole, are measured, drawn by the seed.
+    """Rows as points in a space, for the distances of clients to the whole, which are all training
+    rows. At most :data:`SAMPLE` rows of each client, and of the whole, are measured, drawn by the
+    seed.
 
     Args:
         whole: the rows to place in the space.
         train: the positions of the training rows.
         seed: the run's seed.
-        features: whether numbers are ``standardised`` by the training rows, ``raw``, or standardised and then
-            ``autoencoded`` (see :func:`codes_of_autoencoder`).
+        features: whether numbers are ``standardised`` by the training rows, ``raw``, or
+            standardised and then ``autoencoded`` (see :func:`codes_of_autoencoder`).
         code: the length of an autoencoder's codes.
 
     Attributes:
-        x: shape (rows, d), float32: numbers, with the training mean for a missing one; then a column of 0 and 1 for
-            each category, which are all 0 if the category is missing; or the codes of both.
-        y: labels as numbers, shape (rows,), or (rows, positions) where a row has a label for each position.
+        x: shape (rows, d), float32: numbers, with the training mean for a missing one; then a
+            column of 0 and 1 for each category, which are all 0 if the category is missing; or the
+            codes of both.
+        y: labels as numbers, shape (rows,), or (rows, positions) where a row has a label for each
+            position.
     """
 
     def __init__(
-        self, whole: ClientTable, train: np.ndarray, seed: int, features: Features = "standardised", code: int = 98
+        self,
+        whole: ClientTable,
+        train: np.ndarray,
+        seed: int,
+        features: Features = "standardised",
+        code: int = 98,
     ) -> None:
         from scipy.spatial.distance import pdist
 
         self.x = _points(whole, train, raw=features == "raw")
         self.y = _labels(whole)
         self.train = train
-        # in the order of their numbers, so that it is all the same who has which row, and where it stands
+        # in the order of their numbers, so that it is all the same who has which row, and where it
+        # stands
         ordered = train[np.argsort(whole.features.index.to_numpy()[train], kind="stable")]
-        drawn = ordered[np.random.default_rng(derive_seed(seed, "distance")).permutation(len(ordered))]
+        drawn = ordered[
+            np.random.default_rng(derive_seed(seed, "distance")).permutation(len(ordered))
+        ]
         if features == "autoencoded":
-            self.x = codes_of_autoencoder(self.x, drawn[:_LEARNT], code, derive_seed(seed, "autoencoder"))
+            self.x = codes_of_autoencoder(
+                self.x, drawn[:_LEARNT], code, derive_seed(seed, "autoencoder")
+            )
         self._turn = np.full(len(self.x), -1)  # a row comes in a turn of its own, whoever has it
         self._turn[drawn] = np.arange(len(drawn))
         self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())  # what another label costs
 
     def away(self, owner: np.ndarray, client: int, other: int | None = None) -> float:
-        """Return the distance of a client's training rows to those of another client, or to the whole, given the client
-        of each row.
+        """Return the distance of a client's training rows to those of another client, or to the
+        whole, given the client of each row.
         """
         one = self._sample(owner, client)
         two = self._sample(owner, other)
@@ -105,20 +121,23 @@ class Space:
         return rows[np.argsort(self._turn[rows])][:SAMPLE]
 
     def mean(self, owner: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the mean distance of all clients to the whole, weighted by their training rows (Eq. 9), and the
-        distance of each client.
+        """Return the mean distance of all clients to the whole, weighted by their training rows
+        (Eq. 9), and the distance of each client.
         """
         sizes = np.bincount(owner[self.train])
         each = np.array([self.away(owner, client) for client in range(len(sizes))])
         return float(np.average(each, weights=sizes)), each
 
     def normal(self, owner: np.ndarray) -> float:
-        """Return the p-value of Shapiro and Wilk's test that the distances between clients are normally distributed;
-        NaN if there are fewer than three.
+        """Return the p-value of Shapiro and Wilk's test that the distances between clients are
+        normally distributed; NaN if there are fewer than three.
         """
         from scipy.stats import shapiro
 
-        between = [self.away(owner, *pair) for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)]
+        between = [
+            self.away(owner, *pair)
+            for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)
+        ]
         return float(shapiro(between).pvalue) if len(between) > 2 else np.nan
 
 
@@ -147,13 +166,13 @@ def _labels(whole: ClientTable) -> np.ndarray:
 
 
 def codes_of_autoencoder(x: np.ndarray, rows: np.ndarray, code: int, seed: int) -> np.ndarray:
-    """Return the codes of an autoencoder: the hidden layer of a network that learns to reproduce its input with a small
-    mean squared error, shape (len(x), code), float32, at least 0.
+    """Return the codes of an autoencoder: the hidden layer of a network that learns to reproduce
+    its input with a small mean squared error, shape (len(x), code), float32, at least 0.
 
-    NOTE[DIFF]: the paper's autoencoders (Table II) are four convolutions and their transposes for images, and two
-    convolutions and two LSTM layers for reads, trained by SGD until the error is 0.0001 %. This one has a single hidden
-    layer of rectified units, as it takes any table, and Adam for 2,000 steps on batches of 128, as the paper's, of at
-    most 5,000 rows.
+    NOTE[DIFF]: the paper's autoencoders (Table II) are four convolutions and their transposes for
+    images, and two convolutions and two LSTM layers for reads, trained by SGD until the error is
+    0.0001 %. This one has a single hidden layer of rectified units, as it takes any table, and Adam
+    for 2,000 steps on batches of 128, as the paper's, of at most 5,000 rows.
 
     Args:
         x: the rows, shape (n, d), float32.
@@ -167,7 +186,9 @@ def codes_of_autoencoder(x: np.ndarray, rows: np.ndarray, code: int, seed: int) 
     inputs = x[rows]
     batch = min(_BATCH, len(rows))
     passes = math.ceil(_STEPS * batch / len(rows))
-    network = MLPRegressor(hidden_layer_sizes=code, batch_size=batch, max_iter=passes, random_state=seed % 2**32)
+    network = MLPRegressor(
+        hidden_layer_sizes=code, batch_size=batch, max_iter=passes, random_state=seed % 2**32
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is fixed
         network.fit(inputs, inputs if x.shape[1] > 1 else inputs.ravel())

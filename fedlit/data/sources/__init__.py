@@ -1,6 +1,7 @@
 """The sources of a federation's tables.
 
-Importing this package imports neither torch nor pandas; a source's module is imported when its class is asked for.
+Importing this package imports neither torch nor pandas; a source's module is imported when its
+class is asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base class of sources, and the checks that every table passes before it leaves one.
 
-Its annotations are no text (``from __future__ import annotations``), for jsonargparse reads them where a source of
-one's own stands, which need not know their names.
+Its annotations are no text (``from __future__ import annotations``), for jsonargparse reads them
+where a source of one's own stands, which need not know their names.
 """
 
 import re
@@ -24,8 +24,20 @@ from fedlit.show.text import counted, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-RESERVED = ("federation", "all", "train", "val", "test", "exchange", "epoch", "plan", "checkpoints", "predictions")
-"""Names that no client can have, in lower case: those of pooled rows, of tags in logs and of a run's folders."""
+RESERVED = (
+    "federation",
+    "all",
+    "train",
+    "val",
+    "test",
+    "exchange",
+    "epoch",
+    "plan",
+    "checkpoints",
+    "predictions",
+)
+"""Names that no client can have, in lower case: those of pooled rows, of tags in logs and of a
+run's folders."""
 _LONGEST_NAME = 64
 _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 
@@ -33,14 +45,16 @@ _MOST_NUMBERS = 30  # that pass for classes where nobody says so
 class Source(ABC):
     """The source of a federation's tables.
 
-    Constructing a source only stores its arguments; :meth:`tables` finds and reads the files. The docstring of its
-    class describes clients, columns, targets, splits and licence, and what to cite; its first sentence is what
-    ``fedlit data`` lists.
+    Constructing a source only stores its arguments; :meth:`tables` finds and reads the files. The
+    docstring of its class describes clients, columns, targets, splits and licence, and what to
+    cite; its first sentence is what ``fedlit data`` lists.
 
     Attributes:
         name: the source's name in messages and on the command line.
-        known: the names of all its clients, where these are fixed; ``clients`` then chooses among them.
-        known_files: all published files that the source can read, whether or not an instance reads them.
+        known: the names of all its clients, where these are fixed; ``clients`` then chooses among
+            them.
+        known_files: all published files that the source can read, whether or not an instance reads
+            them.
     """
 
     name: ClassVar[str] = "source"
@@ -65,13 +79,17 @@ class Source(ABC):
         """Read every client's table.
 
         Args:
-            seed: the run's seed. Sources draw random splits from it, and ignore it where splits are given.
+            seed: the run's seed. Sources draw random splits from it, and ignore it where splits are
+                given.
 
         Returns:
-            One table for each client, in the order in which clients were asked for, checked by :func:`check_tables`.
+            One table for each client, in the order in which clients were asked for, checked by
+            :func:`check_tables`.
         """
 
-    def some(self, clients: Sequence[str], seed: int, share: Share | None = None) -> list[ClientTable]:
+    def some(
+        self, clients: Sequence[str], seed: int, share: Share | None = None
+    ) -> list[ClientTable]:
         """Return the tables of some clients. A source that can do so reads no others.
 
         Args:
@@ -86,8 +104,9 @@ class Source(ABC):
         return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
 
     def sizes(self) -> dict[str, int] | None:
-        """Return the size of each client's table, by which clients are distributed over the processes of a cluster;
-        None if sizes are not known before all tables are read. If they are, :meth:`some` reads no other tables.
+        """Return the size of each client's table, by which clients are distributed over the
+        processes of a cluster; None if sizes are not known before all tables are read. If they are,
+        :meth:`some` reads no other tables.
         """
         return None
 
@@ -96,16 +115,23 @@ def check_client_name(name: object) -> None:
     """Refuse a client name that cannot be a folder name, or that fedlit uses itself.
 
     Raises:
-        ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is one that logs use.
+        ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is
+            one that logs use.
     """
     fits = names_a_folder(name, _LONGEST_NAME)
     plain = (
-        f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or '_' first, and no "
-        "device such as CON"
+        f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or "
+        "'_' first, and no device such as CON"
     )
     expect(fits, f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
     free = str(name).casefold() not in RESERVED
-    expect(free, f"client {name!r}: this name is taken by fedlit itself", "another", name, "rename the client")
+    expect(
+        free,
+        f"client {name!r}: this name is taken by fedlit itself",
+        "another",
+        name,
+        "rename the client",
+    )
 
 
 def client_name(text: object) -> str:
@@ -124,7 +150,9 @@ def client_name(text: object) -> str:
     return name[:_LONGEST_NAME] or "client"
 
 
-def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: str) -> tuple[str, ...]:
+def choose_clients(
+    wanted: Sequence[str] | None, known: Sequence[str], source: str
+) -> tuple[str, ...]:
     """Return the clients to read: those wanted, or all known ones if None.
 
     Raises:
@@ -132,7 +160,9 @@ def choose_clients(wanted: Sequence[str] | None, known: Sequence[str], source: s
     """
     chosen = tuple(known if wanted is None else wanted)
     once = not isinstance(wanted, str) and 0 < len(chosen) == len({*chosen})
-    expect(once, f"{source}: clients", f"a list of names among {', '.join(known)}, each once", wanted)
+    expect(
+        once, f"{source}: clients", f"a list of names among {', '.join(known)}, each once", wanted
+    )
     for client in chosen:
         check_client(f"{source}: clients", client, known)
     return chosen
@@ -155,7 +185,8 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
     names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns)}
     with published(path):
         frame: pd.DataFrame = pd.read_csv(path, **names, **how)
-        if not isinstance(frame.index, pd.RangeIndex):  # which pandas makes of fields without a name
+        # which pandas makes of fields without a name
+        if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError(f"more than {len(columns)} columns")
     return frame
 
@@ -167,7 +198,11 @@ def published(path: Path, what: str = "the published file") -> AbstractContextMa
         path: the file, for messages.
         what: what is expected of the file.
     """
-    return told_as(lambda error: DataError(f"file {path}: expected {what}, found: {error}. Get the original again."))
+    return told_as(
+        lambda error: DataError(
+            f"file {path}: expected {what}, found: {error}. Get the original again."
+        )
+    )
 
 
 def check_fractions(test: float, validation: float) -> None:
@@ -188,21 +223,34 @@ def check_names(names: Sequence[str]) -> list[str]:
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
-        expect(times == 1, f"client {name!r}: {times} clients have this name", "one", times, "rename one")
+        expect(
+            times == 1,
+            f"client {name!r}: {times} clients have this name",
+            "one",
+            times,
+            "rename one",
+        )
     return list(names)
 
 
 def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
     """Return the tables if a run can be built on them.
 
-    A constant column, a column without values and a training split of a single class are allowed: encoders, metrics and
-    the plan define what happens to each.
+    A constant column, a column without values and a training split of a single class are allowed:
+    encoders, metrics and the plan define what happens to each.
 
     Raises:
         ConfigError: a client name is not allowed, or two clients have the same name.
         DataError: a table cannot be used. The message names the client, and the column or split.
     """
-    expect(len(tables) > 0, "clients", "at least one client", Told("none"), "name the clients to read", DataError)
+    expect(
+        len(tables) > 0,
+        "clients",
+        "at least one client",
+        Told("none"),
+        "name the clients to read",
+        DataError,
+    )
     check_names([table.name for table in tables])
     for table in tables:
         check_client_name(table.name)
@@ -212,10 +260,19 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
 
 
 def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) -> None:
-    features, names = table.features, list(table.features.columns)
-    left = shorten([f"{name} ({why})" for name, why in (table.schema.left_out if table.schema else {}).items()])
+    features = table.features
+    names = list(table.features.columns)
+    left = shorten(
+        [f"{name} ({why})" for name, why in (table.schema.left_out if table.schema else {}).items()]
+    )
     found = "none" + f"; left out: {left}" * bool(left)
-    expect(bool(names), where, "a column beside the target", Told(found), "types keeps a column that is needed")
+    expect(
+        bool(names),
+        where,
+        "a column beside the target",
+        Told(found),
+        "types keeps a column that is needed",
+    )
     texts = len(names) == len({*names}) and all(isinstance(column, str) for column in names)
     expect(texts, where, "columns whose names are text, each once", names[:9])
     for column in table.categorical:
@@ -225,31 +282,73 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) 
     expect(same, where, "one label for each row, in the same order", Told(found))
     numbers = features.loc[:, [name not in table.categorical for name in names]]
     odd = {name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"}
-    expect(not odd, f"{where}: columns", "numbers", odd, "correct the file, or list them as categorical")
+    expect(
+        not odd,
+        f"{where}: columns",
+        "numbers",
+        odd,
+        "correct the file, or list them as categorical",
+    )
     infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
     wrong = {name: count for name, count in zip(numbers, infinite.tolist(), strict=True) if count}
-    expect(not wrong, f"{where}: columns", "finite numbers", Told(f"infinite ones: {wrong}"), "empty these cells")
+    expect(
+        not wrong,
+        f"{where}: columns",
+        "finite numbers",
+        Told(f"infinite ones: {wrong}"),
+        "empty these cells",
+    )
 
 
 def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
-    target, task = table.target, (own_task(table.task, table.name) or {"name": "classification"})["name"]
+    target = table.target
+    task = (own_task(table.task, table.name) or {"name": "classification"})["name"]
     several = target.name if isinstance(target.name, tuple) and task != "multi_label" else ()
     expect(
-        not several, f"{where}: target", f"one column for task: {task}", several, "name one, or say task: multi_label"
+        not several,
+        f"{where}: target",
+        f"one column for task: {task}",
+        several,
+        "name one, or say task: multi_label",
     )
-    where, missing = f"{where}, target {target.name!r}", int(target.isna().sum())
+    where = f"{where}, target {target.name!r}"
+    missing = int(target.isna().sum())
     advice = "fill them in, or drop those rows"
-    expect(not missing, where, "a label in every row", Told(f"{counted(missing, 'row')} without one"), advice)
-    if table.task is None and target.dtype.kind in "iuf" and (values := target.nunique()) > _MOST_NUMBERS:
+    expect(
+        not missing,
+        where,
+        "a label in every row",
+        Told(f"{counted(missing, 'row')} without one"),
+        advice,
+    )
+    if (
+        table.task is None
+        and target.dtype.kind in "iuf"
+        and (values := target.nunique()) > _MOST_NUMBERS
+    ):
         found = Told(f"{values:,} different numbers such as {target.iloc[0]}")
-        advice = "say task: regression (predict a number), counts, or classification (each number is a class)"
+        advice = (
+            "say task: regression (predict a number), counts, or classification (each number "
+            "is a class)"
+        )
         expect(False, where, "classes, or a task", found, advice)
 
 
 def _check_splits(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     expect({*table.splits} == {*SPLITS}, where, f"the splits {list(SPLITS)}", sorted(table.splits))
     for split, rows in table.splits.items():
-        expect(len(rows) > 0, where, f"rows in {split}", Told("none"), "give it rows, or leave the client out")
+        expect(
+            len(rows) > 0,
+            where,
+            f"rows in {split}",
+            Told("none"),
+            "give it rows, or leave the client out",
+        )
     used = np.concatenate(list(table.splits.values()))
     inside = used.min() >= 0 and used.max() < len(table.features)
-    expect(inside and len(np.unique(used)) == len(used), where, "rows of the table, each in one split", Told("others"))
+    expect(
+        inside and len(np.unique(used)) == len(used),
+        where,
+        "rows of the table, each in one split",
+        Told("others"),
+    )

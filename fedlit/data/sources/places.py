@@ -16,7 +16,8 @@ from fedlit.data.sources.base import RESERVED, check_client_name, check_names, c
 from fedlit.errors import DataError, Told, expect
 
 Files = str | dict[str, str | dict[str, Any]]
-"""A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it is read."""
+"""A folder, a pattern or one file; or each client's name and its file, or its ``path`` and how it
+is read."""
 
 ENDINGS = (
     ".csv", ".tsv", ".txt", ".data", ".parquet", ".pq", ".feather", ".arrow", ".xlsx", ".xls", ".ods", ".sav", ".zsav",
@@ -35,7 +36,8 @@ class Place:
         options: the options for reading it.
         types: the declared types of its columns.
         note: which other files in the folder are not read.
-        root: a folder that is searched for a relative path after the working directory; ``$FEDLIT_DATA`` if None.
+        root: a folder that is searched for a relative path after the working directory;
+            ``$FEDLIT_DATA`` if None.
     """
 
     client: str
@@ -52,10 +54,15 @@ class Place:
             DataError: there is no such file.
         """
         folders = [Path.cwd(), *search_roots(self.root)]
-        places = [folder / Path(self.path).expanduser() for folder in folders]  # an absolute path replaces the folder
+        # an absolute path replaces the folder
+        places = [folder / Path(self.path).expanduser() for folder in folders]
         if (place := next(filter(os.path.isfile, places), None)) is not None:
             return place
-        found = "a folder; for a client of each file in it write files: FOLDER" if os.path.isdir(places[0]) else "none"
+        found = (
+            "a folder; for a client of each file in it write files: FOLDER"
+            if os.path.isdir(places[0])
+            else "none"
+        )
         told = f"expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}"
         raise DataError(f"client {self.client!r}: {told}, found {found}; correct the path")
 
@@ -88,14 +95,17 @@ def places_of(
     else:
         named = bool(files) and isinstance(files, Mapping)
         expect(named, f"{source}: files", "a path, or a file for at least one client", files)
-        by_client, note = files, ""
+        by_client = files
+        note = ""
     made = []
     for client, given in by_client.items():
         check_client_name(client)
         where = f"{source}: files: client {client!r}"
         own: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"path": given}
         path = own.pop("path", None)
-        expect(isinstance(path, str | Path), where, "a path, or path: FILE and how it is read", given)
+        expect(
+            isinstance(path, str | Path), where, "a path, or path: FILE and how it is read", given
+        )
         types = own.pop("types", None) or {}
         for column, said in types.items():
             check_declared(column, said, f"{where}: types")
@@ -108,27 +118,45 @@ def places_of(
     return made
 
 
-def _found(pattern: str, root: str | None, source: str, endings: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Return the files of a folder or a pattern, or a single file, by client, and which others are not read."""
+def _found(
+    pattern: str, root: str | None, source: str, endings: Sequence[str]
+) -> tuple[dict[str, str], str]:
+    """Return the files of a folder or a pattern, or a single file, by client, and which others are
+    not read.
+    """
     if "://" in pattern:
         return {"all-rows": pattern}, ""
     for folder in (folders := [Path.cwd(), *search_roots(root)]):
         whole = str(folder / Path(pattern).expanduser())
         if os.path.isdir(whole):
             inside = sorted(glob.glob(os.path.join(glob.escape(whole), "[!~]*")))  # no ~$lock.xlsx
-            paths = [path for path in inside if _without(path, PACKED).lower().endswith(tuple(endings))]
+            paths = [
+                path for path in inside if _without(path, PACKED).lower().endswith(tuple(endings))
+            ]
         else:
-            inside = paths = [whole] if os.path.isfile(whole) else sorted(glob.glob(whole, recursive=True))
+            inside = paths = (
+                [whole] if os.path.isfile(whole) else sorted(glob.glob(whole, recursive=True))
+            )
         if paths := [path for path in paths if os.path.isfile(path)]:
             break
     else:
         told = f"expected files that fit {pattern[:200]} ({', '.join(endings)} of a folder)"
-        raise DataError(f"{source}: files: {told}, found none in {', '.join(map(str, folders))}; correct the pattern")
+        raise DataError(
+            f"{source}: files: {told}, found none in {', '.join(map(str, folders))}; correct the "
+            "pattern"
+        )
     files = dict[str, str]()
     for path in paths:
         client = client_name(_without(name := os.path.basename(path), (*PACKED, *endings)))
-        client += "-rows" * (len(paths) == 1 and client.casefold() in RESERVED)  # train.csv, with client_column
-        expect(client not in files, f"{source}: files", f"one file called {client!r}", Told("two"), f"rename {name}")
+        # train.csv, with client_column
+        client += "-rows" * (len(paths) == 1 and client.casefold() in RESERVED)
+        expect(
+            client not in files,
+            f"{source}: files",
+            f"one file called {client!r}",
+            Told("two"),
+            f"rename {name}",
+        )
         files[client] = path
     left = ", ".join(os.path.basename(path) for path in inside if path not in paths)
     return files, left and f"{source}: files: not read: {left}"
@@ -136,5 +164,9 @@ def _found(pattern: str, root: str | None, source: str, endings: Sequence[str]) 
 
 def _without(name: str, endings: Sequence[str]) -> str:
     for ending in endings:
-        name = name[: -len(ending)] if name.lower().endswith(ending) and len(name) > len(ending) else name
+        name = (
+            name[: -len(ending)]
+            if name.lower().endswith(ending) and len(name) > len(ending)
+            else name
+        )
     return name

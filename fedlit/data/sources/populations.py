@@ -15,18 +15,33 @@ from fedlit.errors import expect
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
-# Of each kind the probability of A, C, G, T after A, C, G, T (rows). Background: A and T are a little more frequent.
-# Island: C and G are, and G follows C as often as not, as in the CpG islands of mammals. Repeat: two bases in turn.
+# Of each kind the probability of A, C, G, T after A, C, G, T (rows). Background: A and T are a
+# little more frequent. Island: C and G are, and G follows C as often as not, as in the CpG islands
+# of mammals. Repeat: two bases in turn.
 _NEXT = np.array(
     [
         [[0.30, 0.20, 0.20, 0.30]] * 4,
-        [[0.15, 0.30, 0.40, 0.15], [0.15, 0.35, 0.35, 0.15], [0.15, 0.35, 0.35, 0.15], [0.10, 0.35, 0.40, 0.15]],
-        [[0.05, 0.85, 0.05, 0.05], [0.85, 0.05, 0.05, 0.05], [0.45, 0.45, 0.05, 0.05], [0.45, 0.45, 0.05, 0.05]],
+        [
+            [0.15, 0.30, 0.40, 0.15],
+            [0.15, 0.35, 0.35, 0.15],
+            [0.15, 0.35, 0.35, 0.15],
+            [0.10, 0.35, 0.40, 0.15],
+        ],
+        [
+            [0.05, 0.85, 0.05, 0.05],
+            [0.85, 0.05, 0.05, 0.05],
+            [0.45, 0.45, 0.05, 0.05],
+            [0.45, 0.45, 0.05, 0.05],
+        ],
     ]
 )
 _SHARE = np.array([0.5, 0.3, 0.2])  # of regions
-_REGION, _UNCALLED = 60.0, 0.001  # mean bases of a region; probability that a base is not read
-_HOT = 10.0  # times as often as others a C before a G, or that G, varies: cytosines there mutate most (Nachman 2000)
+# mean bases of a region; probability that a base is not read
+_REGION = 60.0
+_UNCALLED = 0.001
+# times as often as others a C before a G, or that G, varies: cytosines there mutate most (Nachman
+# 2000)
+_HOT = 10.0
 _WORD = 5
 
 
@@ -53,34 +68,37 @@ class World:
 
 @dataclass(eq=False)
 class Populations(Source):
-    """Simulated clients whose reads come from populations with different variants, all drawn by the run's seed.
+    """Simulated clients whose reads come from populations with different variants, all drawn by the
+    run's seed.
 
-    - A reference is drawn once: regions of three kinds (background, island, repeat; lengths are geometric with mean
-      60), each a Markov chain of order one over A, C, G, T.
-    - A share ``variants`` of its positions vary between two bases; C and G of a pair CG do so ten times as often as
-      others (Nachman and Crowell 2000, doi:10.1093/genetics/156.1.297). The ancestral frequency p of the second is
-      uniform in [0.05, 0.95]; a population's is drawn from Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F =
-      ``divergence`` (Balding and Nichols 1995): its mean is p, its variance F p (1 − p).
-    - A read begins anywhere. At each varying position it has the second base with its population's frequency. Then
-      each base is read as one of the other three with probability ``errors``, and not at all (N) with probability
-      0.001.
-    - A position's label is ``1`` if a variant is reported there, that is if it varies in any population, else ``0``, as
-      in Lucchetti et al. (2022, arXiv:2204.11017, appendix B-B).
-    - In the populations ``flipped`` the labels of the most recurrent words of five bases are exchanged: a shift of
-      concepts.
+    - A reference is drawn once: regions of three kinds (background, island, repeat; lengths are
+      geometric with mean 60), each a Markov chain of order one over A, C, G, T.
+    - A share ``variants`` of its positions vary between two bases; C and G of a pair CG do so ten
+      times as often as others (Nachman and Crowell 2000, doi:10.1093/genetics/156.1.297). The
+      ancestral frequency p of the second is uniform in [0.05, 0.95]; a population's is drawn from
+      Beta(p (1 − F) / F, (1 − p) (1 − F) / F) with F = ``divergence`` (Balding and Nichols 1995):
+      its mean is p, its variance F p (1 − p).
+    - A read begins anywhere. At each varying position it has the second base with its population's
+      frequency. Then each base is read as one of the other three with probability ``errors``, and
+      not at all (N) with probability 0.001.
+    - A position's label is ``1`` if a variant is reported there, that is if it varies in any
+      population, else ``0``, as in Lucchetti et al. (2022, arXiv:2204.11017, appendix B-B).
+    - In the populations ``flipped`` the labels of the most recurrent words of five bases are
+      exchanged: a shift of concepts.
 
-    NOTE[DIFF]: the paper uses reads of the 1000 Genomes Project; these are simulated, so scores cannot be compared. The
-    paper flips "the label of the most recurrent genomic features" at random, and does not say how many; here a share
-    ``flip`` of these positions is flipped. The paper encodes words of five bases by word2vec; here each position is its
-    base.
+    NOTE[DIFF]: the paper uses reads of the 1000 Genomes Project; these are simulated, so scores
+    cannot be compared. The paper flips "the label of the most recurrent genomic features" at
+    random, and does not say how many; here a share ``flip`` of these positions is flipped. The
+    paper encodes words of five bases by word2vec; here each position is its base.
 
     - Clients: pop1_1, pop1_2, pop2_1, ...: population and number.
     - Columns: p001 to p150, a base each (A, C, G, N, T).
     - Target: labels, a text of one label for each position: 1 where a variant is reported, else 0.
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
     - Licence: simulated by fedlit; contains no real data.
-    - Citation: D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation between populations
-      at multi-allelic loci and its implications for investigating identity and paternity. Genetica 96:3-12.
+    - Citation: D. J. Balding and R. A. Nichols (1995). A method for quantifying differentiation
+      between populations at multi-allelic loci and its implications for investigating identity and
+      paternity. Genetica 96:3-12.
 
     Args:
         populations: the number of populations.
@@ -126,16 +144,25 @@ class Populations(Source):
         expect(self.reads >= 3, "populations: reads", "at least 3, one for each split", self.reads)
         known = set(self.flipped) <= set(range(1, self.populations + 1))
         expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
-        expect(1 <= self.length <= self.reference, "populations: length", f"1 to {self.reference} bases", self.length)
+        expect(
+            1 <= self.length <= self.reference,
+            "populations: length",
+            f"1 to {self.reference} bases",
+            self.length,
+        )
 
     def world(self, seed: int) -> World:
         """Draw the reference, its regions and its variants."""
         rng = _generator(seed, "world")
         kinds = np.empty(0, np.int64)
         while len(kinds) < self.reference:
-            kinds = np.append(kinds, np.repeat(rng.choice(len(_SHARE), p=_SHARE), rng.geometric(1 / _REGION)))
+            kinds = np.append(
+                kinds, np.repeat(rng.choice(len(_SHARE), p=_SHARE), rng.geometric(1 / _REGION))
+            )
         kinds = kinds[: self.reference]
-        steps, drawn, base = _NEXT.cumsum(2), rng.random(self.reference), int(rng.integers(4))
+        steps = _NEXT.cumsum(2)
+        drawn = rng.random(self.reference)
+        base = int(rng.integers(4))
         chain = np.empty(self.reference, np.int64)
         for place, (kind, own) in enumerate(zip(kinds.tolist(), drawn.tolist(), strict=True)):
             chain[place] = base = min(int(np.searchsorted(steps[kind, base], own, "right")), 3)
@@ -143,11 +170,12 @@ class Populations(Source):
         rate = np.where(pairs | np.roll(pairs, 1), _HOT, 1.0)
         sites = np.flatnonzero(rng.random(self.reference) < self.variants * rate / rate.mean())
         other = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
-        ancestral, scale = rng.uniform(0.05, 0.95, len(sites)), (1 - self.divergence) / self.divergence
+        ancestral = rng.uniform(0.05, 0.95, len(sites))
+        scale = (1 - self.divergence) / self.divergence
         own = rng.beta(ancestral * scale, (1 - ancestral) * scale, (self.populations, len(sites)))
-        words = np.lib.stride_tricks.sliding_window_view(np.pad(chain, _WORD // 2, "wrap"), _WORD) @ 4 ** np.arange(
-            _WORD
-        )
+        words = np.lib.stride_tricks.sliding_window_view(
+            np.pad(chain, _WORD // 2, "wrap"), _WORD
+        ) @ 4 ** np.arange(_WORD)
         counts = np.bincount(words)
         order = np.argsort(-counts, kind="stable")
         most = order[counts[order].cumsum() <= self.flip * self.reference]
@@ -166,10 +194,16 @@ class Populations(Source):
 
     def _table(self, world: World, population: int, client: str, seed: int) -> ClientTable:
         rng = _generator(seed, client)
-        places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(self.length)
-        frequency, other = np.zeros(self.reference), world.reference.copy()
-        frequency[world.sites], other[world.sites] = world.frequencies[population], world.alternative
-        codes = np.where(rng.random(places.shape) < frequency[places], other[places], world.reference[places])
+        places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(
+            self.length
+        )
+        frequency = np.zeros(self.reference)
+        other = world.reference.copy()
+        frequency[world.sites] = world.frequencies[population]
+        other[world.sites] = world.alternative
+        codes = np.where(
+            rng.random(places.shape) < frequency[places], other[places], world.reference[places]
+        )
         wrong = rng.random(codes.shape) < self.errors
         position = np.searchsorted(_CALLED, codes[wrong])
         codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
@@ -178,7 +212,11 @@ class Populations(Source):
         reported = reported ^ world.recurrent if population + 1 in self.flipped else reported
         labels = ["".join(row) for row in np.where(reported[places], "1", "0").tolist()]
         table = table_of(self, client, codes, labels, seed)
-        return replace(table, concept=str(1 + (population + 1 in self.flipped))) if self.flipped else table
+        return (
+            replace(table, concept=str(1 + (population + 1 in self.flipped)))
+            if self.flipped
+            else table
+        )
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:

@@ -1,5 +1,5 @@
-"""Labelled DNA reads, in a FASTA or FASTQ file for each client. As tables, they have a column for each position, which
-all clients encode in the same way. They can be trained on and scored.
+"""Labelled DNA reads, in a FASTA or FASTQ file for each client. As tables, they have a column for
+each position, which all clients encode in the same way. They can be trained on and scored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from fedlit.extras import needs
 from fedlit.show.text import counted
 
 BASES = "ACGNT"
-"""The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not read. The code of a
-position behind a read's end is −1."""
+"""The symbols by their codes 0 to 4, sorted as encoders sort categories; N is a base that was not
+read. The code of a position behind a read's end is −1."""
 ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq")
 
 _LABELS = re.compile(r"(?:^|\s)labels=(\S*)")
-_PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})  # RNA; IUPAC's letters for one of several bases
+# RNA; IUPAC's letters for one of several bases
+_PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})
 _LETTERS = np.array([*BASES, None], dtype=object)
 
 
 def codes_of(reads: Sequence[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
-    """Return the codes of bases (n, length) int8, with −1 after a read's end. Longer reads are cut. Other letters for a
-    base are converted, which notes report.
+    """Return the codes of bases (n, length) int8, with −1 after a read's end. Longer reads are cut.
+    Other letters for a base are converted, which notes report.
 
     Args:
         reads: texts of letters.
@@ -53,22 +54,37 @@ def codes_of(reads: Sequence[str], length: int, where: str) -> tuple[np.ndarray,
         >>> codes.tolist(), notes[0]
         ([[0, 1, 2, 4], [4, -1, -1, -1]], 'converted: u to T (1)')
     """
-    made, converted = [], Counter[str]()
+    made = []
+    converted = Counter[str]()
     for row, read in enumerate(reads, 1):
         plain = read[:length].upper().translate(_PLAIN)
         wrong = min(set(plain) - {*BASES}, default="")
-        expect(not wrong, f"{where}, read {row}", "bases (A, C, G, T, N)", wrong, "correct it", DataError)
+        expect(
+            not wrong,
+            f"{where}, read {row}",
+            "bases (A, C, G, T, N)",
+            wrong,
+            "correct it",
+            DataError,
+        )
         if plain != read[:length]:
-            converted.update(f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new)
+            converted.update(
+                f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new
+            )
         made.append([BASES.find(base) for base in plain.ljust(length)])
-    told = f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}"
-    shorter, longer = sum(len(read) < length for read in reads), sum(len(read) > length for read in reads)
+    told = (
+        f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}"
+    )
+    shorter = sum(len(read) < length for read in reads)
+    longer = sum(len(read) > length for read in reads)
     notes = {
         told: len(converted),
         f"{counted(shorter, 'read')} shorter than {length}: no base and no label beyond the end": shorter,
         f"{counted(longer, 'read')} longer than {length}: the rest is cut off": longer,
     }
-    return np.array(made, dtype=np.int8).reshape(-1, length), [note for note, times in notes.items() if times]
+    return np.array(made, dtype=np.int8).reshape(-1, length), [
+        note for note, times in notes.items() if times
+    ]
 
 
 def position_names(length: int) -> list[str]:
@@ -103,16 +119,28 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
     except ImportError as error:
         raise ConfigError(f"{where}: {needs('dnaio')}") from error
     what = "expected FASTA or FASTQ, found"
-    tell = told_as(lambda error: DataError(f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."))
+    tell = told_as(
+        lambda error: DataError(
+            f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."
+        )
+    )
     with tell, dnaio.open(path) as reader:
         records = [(record.name, record.sequence) for record in reader]
-    expect(len(records) > 0, where, "reads", Told("an empty file"), "fetch or write the file again", DataError)
+    expect(
+        len(records) > 0,
+        where,
+        "reads",
+        Told("an empty file"),
+        "fetch or write the file again",
+        DataError,
+    )
     return records
 
 
 def new_reads(path: Path, columns: Sequence[str], where: str) -> Raw:
-    """Return the records in a FASTA or FASTQ file, whose headers need no labels: the column ``name``, and a column for
-    each position, without a value where there is no base. Bases are converted in the same way as in training.
+    """Return the records in a FASTA or FASTQ file, whose headers need no labels: the column
+    ``name``, and a column for each position, without a value where there is no base. Bases are
+    converted in the same way as in training.
 
     Args:
         path: the file.
@@ -134,12 +162,15 @@ def new_reads(path: Path, columns: Sequence[str], where: str) -> Raw:
 
 @dataclass(eq=False)
 class Reads(Source):
-    """Your own DNA reads with a label for each position: a FASTA or FASTQ file for each client, ``.gz`` or not.
+    """Your own DNA reads with a label for each position: a FASTA or FASTQ file for each client,
+    ``.gz`` or not.
 
-    A label is one letter, or ``?`` where a position has none. Labels are in the header: ``>name labels=bbbii``.
+    A label is one letter, or ``?`` where a position has none. Labels are in the header: ``>name
+    labels=bbbii``.
 
-    Bases are A, C, G, T and N (not read). Lower case, U, IUPAC's ambiguity codes and reads of another length are
-    converted, with a note; FASTQ qualities are not used. Any other letter is an error.
+    Bases are A, C, G, T and N (not read). Lower case, U, IUPAC's ambiguity codes and reads of
+    another length are converted, with a note; FASTQ qualities are not used. Any other letter is an
+    error.
 
     - Clients: one for each file.
     - Columns: p001 to p150, a base each (A, C, G, N, T).
@@ -147,10 +178,11 @@ class Reads(Source):
     - Splits: random by the run's seed, 20 % test, then 25 % of the rest validation.
 
     Args:
-        files: maps each client's name to its file; or a folder or a pattern, in which each file is a client. Relative
-            paths are searched in the working directory, then in ``root`` (``$FEDLIT_DATA`` if None), then in the cache.
-        length: the number of positions of a read. Longer reads are cut; shorter ones have no base and no label after
-            their end.
+        files: maps each client's name to its file; or a folder or a pattern, in which each file is
+            a client. Relative paths are searched in the working directory, then in ``root``
+            (``$FEDLIT_DATA`` if None), then in the cache.
+        length: the number of positions of a read. Longer reads are cut; shorter ones have no base
+            and no label after their end.
         root: a folder that is searched for relative paths after the working directory.
         test: the share of a client's reads that are test rows, in (0, 1).
         validation: the share of the client's other reads that are validation rows, in (0, 1).
@@ -175,16 +207,22 @@ class Reads(Source):
         return check_tables([self._table(place, seed) for place in places])
 
     def _table(self, place: Place, seed: int) -> ClientTable:
-        from fedlit.tasks.sequence_labelling import NO_LABEL  # torch, which a list of sources does without
+        # torch, which a list of sources does without
+        from fedlit.tasks.sequence_labelling import NO_LABEL
 
-        client, path = place.client, place.find()
+        client = place.client
+        path = place.find()
         where = f"client {client!r}, file {path}"
-        reads, labels = [], []
+        reads = []
+        labels = []
         for row, (header, read) in enumerate(records_of(path, where), 1):
             found = _LABELS.findall(header)
             own = found[0] if len(found) == 1 else ""
             labelled = len(read) == len(own) and bool(own[: self.length].strip(NO_LABEL))
-            told = f"a label for each of {len(read)} bases ({NO_LABEL}: none) and one at least: >name labels=bbbii"
+            told = (
+                f"a label for each of {len(read)} bases ({NO_LABEL}: none) and one at least: "
+                ">name labels=bbbii"
+            )
             expect(labelled, f"{where}, read {row}", told, header[:80], "correct it", DataError)
             reads.append(read)
             labels.append(own[: self.length].ljust(self.length, NO_LABEL))
@@ -194,10 +232,15 @@ class Reads(Source):
 
 
 def table_of(
-    source: Any, client: str, codes: np.ndarray, labels: Sequence[str], seed: int, notes: Sequence[str] = ()
+    source: Any,
+    client: str,
+    codes: np.ndarray,
+    labels: Sequence[str],
+    seed: int,
+    notes: Sequence[str] = (),
 ) -> ClientTable:
-    """Return a client's table, with the columns ``p1``, ``p2``, … (with leading zeros) and the target ``labels``. Each
-    column has all bases as categories, and is missing after a read's end.
+    """Return a client's table, with the columns ``p1``, ``p2``, … (with leading zeros) and the
+    target ``labels``. Each column has all bases as categories, and is missing after a read's end.
 
     Args:
         source: the source, which has the shares ``test`` and ``validation``.
@@ -212,7 +255,10 @@ def table_of(
     # declared, so that the codes of all clients are the same whatever their training rows hold
     bases = pd.CategoricalDtype([*BASES])
     names = position_names(codes.shape[1])
-    columns = {name: pd.Categorical.from_codes(codes[:, place], dtype=bases) for place, name in enumerate(names)}
+    columns = {
+        name: pd.Categorical.from_codes(codes[:, place], dtype=bases)
+        for place, name in enumerate(names)
+    }
     features = pd.DataFrame(columns)
     return ClientTable(
         name=client,

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 Raws = dict[str, "tuple[Raw, Place]"]
 
 
-def recoded(raws: Raws, values_of: Callable[[str], Mapping[str, Recoding]], *, together: bool) -> Raws:
-    """Return the tables with mapped values, and notes on values that are mapped to nothing or that no cell has.
+def recoded(
+    raws: Raws, values_of: Callable[[str], Mapping[str, Recoding]], *, together: bool
+) -> Raws:
+    """Return the tables with mapped values, and notes on values that are mapped to nothing or that
+    no cell has.
 
     Args:
         raws: maps each client to its table.
         values_of: returns what the values of a client's columns become.
-        together: whether the tables are the rows of one file: a value is missed only if no client has it.
+        together: whether the tables are the rows of one file: a value is missed only if no client
+            has it.
     """
     from fedlit.data.schema.recode import recode
 

@@ -19,7 +19,9 @@ from fedlit.data.table import ClientTable
 if TYPE_CHECKING:
     import pandas as pd
 
-Activity = Literal["WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING"]
+Activity = Literal[
+    "WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING"
+]
 ACTIVITIES: tuple[str, ...] = get_args(Activity)
 """The activities, in the order of the file's numbers 1 to 6."""
 
@@ -48,10 +50,14 @@ class Recordings(Source):
         for client in self.clients or ():
             recording = recordings[self.known.index(client)]
             labels = recording.target.to_numpy()
-            splits = random_split(len(labels), seed, self.test, self.validation, client, labels, least=100)
+            splits = random_split(
+                len(labels), seed, self.test, self.validation, client, labels, least=100
+            )
             positive = 1 if labels.dtype.kind == "i" else None
             notes = (Note(recording.note, "read", head=client),) if recording.note else ()
-            table = ClientTable(client, recording.features, recording.target, splits, positive=positive, notes=notes)
+            table = ClientTable(
+                client, recording.features, recording.target, splits, positive=positive, notes=notes
+            )
             tables.append(table)
         return check_tables(tables)
 
@@ -62,30 +68,33 @@ class Recordings(Source):
 
 @dataclass(eq=False)
 class HumanActivity(Recordings):
-    """UCI's Human Activity Recognition Using Smartphones: 30 people are the clients, six activities the classes.
+    """UCI's Human Activity Recognition Using Smartphones: 30 people are the clients, six activities
+    the classes.
 
-    The file's own training and test rows belong to different people, so they cannot be used to test a client. Both are
-    read, and each person's rows are split by activity, at random by the run's seed
-    (:func:`~fedlit.data.splitting.random_split`).
+    The file's own training and test rows belong to different people, so they cannot be used to test
+    a client. Both are read, and each person's rows are split by activity, at random by the run's
+    seed (:func:`~fedlit.data.splitting.random_split`).
 
     - Clients: subject_01 to subject_30.
-    - Columns: 561 numbers, named in features.txt; the number of its line is added to a name that occurs several times
-      (fBodyAcc-bandsEnergy()-1,8 #303).
-    - Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING, LAYING.
-    - Splits: both halves of the original together; by activity and the run's seed, 33 % test (100 rows at least),
-      then 10 % of the rest validation.
-    - Licence: according to its README, no warranty and no commercial use, and publications cite Anguita et al.; UCI's
-      page may say otherwise (not verified).
-    - Citation: D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity recognition on
-      smartphones using a multiclass hardware-friendly support vector machine. IWAAL 2012.
+    - Columns: 561 numbers, named in features.txt; the number of its line is added to a name that
+      occurs several times (fBodyAcc-bandsEnergy()-1,8 #303).
+    - Target: activity, one of WALKING, WALKING_UPSTAIRS, WALKING_DOWNSTAIRS, SITTING, STANDING,
+      LAYING.
+    - Splits: both halves of the original together; by activity and the run's seed, 33 % test (100
+      rows at least), then 10 % of the rest validation.
+    - Licence: according to its README, no warranty and no commercial use, and publications cite
+      Anguita et al.; UCI's page may say otherwise (not verified).
+    - Citation: D. Anguita, A. Ghio, L. Oneto, X. Parra and J. L. Reyes-Ortiz (2012). Human activity
+      recognition on smartphones using a multiclass hardware-friendly support vector machine. IWAAL
+      2012.
 
     Args:
         root: the folder to look in first for the unpacked archive.
         clients: the people to read, ``subject_01`` to ``subject_30``; all if None.
-        positive: activities that count as 1, all others as 0; all six classes if None (as in the iFedAvg paper).
-            ``[SITTING]`` is what the MOCHA paper predicts (Smith et al. 2017).
-        test: the share of a person's rows that are test rows, in (0, 1); at least 100 rows (Roschewitz et al. 2021,
-            Section 4), if a person has 200.
+        positive: activities that count as 1, all others as 0; all six classes if None (as in the
+            iFedAvg paper). ``[SITTING]`` is what the MOCHA paper predicts (Smith et al. 2017).
+        test: the share of a person's rows that are test rows, in (0, 1); at least 100 rows
+            (Roschewitz et al. 2021, Section 4), if a person has 200.
         validation: the share of the other rows that are validation rows, in (0, 1).
 
     Example::
@@ -111,16 +120,28 @@ class HumanActivity(Recordings):
     def _read(self, path: Path) -> list[Recording]:
         import pandas as pd
 
-        names = [line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
-        names = [f"{own} #{line}" if names.count(own) > 1 else own for line, own in enumerate(names, start=1)]
+        names = [
+            line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()
+        ]
+        names = [
+            f"{own} #{line}" if names.count(own) > 1 else own
+            for line, own in enumerate(names, start=1)
+        ]
         widths = {"X": len(names), "y": 1, "subject": 1}
-        with published(path.parent, "an activity from 1 to 6 and a subject from 1 to 30 for each row"):
-            halves = ([_numbers(path, name, half, widths[name]) for name in widths] for half in ("train", "test"))
+        with published(
+            path.parent, "an activity from 1 to 6 and a subject from 1 to 30 for each row"
+        ):
+            halves = (
+                [_numbers(path, name, half, widths[name]) for name in widths]
+                for half in ("train", "test")
+            )
             rows = np.concatenate([np.hstack(half) for half in halves])
-            codes, subject = rows[:, -2].astype(np.int64), rows[:, -1]
+            codes = rows[:, -2].astype(np.int64)
+            subject = rows[:, -1]
             if not (np.isin(rows[:, -2], range(1, 7)) & np.isin(subject, range(1, 31))).all():
                 raise ValueError("others")
-        features, labels = pd.DataFrame(rows[:, :-2], columns=names), np.array(ACTIVITIES, dtype=object)[codes - 1]
+        features = pd.DataFrame(rows[:, :-2], columns=names)
+        labels = np.array(ACTIVITIES, dtype=object)[codes - 1]
         target = pd.Series(labels, name="activity")
         target = target if self.positive is None else target.isin(self.positive).astype(np.int64)
         people = (np.flatnonzero(subject == number) for number in range(1, 31))

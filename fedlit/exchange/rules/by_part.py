@@ -19,14 +19,15 @@ Part = Rule | Literal["mean", "none", "by_name"]
 class ByPart(Rule):
     """Each federated part has its own rule, with its own state.
 
-    A part is named by a pattern, as in ``exchange.federated`` (see :func:`fedlit.sharing.select`). If several
-    match a tensor, the last one applies, so put a default first (``"*": mean``). Besides rules there are three words:
-    ``mean`` for :class:`~fedlit.exchange.rules.mean.Mean`; ``none`` for what is never sent, whatever else
-    matches it; ``by_name`` for the mean of slices by the names of columns and classes (as ``exchange.by_name`` has it).
+    A part is named by a pattern, as in ``exchange.federated`` (see :func:`fedlit.sharing.select`).
+    If several match a tensor, the last one applies, so put a default first (``"*": mean``). Besides
+    rules there are three words: ``mean`` for :class:`~fedlit.exchange.rules.mean.Mean`; ``none``
+    for what is never sent, whatever else matches it; ``by_name`` for the mean of slices by the
+    names of columns and classes (as ``exchange.by_name`` has it).
 
-    A rule sees only its own part of each update. A rule that clusters finds its clusters from that part, and only one
-    part may have such a rule, because a client is in one cluster. Rules that only ask questions, and rules for a class
-    of clients, cannot be used for a part.
+    A rule sees only its own part of each update. A rule that clusters finds its clusters from that
+    part, and only one part may have such a rule, because a client is in one cluster. Rules that
+    only ask questions, and rules for a class of clients, cannot be used for a part.
 
     Args:
         parts: maps each pattern to its rule, or to one of the three words.
@@ -45,29 +46,51 @@ class ByPart(Rule):
         demand(bool(parts), "ByPart: parts", "patterns with a rule each", "none", "give some")
         for pattern in map(str, parts):
             out = pattern.startswith("!")
-            mend = f"! is not allowed here: write {pattern[1:]!r}: none" if out else "name a part of the network"
+            mend = (
+                f"! is not allowed here: write {pattern[1:]!r}: none"
+                if out
+                else "name a part of the network"
+            )
             wanted = "a pattern such as core or '*'"
             demand(bool(pattern.strip()) and not out, "ByPart: parts", wanted, repr(pattern), mend)
-        self.parts = {pattern: settings_of(part) if isinstance(part, Rule) else part for pattern, part in parts.items()}
-        self._rules = {pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"}
+        self.parts = {
+            pattern: settings_of(part) if isinstance(part, Rule) else part
+            for pattern, part in parts.items()
+        }
+        self._rules = {
+            pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"
+        }
         for what, speaking in {
-            "clusters clients": [key for key, rule in self._rules.items() if isinstance(rule, Clustered)],
-            "sends clients something beside": [key for key, rule in self._rules.items() if rule.sends],
+            "clusters clients": [
+                key for key, rule in self._rules.items() if isinstance(rule, Clustered)
+            ],
+            "sends clients something beside": [
+                key for key, rule in self._rules.items() if rule.sends
+            ],
         }.items():
             found = f"it at {' and '.join(speaking)}"
             mend = "give one of these parts another rule"
             demand(len(speaking) < 2, "ByPart", f"at most one rule that {what}", found, mend)
-        rules, at = self._rules.values(), self._rules.items()
+        rules = self._rules.values()
+        at = self._rules.items()
         self.needs = frozenset[Need]().union(*(rule.needs for rule in rules))
         self.asks = "; ".join(f"{rule.asks} (for {pattern})" for pattern, rule in at if rule.asks)
-        self.sends = "; ".join(f"{rule.sends} (for {pattern})" for pattern, rule in at if rule.sends)
+        self.sends = "; ".join(
+            f"{rule.sends} (for {pattern})" for pattern, rule in at if rule.sends
+        )
         self.facts = Facts(
             # a masked sum has one weight a client
-            by_mean=all(rule.facts.by_mean for rule in rules) and len({rule.needs for rule in rules}) == 1,
-            questions={kind: terms for rule in rules for kind, terms in rule.facts.questions.items()},
+            by_mean=all(rule.facts.by_mean for rule in rules)
+            and len({rule.needs for rule in rules}) == 1,
+            questions={
+                kind: terms for rule in rules for kind, terms in rule.facts.questions.items()
+            },
             whole_rate=any(rule.facts.whole_rate for rule in rules),
             private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
-            by_name=tuple(pattern if self.parts[pattern] == "by_name" else f"!{pattern}" for pattern in self._rules),
+            by_name=tuple(
+                pattern if self.parts[pattern] == "by_name" else f"!{pattern}"
+                for pattern in self._rules
+            ),
         )
         self.clustering: Clustering | None = None
         self._known: dict[str, str | None] = {}
@@ -85,7 +108,9 @@ class ByPart(Rule):
         return self._known[name]
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
-        """Refuse a federated tensor without a part, a part without a tensor, and whatever a part's rule refuses."""
+        """Refuse a federated tensor without a part, a part without a tensor, and whatever a part's
+        rule refuses.
+        """
         found = {name: self.part_of(name) for name in sharing.all_names}
         lonely = [name for name, pattern in found.items() if pattern is None]
         more = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
@@ -95,7 +120,9 @@ class ByPart(Rule):
         remarks = []
         for pattern, rule in self._rules.items():
             later = " and ".join(
-                dict.fromkeys(repr(taker) for name, taker in found.items() if select([name], [pattern]))
+                dict.fromkeys(
+                    repr(taker) for name, taker in found.items() if select([name], [pattern])
+                )
             )
             why = f"that what stands behind it, {later}, takes all" if later else "none"
             mend = f"put {later} first" if later else "look at exchange.federated, or leave it out"
@@ -117,32 +144,50 @@ class ByPart(Rule):
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Return what clients start from, as the rule of each part defines it."""
-        return _joined(rule.begin(self._round(round, pattern)) for pattern, rule in self._rules.items())
+        return _joined(
+            rule.begin(self._round(round, pattern)) for pattern, rule in self._rules.items()
+        )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        received = _joined(rule(self._round(round, pattern)) for pattern, rule in self._rules.items())
-        self.scalars = {f"{at}/{tag}": value for at, rule in self._rules.items() for tag, value in rule.scalars.items()}
-        self.clustering = next((rule.clustering for rule in self._rules.values() if isinstance(rule, Clustered)), None)
+        received = _joined(
+            rule(self._round(round, pattern)) for pattern, rule in self._rules.items()
+        )
+        self.scalars = {
+            f"{at}/{tag}": value
+            for at, rule in self._rules.items()
+            for tag, value in rule.scalars.items()
+        }
+        self.clustering = next(
+            (rule.clustering for rule in self._rules.values() if isinstance(rule, Clustered)), None
+        )
         return received
 
     def _of(self, pattern: str, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in names if self.part_of(name) == pattern)
 
     def _round(self, round: Round, pattern: str) -> Round:
-        """Return the round as the rule of a part sees it, with the clients that have sent tensors of this part."""
+        """Return the round as the rule of a part sees it, with the clients that have sent tensors
+        of this part.
+        """
         updates = {}
         for client, update in round.updates.items():
             if names := self._of(pattern, update.state):
                 state = {name: update.state[name] for name in names}
-                updates[client] = replace(update, state=state, parameters=self._of(pattern, update.parameters))
+                updates[client] = replace(
+                    update, state=state, parameters=self._of(pattern, update.parameters)
+                )
         receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
-        model = round.model and round.model.part({name for names in receivers.values() for name in names})
+        model = round.model and round.model.part(
+            {name for names in receivers.values() for name in names}
+        )
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each rule, by pattern."""
-        return {pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())}
+        return {
+            pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -153,13 +198,25 @@ class ByPart(Rule):
 def _rule_of(pattern: str, part: Part) -> Rule:
     if isinstance(part, str) and part in ("mean", "by_name"):
         return Mean()
-    where, close = f"ByPart: {pattern}", did_you_mean(str(part), ["mean", "none", "by_name"])
+    where = f"ByPart: {pattern}"
+    close = did_you_mean(str(part), ["mean", "none", "by_name"])
     wanted = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
     demand(isinstance(part, Rule), where, wanted, f"{part!r}.{close}")
     assert isinstance(part, Rule)
-    why = "has parts itself" if isinstance(part, ByPart) else "works by questions and looks at no tensor"
-    found, mend = f"{type(part).__name__}, which {why}", "make it the whole exchange.rule"
-    demand(not (isinstance(part, ByPart) or part.facts.by_questions), where, "a rule of a part", found, mend)
+    why = (
+        "has parts itself"
+        if isinstance(part, ByPart)
+        else "works by questions and looks at no tensor"
+    )
+    found = f"{type(part).__name__}, which {why}"
+    mend = "make it the whole exchange.rule"
+    demand(
+        not (isinstance(part, ByPart) or part.facts.by_questions),
+        where,
+        "a rule of a part",
+        found,
+        mend,
+    )
     return part
 
 

@@ -41,7 +41,8 @@ class Clustered(Rule):
     """A rule with clusters. A subclass defines them, and what each cluster receives.
 
     Attributes:
-        weights: whether the clients of a cluster count the same (``uniform``) or by their training rows (``rows``).
+        weights: whether the clients of a cluster count the same (``uniform``) or by their training
+            rows (``rows``).
         clustering: the clusters of the last exchange; None before the first.
     """
 
@@ -55,8 +56,8 @@ class Clustered(Rule):
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """Return the clusters and the state that each receives, in the order of the clusters.
 
-        Clients that took no part, or whose update was not finite, are in a cluster too. A tensor that a state lacks
-        stays as it is, or is reset if it is not finite.
+        Clients that took no part, or whose update was not finite, are in a cluster too. A tensor
+        that a state lacks stays as it is, or is reset if it is not finite.
         """
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
@@ -66,8 +67,9 @@ class Clustered(Rule):
             for name in sorted({*sharing.names[first]} ^ {*sharing.names[other]}):
                 here, there = (first, other) if name in sharing.names[first] else (other, first)
                 raise ConfigError(
-                    f"exchange.rule: {type(self).__name__} compares clients, expected the same federated tensors at "
-                    f"all, found {name} at {here} and not at {there}; federate what all have, or take another rule"
+                    f"exchange.rule: {type(self).__name__} compares clients, expected the same "
+                    f"federated tensors at all, found {name} at {here} and not at {there}; "
+                    "federate what all have, or take another rule"
                 )
 
     def mean_of(self, updates: Mapping[str, Update], clients: Iterable[str]) -> dict[str, Tensor]:
@@ -89,7 +91,9 @@ Linkage = Literal["single", "complete", "average"]
 
 
 class _OfUpdates(Clustered):
-    """The base class of rules that cluster updates, which are differences from what each client received last."""
+    """The base class of rules that cluster updates, which are differences from what each client
+    received last.
+    """
 
     facts = Facts(whole_rate=True)
     _memory: tuple[str, ...] = ("clusters", "before")
@@ -103,7 +107,12 @@ class _OfUpdates(Clustered):
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what all clients start from."""
         self._clusters = sort_clusters([round.updates])
-        self._before = [{name: value.clone() for name, value in self.mean_of(round.updates, round.updates).items()}]
+        self._before = [
+            {
+                name: value.clone()
+                for name, value in self.mean_of(round.updates, round.updates).items()
+            }
+        ]
         return {}
 
     def _updates(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
@@ -121,27 +130,33 @@ class _OfUpdates(Clustered):
         absent: Iterable[str] = (),
         **how: Any,
     ) -> Clusters:
-        """Cluster clients agglomeratively by cosine distance. Absent clients, about which nothing is known, join the
-        largest cluster.
+        """Cluster clients agglomeratively by cosine distance. Absent clients, about which nothing
+        is known, join the largest cluster.
         """
         from sklearn.cluster import AgglomerativeClustering
 
         labels = [0]
         if len(clients) > 1:
             distance = np.array(
-                [[0 if a == b else 1 - similar[min(a, b), max(a, b)] for b in clients] for a in clients]
+                [
+                    [0 if a == b else 1 - similar[min(a, b), max(a, b)] for b in clients]
+                    for a in clients
+                ]
             )
             clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
             labels = clustering.fit_predict(distance).tolist()
         found = sort_clusters(
-            [c for c, found in zip(clients, labels, strict=True) if found == label] for label in {*labels}
+            [c for c, found in zip(clients, labels, strict=True) if found == label]
+            for label in {*labels}
         )
         largest = max(found, key=len)
-        return sort_clusters((*cluster, *absent) if cluster is largest else cluster for cluster in found)
+        return sort_clusters(
+            (*cluster, *absent) if cluster is largest else cluster for cluster in found
+        )
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
-        """Use these clusters from now on, and return what each receives: the mean of its members, or what it received
-        last if none of them took part.
+        """Use these clusters from now on, and return what each receives: the mean of its members,
+        or what it received last if none of them took part.
         """
         last = zip(self._clusters, self._before, strict=True)
         before = {client: state for cluster, state in last for client in cluster}
@@ -164,20 +179,22 @@ class _OfUpdates(Clustered):
 
 
 class CFL(_OfUpdates):
-    """Federated averaging within clusters. A cluster splits in two when its clients pull in different directions: their
-    mean update is short, so that the average stands still, but some update is long (Sattler, Müller and Samek 2020,
-    "Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under Privacy Constraints",
-    arXiv:1910.01991, Algorithm 1).
+    """Federated averaging within clusters. A cluster splits in two when its clients pull in
+    different directions: their mean update is short, so that the average stands still, but some
+    update is long (Sattler, Müller and Samek 2020, "Clustered Federated Learning: Model-Agnostic
+    Distributed Multitask Optimization Under Privacy Constraints", arXiv:1910.01991, Algorithm 1).
 
-    The split minimises the largest cosine similarity of updates between the two halves, which single linkage finds.
-    Clusters never merge again. NOTE[DIFF]: the authors' code uses complete linkage (``linkage``), and neither it nor
-    this rule checks the paper's bound on gradient noise (its Eq. 32) before splitting. Clients of a cluster have equal
-    weights; the paper weights them by rows (``weights: rows``).
+    The split minimises the largest cosine similarity of updates between the two halves, which
+    single linkage finds. Clusters never merge again. NOTE[DIFF]: the authors' code uses complete
+    linkage (``linkage``), and neither it nor this rule checks the paper's bound on gradient noise
+    (its Eq. 32) before splitting. Clients of a cluster have equal weights; the paper weights them
+    by rows (``weights: rows``).
 
     Args:
         epsilon_1: ε₁, the length of the mean update below which a cluster may split.
-        epsilon_2: ε₂, the length above which some client's update must be. Both are in units of the parameters, and
-            depend on the learning rate: see ``exchange/mean_update`` and ``exchange/largest_update``.
+        epsilon_2: ε₂, the length above which some client's update must be. Both are in units of the
+            parameters, and depend on the learning rate: see ``exchange/mean_update`` and
+            ``exchange/largest_update``.
         linkage: the linkage by which the two halves are found.
         weights: see :class:`~fedlit.exchange.rules.clustered.Clustered`.
     """
@@ -189,9 +206,15 @@ class CFL(_OfUpdates):
         linkage: Linkage = "single",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        demand(epsilon_1 > 0 and epsilon_2 > 0, "CFL: epsilon_1, epsilon_2", "numbers above 0", (epsilon_1, epsilon_2))
+        demand(
+            epsilon_1 > 0 and epsilon_2 > 0,
+            "CFL: epsilon_1, epsilon_2",
+            "numbers above 0",
+            (epsilon_1, epsilon_2),
+        )
         super().__init__(linkage, weights)
-        self.epsilon_1, self.epsilon_2 = epsilon_1, epsilon_2
+        self.epsilon_1 = epsilon_1
+        self.epsilon_2 = epsilon_2
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """Split clusters as the class describes it, and return them with their means."""
@@ -199,7 +222,8 @@ class CFL(_OfUpdates):
         moved = self._updates(updates)
         similar = cosine_similarities(moved)
         halves: list[tuple[str, ...]] = []
-        means, largest = [], []
+        means = []
+        largest = []
         for cluster in self._clusters:
             present = [client for client in cluster if client in moved]
             halves.append(cluster)
@@ -211,21 +235,27 @@ class CFL(_OfUpdates):
                 absent = [client for client in cluster if client not in moved]
                 halves[-1:] = self._cut(present, similar, absent, n_clusters=2)
         found = sort_clusters(halves)
-        scalars = {"mean_update": max(means, default=0.0), "largest_update": max(largest, default=0.0)}
+        scalars = {
+            "mean_update": max(means, default=0.0),
+            "largest_update": max(largest, default=0.0),
+        }
         return Clustering(found, similar, "cosine similarity", scalars), self._keep(updates, found)
 
     def _mean_update(
         self, moved: Mapping[str, Tensor], updates: Mapping[str, Update], clients: Sequence[str]
     ) -> Tensor:
-        weight = [float(updates[client].rows) if self.weights == "rows" else 1.0 for client in clients]
+        weight = [
+            float(updates[client].rows) if self.weights == "rows" else 1.0 for client in clients
+        ]
         share = torch.tensor(weight, device=moved[clients[0]].device) / sum(weight)
         return share @ torch.stack([moved[client] for client in clients])
 
 
 class Agglomerative(_OfUpdates):
-    """Federated averaging among all clients for some rounds, then agglomerative clustering of their updates by cosine
-    distance, and from then on federated averaging within clusters (after Briggs, Fan and Andras 2020, "Federated
-    learning with hierarchical clustering of local updates to improve training on non-IID data", arXiv:2004.11791).
+    """Federated averaging among all clients for some rounds, then agglomerative clustering of their
+    updates by cosine distance, and from then on federated averaging within clusters (after Briggs,
+    Fan and Andras 2020, "Federated learning with hierarchical clustering of local updates to
+    improve training on non-IID data", arXiv:2004.11791).
 
     Args:
         after: the number of the exchange that clusters, from 1.
@@ -245,18 +275,25 @@ class Agglomerative(_OfUpdates):
         linkage: Linkage = "average",
         weights: Literal["uniform", "rows"] = "uniform",
     ) -> None:
-        mend = "for example distance: 1.0, which joins updates that do not point away from each other"
-        one, both = "one of clusters and distance", f"{clusters} and {distance}"
+        mend = (
+            "for example distance: 1.0, which joins updates that do not point away from each other"
+        )
+        one = "one of clusters and distance"
+        both = f"{clusters} and {distance}"
         demand((clusters is None) != (distance is None), "Agglomerative", one, both, mend)
         demand(after >= 1, "Agglomerative: after", "the number of an exchange, from 1", after)
         demand(clusters is None or clusters >= 1, "Agglomerative: clusters", "at least 1", clusters)
         demand(distance is None or distance >= 0, "Agglomerative: distance", "at least 0", distance)
         super().__init__(linkage, weights)
-        self.after, self.clusters, self.distance = after, clusters, distance
+        self.after = after
+        self.clusters = clusters
+        self.distance = distance
         self._rounds = 0
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """Cluster the clients if it is the exchange ``after``, and return the clusters with their means."""
+        """Cluster the clients if it is the exchange ``after``, and return the clusters with their
+        means.
+        """
         self._rounds += 1
         updates = round.updates
         moved = self._updates(updates)
@@ -265,25 +302,30 @@ class Agglomerative(_OfUpdates):
         if self._rounds == self.after:
             number = None if self.clusters is None else min(self.clusters, len(moved))
             absent = [client for cluster in clusters for client in cluster if client not in moved]
-            clusters = self._cut(sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance)
+            clusters = self._cut(
+                sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance
+            )
         return Clustering(clusters, similar, "cosine similarity"), self._keep(updates, clusters)
 
 
 ATTEMPTS = 4
-"""How often clients pick in a round, at most: once, and again without each client whose answer was false."""
+"""How often clients pick in a round, at most: once, and again without each client whose answer was
+false."""
 
 
 class IFCA(Clustered):
-    """There are k models. Each client gets the one with the smallest mean loss on its training rows, and each model
-    becomes the mean of the clients that had it (Ghosh, Chung, Yin and Ramchandran 2020, "An Efficient Framework for
-    Clustered Federated Learning", arXiv:2006.04088, Algorithm 1, with model averaging).
+    """There are k models. Each client gets the one with the smallest mean loss on its training
+    rows, and each model becomes the mean of the clients that had it (Ghosh, Chung, Yin and
+    Ramchandran 2020, "An Efficient Framework for Clustered Federated Learning", arXiv:2006.04088,
+    Algorithm 1, with model averaging).
 
-    The first model starts from the clients' common initial values, the others from values drawn by other seeds. A model
-    that no client picked stays unchanged, and is offered again. All k models are sent to all clients.
+    The first model starts from the clients' common initial values, the others from values drawn by
+    other seeds. A model that no client picked stays unchanged, and is offered again. All k models
+    are sent to all clients.
 
-    Untrained networks hardly differ: often all clients pick the same one, and continue to do so. With ``start: drawn``
-    each client is assigned a model for the first round, as evenly as possible; NOTE[DIFF]: the paper restarts instead,
-    and keeps the best of several trainings.
+    Untrained networks hardly differ: often all clients pick the same one, and continue to do so.
+    With ``start: drawn`` each client is assigned a model for the first round, as evenly as
+    possible; NOTE[DIFF]: the paper restarts instead, and keeps the best of several trainings.
 
     Args:
         clusters: k, the number of models.
@@ -304,7 +346,11 @@ class IFCA(Clustered):
         super().__init__(weights)
         self.needs |= frozenset[Need]({"model", "answers"})
         self.asks = f"its mean training loss under each of {clusters} models"
-        self.facts = Facts(questions={"losses": QuestionTerms({"models": ("float32", (clusters,))}, times=ATTEMPTS)})
+        self.facts = Facts(
+            questions={
+                "losses": QuestionTerms({"models": ("float32", (clusters,))}, times=ATTEMPTS)
+            }
+        )
         self.start: Literal["losses", "drawn"] = start
         self._models: list[State] = []
         self._picked: dict[str, int] = {}
@@ -319,7 +365,10 @@ class IFCA(Clustered):
         if self.start == "drawn":
             generator = torch.Generator().manual_seed(derive_seed(round.seed, "start"))
             order = torch.randperm(len(round.updates), generator=generator).tolist()
-            self._picked = {client: place % self.clusters for client, place in zip(round.updates, order, strict=True)}
+            self._picked = {
+                client: place % self.clusters
+                for client, place in zip(round.updates, order, strict=True)
+            }
         else:
             self._pick(round)
         return {client: self._models[number] for client, number in self._picked.items()}
@@ -329,13 +378,21 @@ class IFCA(Clustered):
             self._picked[client] = int(torch.nan_to_num(losses, nan=torch.inf).argmin())
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """Average the models, let clients pick, and return the clusters. A client that takes no part keeps its pick."""
+        """Average the models, let clients pick, and return the clusters. A client that takes no
+        part keeps its pick.
+        """
         for number in range(self.clusters):
             members = [client for client in round.updates if self._picked[client] == number]
             if members:
-                self._models[number] = {**self._models[number], **self.mean_of(round.updates, members)}
+                self._models[number] = {
+                    **self._models[number],
+                    **self.mean_of(round.updates, members),
+                }
         self._pick(round)
         clusters = sort_clusters(
-            [client for client in round.receivers if self._picked[client] == number] for number in range(self.clusters)
+            [client for client in round.receivers if self._picked[client] == number]
+            for number in range(self.clusters)
         )
-        return Clustering(clusters), [self._models[self._picked[cluster[0]]] for cluster in clusters]
+        return Clustering(clusters), [
+            self._models[self._picked[cluster[0]]] for cluster in clusters
+        ]

@@ -1,5 +1,5 @@
-"""FedAMP (Huang, Chu, Zhou, Wang, Liu, Pei and Zhang 2021, "Personalized Cross-Silo Federated Learning on Non-IID
-Data", AAAI, arXiv:2007.03797).
+"""FedAMP (Huang, Chu, Zhou, Wang, Liu, Pei and Zhang 2021, "Personalized Cross-Silo Federated
+Learning on Non-IID Data", AAAI, arXiv:2007.03797).
 """
 
 import math
@@ -13,20 +13,21 @@ from fedlit.sharing import State
 
 
 class FedAMP(Rule):
-    """Every client receives its own model, moved towards those of other clients, and more so the nearer they are:
-    u_k = w_k + Σ_j ξ_kj (w_j − w_k) with ξ_kj = α A'(‖w_k − w_j‖²) and A(x) = 1 − e^(−x/σ). A client that
-    took no part receives nothing.
+    """Every client receives its own model, moved towards those of other clients, and more so the
+    nearer they are: u_k = w_k + Σ_j ξ_kj (w_j − w_k) with ξ_kj = α A'(‖w_k − w_j‖²) and A(x) = 1 −
+    e^(−x/σ). A client that took no part receives nothing.
 
-    Distances are over the parameters that both clients federate. Clients minimise f_k(w) + λ / 2α · ‖w − u_k‖², which
-    is ``fedlit.FedProx`` with μ = λ / α.
+    Distances are over the parameters that both clients federate. Clients minimise f_k(w) + λ / 2α ·
+    ‖w − u_k‖², which is ``fedlit.FedProx`` with μ = λ / α.
 
-    NOTE[DIFF]: if the weights ξ_kj of all others exceed 1 together, they are scaled to sum to 1, because the client's
-    own weight would be negative; the paper asks for a small α. Clients start from u_k after an exchange, where the
-    paper minimises exactly from any start.
+    NOTE[DIFF]: if the weights ξ_kj of all others exceed 1 together, they are scaled to sum to 1,
+    because the client's own weight would be negative; the paper asks for a small α. Clients start
+    from u_k after an exchange, where the paper minimises exactly from any start.
 
     Args:
         alpha: α, the step of the server, above 0.
-        sigma: σ, the squared distance at which the attention to a client has fallen to 1/e, above 0.
+        sigma: σ, the squared distance at which the attention to a client has fallen to 1/e, above
+            0.
 
     Raises:
         ConfigError: a value is not above 0.
@@ -53,7 +54,8 @@ class FedAMP(Rule):
         received: dict[str, State] = {client: {} for client in round.receivers}
         for client, update in round.updates.items():
             received[client] = {
-                name: _moved(name, value, round.updates, weights[client]) for name, value in update.state.items()
+                name: _moved(name, value, round.updates, weights[client])
+                for name, value in update.state.items()
             }
         return received
 
@@ -83,12 +85,18 @@ def squared_distance(first: Update, second: Update) -> float:
         3.0
     """
     both = sorted(set(first.parameters) & set(second.parameters))
-    squares = [(first.state[name].double() - second.state[name].double()).square().sum() for name in both]
+    squares = [
+        (first.state[name].double() - second.state[name].double()).square().sum() for name in both
+    ]
     return float(torch.stack(squares).sum()) if squares else 0.0
 
 
-def _moved(name: str, value: Tensor, updates: Mapping[str, Update], weights: Mapping[str, float]) -> Tensor:
-    """Return one tensor, moved towards those of the other clients that have it, in the order of their names."""
+def _moved(
+    name: str, value: Tensor, updates: Mapping[str, Update], weights: Mapping[str, float]
+) -> Tensor:
+    """Return one tensor, moved towards those of the other clients that have it, in the order of
+    their names.
+    """
     moved = value.clone()
     for other, weight in weights.items():
         if name in updates[other].state:

@@ -1,5 +1,5 @@
-"""Federated geometric Monte Carlo clustering (Lucchetti, Decouchant, Fernandes, Chen and Völp 2022, "Federated
-Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
+"""Federated geometric Monte Carlo clustering (Lucchetti, Decouchant, Fernandes, Chen and Völp 2022,
+"Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
 """
 
 from collections.abc import Iterable
@@ -18,22 +18,28 @@ from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
 MEMORY = {"cpu": 2**24}
-"""The bytes that curves may take that are trained at once, by kind of device; on a CPU, what fits into its cache."""
+"""The bytes that curves may take that are trained at once, by kind of device; on a CPU, what fits
+into its cache."""
 ACCELERATOR_MEMORY = 2**30
 
 
 def bent(first: Tensor, bend: Tensor, last: Tensor, u: float) -> Tensor:
-    """Return a point of a polygonal chain with one bend: ``first`` at u = 0, ``bend`` at 1/2, ``last`` at 1 (Eq. 3).
+    """Return a point of a polygonal chain with one bend: ``first`` at u = 0, ``bend`` at 1/2,
+    ``last`` at 1 (Eq. 3).
 
     Example:
         >>> [float(bent(torch.tensor(0.0), torch.tensor(4.0), torch.tensor(2.0), u)) for u in (0, 0.25, 0.5, 1)]
         [0.0, 2.0, 4.0, 2.0]
     """
-    return 2 * (u * bend + (0.5 - u) * first) if u < 0.5 else 2 * ((u - 0.5) * last + (1 - u) * bend)
+    return (
+        2 * (u * bend + (0.5 - u) * first) if u < 0.5 else 2 * ((u - 0.5) * last + (1 - u) * bend)
+    )
 
 
 def mean_of_curve(first: Tensor, bend: Tensor, last: Tensor) -> Tensor:
-    """Return E_u of :func:`bent` for u uniform in [0, 1], the summand of Eq. 6: (first + 2 bend + last) / 4."""
+    """Return E_u of :func:`bent` for u uniform in [0, 1], the summand of Eq. 6: (first + 2 bend +
+    last) / 4.
+    """
     return (first + 2 * bend + last) / 4
 
 
@@ -52,9 +58,16 @@ class Curves:
     """
 
     def __init__(
-        self, part: FederatedFunction, first: State, last: State, x: Tensor, probabilities: bool = False
+        self,
+        part: FederatedFunction,
+        first: State,
+        last: State,
+        x: Tensor,
+        probabilities: bool = False,
     ) -> None:
-        self.part, self.first, self.last = part, dict(first), dict(last)
+        self.part = part
+        self.first = dict(first)
+        self.last = dict(last)
         self.probabilities = probabilities
         self.x = x.expand(len(next(iter(first.values()))), *x.shape)
         # NOTE[DIFF]: Algorithm 1 starts at the sum of the two, which lies outside of them
@@ -64,7 +77,10 @@ class Curves:
 
     def at(self, u: float, bend: State) -> dict[str, Tensor]:
         """Return the points of the curves at ``u``."""
-        return {name: bent(self.first[name], bend_of_one, self.last[name], u) for name, bend_of_one in bend.items()}
+        return {
+            name: bent(self.first[name], bend_of_one, self.last[name], u)
+            for name, bend_of_one in bend.items()
+        }
 
     def outputs(self, parameters: State) -> Tensor:
         """Return the outputs of each pair's function for its inputs, (pairs, samples, …)."""
@@ -76,9 +92,9 @@ class Curves:
         return (self.outputs(parameters) - self.target).square().flatten(2).sum(2).mean(1)
 
     def train(self, u: Iterable[float], lr: float, grid: int) -> tuple[Tensor, Tensor]:
-        """Take gradient steps of the bends on L(u), one at each ``u`` in turn. If the mean of L along a curve becomes
-        larger than along the straight line, or is not finite, the bend stays halfway (NOTE[DIFF]: the paper has no such
-        precaution).
+        """Take gradient steps of the bends on L(u), one at each ``u`` in turn. If the mean of L
+        along a curve becomes larger than along the straight line, or is not finite, the bend stays
+        halfway (NOTE[DIFF]: the paper has no such precaution).
 
         Args:
             u: the points of the curves at which the steps are taken.
@@ -93,12 +109,15 @@ class Curves:
             bend = {name: value.detach().requires_grad_() for name, value in self.bend.items()}
             with torch.enable_grad():
                 loss = self.losses(self.at(point, bend)).sum()
-                gradients = torch.autograd.grad(loss, list(bend.values()), materialize_grads=True, allow_unused=True)
+                gradients = torch.autograd.grad(
+                    loss, list(bend.values()), materialize_grads=True, allow_unused=True
+                )
             self.bend = {
                 name: value.detach() - lr * gradient
                 for (name, value), gradient in zip(bend.items(), gradients, strict=True)
             }
-        on_line, on_curve = self.along(grid, straight), self.along(grid, self.bend)
+        on_line = self.along(grid, straight)
+        on_curve = self.along(grid, self.bend)
         better = on_curve.mean(0) <= on_line.mean(0)  # false where it is not a number
         self.bend = {
             name: torch.where(better.view(-1, *[1] * (value.dim() - 1)), value, straight[name])
@@ -109,23 +128,38 @@ class Curves:
     @torch.no_grad()
     def along(self, grid: int, bend: State) -> Tensor:
         """Return L at the midpoints of ``grid`` equal intervals of [0, 1], (grid, pairs)."""
-        return torch.stack([self.losses(self.at((step + 0.5) / grid, bend)) for step in range(grid)])
+        return torch.stack(
+            [self.losses(self.at((step + 0.5) / grid, bend)) for step in range(grid)]
+        )
 
     def slopes(self, grid: int) -> Tensor:
-        """Return ∂L/∂u of each pair at the midpoints of ``grid`` equal intervals of [0, 1], (grid, pairs). If ``grid``
-        is even, none of these points is the bend, where the derivative does not exist.
+        """Return ∂L/∂u of each pair at the midpoints of ``grid`` equal intervals of [0, 1], (grid,
+        pairs). If ``grid`` is even, none of these points is the bend, where the derivative does not
+        exist.
         """
         slopes = []
         for step in range(grid):
             u = (step + 0.5) / grid
             with torch.enable_grad():
-                here = {name: value.requires_grad_() for name, value in self.at(u, self.bend).items()}
+                here = {
+                    name: value.requires_grad_() for name, value in self.at(u, self.bend).items()
+                }
                 gradients = torch.autograd.grad(
-                    self.losses(here).sum(), list(here.values()), materialize_grads=True, allow_unused=True
+                    self.losses(here).sum(),
+                    list(here.values()),
+                    materialize_grads=True,
+                    allow_unused=True,
                 )
             # ∂L/∂u is the gradient at the point times the curve's direction there
             terms = [
-                (gradient * (self.bend[name] - self.first[name] if u < 0.5 else self.last[name] - self.bend[name]))
+                (
+                    gradient
+                    * (
+                        self.bend[name] - self.first[name]
+                        if u < 0.5
+                        else self.last[name] - self.bend[name]
+                    )
+                )
                 .flatten(1)
                 .sum(1)
                 for name, gradient in zip(here, gradients, strict=True)
@@ -153,39 +187,49 @@ class Joined(NamedTuple):
 
 
 class FedGMCC(Clustered):
-    """Clients belong together if a curve joins their functions along which a loss does not rise steeply.
+    """Clients belong together if a curve joins their functions along which a loss does not rise
+    steeply.
 
-    After each round, for each two clients k and l, in the order of their names: a curve with one bend θ leads from the
-    federated parameters w_k to w_l. θ is trained on L(u) = E_x‖f(x, w_l) − f(x, γ_θ(u))‖² at random u (Eq. 4), on
-    inputs x that are drawn uniformly: no row of any client is needed. Two clients are connected if the *barrier*
-    between them, max ∂L/∂u along the curve, is at most ε (Eq. 5). A pair that earlier pairs have already joined is
-    skipped (Algorithm 1, line 6). Clusters are the resulting disjoint sets. Each client of a cluster receives the
-    mean over the cluster's curves of E_u γ_θ(u) = (w_k + 2θ + w_l)/4 (Eq. 6); a client that is connected to nobody
-    keeps its own. The order of clients does not matter; their names do.
+    After each round, for each two clients k and l, in the order of their names: a curve with one
+    bend θ leads from the federated parameters w_k to w_l. θ is trained on L(u) = E_x‖f(x, w_l) −
+    f(x, γ_θ(u))‖² at random u (Eq. 4), on inputs x that are drawn uniformly: no row of any client
+    is needed. Two clients are connected if the *barrier* between them, max ∂L/∂u along the curve,
+    is at most ε (Eq. 5). A pair that earlier pairs have already joined is skipped (Algorithm 1,
+    line 6). Clusters are the resulting disjoint sets. Each client of a cluster receives the mean
+    over the cluster's curves of E_u γ_θ(u) = (w_k + 2θ + w_l)/4 (Eq. 6); a client that is connected
+    to nobody keeps its own. The order of clients does not matter; their names do.
 
-    ε is a percentile of the training losses E_u L(u) of all pairs in the first round: the median there. After each
-    round it moves by ``move`` percentiles: up where there is more than one cluster, down otherwise.
+    ε is a percentile of the training losses E_u L(u) of all pairs in the first round: the median
+    there. After each round it moves by ``move`` percentiles: up where there is more than one
+    cluster, down otherwise.
 
     Where the paper leaves something open, or this rule departs from it:
 
-    - §III has f map to the probability simplex, §IV-B compares "raw outputs". ``outputs: probabilities`` is the first
-      reading, ``raw`` (logits) the second.
-    - NOTE[DIFF]: X_MC ~ U(0, 1) presumes inputs in [0, 1], as pixels are. Standardised columns are not there. With
-      ``inputs: range`` the inputs are drawn from the range of all clients' inputs, which the plan then asks for.
-    - NOTE[DIFF]: Eq. 6 writes a sum over pairs where a mean is meant: a sum is no network of the same scale.
-    - NOTE[DIFF]: one step of θ takes one u and all inputs; Algorithm 1 writes a step for each u and x. The paper does
-      not say how many steps or inputs it takes. Inputs are drawn anew in each round.
+    - §III has f map to the probability simplex, §IV-B compares "raw outputs". ``outputs:
+      probabilities`` is the first reading, ``raw`` (logits) the second.
+    - NOTE[DIFF]: X_MC ~ U(0, 1) presumes inputs in [0, 1], as pixels are. Standardised columns are
+      not there. With ``inputs: range`` the inputs are drawn from the range of all clients' inputs,
+      which the plan then asks for.
+    - NOTE[DIFF]: Eq. 6 writes a sum over pairs where a mean is meant: a sum is no network of the
+      same scale.
+    - NOTE[DIFF]: one step of θ takes one u and all inputs; Algorithm 1 writes a step for each u and
+      x. The paper does not say how many steps or inputs it takes. Inputs are drawn anew in each
+      round.
     - NOTE[DIFF]: the maximum of ∂L/∂u is taken over a grid.
-    - NOTE[DIFF]: θ starts halfway between w_k and w_l; Algorithm 1 starts at their sum, which lies outside of the two.
+    - NOTE[DIFF]: θ starts halfway between w_k and w_l; Algorithm 1 starts at their sum, which lies
+      outside of the two.
     - NOTE[DIFF]: where training makes a curve worse than the straight line, θ stays halfway.
-    - NOTE[DIFF]: a client that takes no part in a round stays with those of its last cluster, or is by itself where
-      they take no part either; one that never took part is with the largest cluster.
-    - NOTE[DIFF]: clients train as configured. In the paper's experiments (§V) they take 10 or 5 passes over their rows,
-      in batches of 64, by SGD at 0.001 on :class:`binary cross-entropy <fedlit.BinaryCrossEntropy>`, as the methods
-      ``fedavg_paper`` and ``fedgmcc_paper`` of the study ``clusters`` do.
-    - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it hardly rises anywhere,
-      and the rule as it is written connects nearly all clients. Here the barrier is max |∂L/∂u|, ε is a percentile of
-      the round's own barriers, and ε is fixed once three times in a row a single cluster has split into the same
+    - NOTE[DIFF]: a client that takes no part in a round stays with those of its last cluster, or is
+      by itself where they take no part either; one that never took part is with the largest
+      cluster.
+    - NOTE[DIFF]: clients train as configured. In the paper's experiments (§V) they take 10 or 5
+      passes over their rows, in batches of 64, by SGD at 0.001 on
+      :class:`binary cross-entropy <fedlit.BinaryCrossEntropy>`, as the methods ``fedavg_paper`` and
+      ``fedgmcc_paper`` of the study ``clusters`` do.
+    - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it
+      hardly rises anywhere, and the rule as it is written connects nearly all clients. Here the
+      barrier is max |∂L/∂u|, ε is a percentile of the round's own barriers, and ε is fixed once
+      three times in a row a single cluster has split into the same
       clusters: as the paper moves it, one cluster and two would alternate.
 
     Args:
@@ -193,10 +237,11 @@ class FedGMCC(Clustered):
         steps: the number of gradient steps of each bend.
         lr: the learning rate of the bends, η.
         grid: the number of points on each curve at which the change of L is computed; even.
-        inputs: drawn from [0, 1] (``unit``), or from the range that clients send of the inputs of their federated part
-            (``range``).
+        inputs: drawn from [0, 1] (``unit``), or from the range that clients send of the inputs of
+            their federated part (``range``).
         outputs: what is compared: ``probabilities``, for a part with the head, or ``raw`` outputs.
-        epsilon: what ε is a percentile of: the first round's ``losses``, as in the paper, or ``barriers``, see above.
+        epsilon: what ε is a percentile of: the first round's ``losses``, as in the paper, or
+            ``barriers``, see above.
         move: the number of percentiles by which ε moves.
 
     Raises:
@@ -222,8 +267,14 @@ class FedGMCC(Clustered):
         demand(lr > 0, "FedGMCC: lr", "a number above 0", lr)
         demand(grid >= 2 and grid % 2 == 0, "FedGMCC: grid", "an even number of at least 2", grid)
         demand(0 < move <= 50, "FedGMCC: move", "percentiles in (0, 50]", move)
-        self.samples, self.steps, self.lr, self.grid, self.move = samples, steps, lr, grid, move
-        self.inputs, self.outputs, self.epsilon = inputs, outputs, epsilon
+        self.samples = samples
+        self.steps = steps
+        self.lr = lr
+        self.grid = grid
+        self.move = move
+        self.inputs = inputs
+        self.outputs = outputs
+        self.epsilon = epsilon
         self.needs |= frozenset[Need]({"model"})
         if inputs == "range":
             self.needs |= frozenset[Need]({"answers"})
@@ -236,20 +287,33 @@ class FedGMCC(Clustered):
         self._down: list[Clusters] = []
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Also refuse a federated part that is no function, or lacks the head if probabilities are compared."""
+        """Also refuse a federated part that is no function, or lacks the head if probabilities are
+        compared.
+        """
         super().check(sharing, rate, model, clients)
         fits = model.function().ends_in_head or self.outputs == "raw"
-        wanted, mend = "the head in exchange.federated", "take outputs: raw"
+        wanted = "the head in exchange.federated"
+        mend = "take outputs: raw"
         demand(fits, "FedGMCC: outputs: probabilities", wanted, "a part without it", mend)
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
-        """Connect clients by curves as the class describes it, and return the clusters with their states."""
+        """Connect clients by curves as the class describes it, and return the clusters with their
+        states.
+        """
         updates = {client: round.updates[client] for client in sorted(round.updates)}
         pairs = list(combinations(updates, 2))
         inputs = self._draw(round, updates) if pairs else None
-        known = self._join(round, pairs, inputs) if self.epsilon == "barriers" or not self._losses else {}
+        known = (
+            self._join(round, pairs, inputs)
+            if self.epsilon == "barriers" or not self._losses
+            else {}
+        )
         self._losses = self._losses or sorted(joined.loss for joined in known.values())
-        levels = [joined.barrier for joined in known.values()] if self.epsilon == "barriers" else self._losses
+        levels = (
+            [joined.barrier for joined in known.values()]
+            if self.epsilon == "barriers"
+            else self._losses
+        )
         # an infinite barrier connects nobody, whatever the percentile
         finite = np.minimum(levels, np.finfo(np.float32).max)
         epsilon = float(np.percentile(finite, self._percentile)) if levels else 0.0
@@ -267,14 +331,21 @@ class FedGMCC(Clustered):
         states: list[State] = []
         for cluster in found:
             means = [mean for client, mean in curves if client in cluster]
-            joined = {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]} if means else {}
+            joined = (
+                {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]}
+                if means
+                else {}
+            )
             # what the function does not depend on has no curve: buffers
             states.append({**self.mean_of(updates, cluster), **joined})
         scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
         self._advance(found)
         clusters, states = self._everybody(round.receivers, found, states)
         barriers = {pair: joined.barrier for pair, joined in known.items()}
-        paths = {pair: {"straight": joined.straight, "bent": joined.bent} for pair, joined in known.items()}
+        paths = {
+            pair: {"straight": joined.straight, "bent": joined.bent}
+            for pair, joined in known.items()
+        }
         return Clustering(clusters, barriers, "barrier", scalars, paths), states
 
     def _everybody(
@@ -301,8 +372,14 @@ class FedGMCC(Clustered):
         generator = torch.Generator().manual_seed(round.seed)
         x = torch.rand(self.samples, *round.model.function().shape, generator=generator)
         if self.inputs == "range":
-            ranges = torch.stack([answer.cpu() for answer in round.ask(dict.fromkeys(clients, InputRange())).values()])
-            low, high = ranges[:, 0].amin(0), ranges[:, 1].amax(0)
+            ranges = torch.stack(
+                [
+                    answer.cpu()
+                    for answer in round.ask(dict.fromkeys(clients, InputRange())).values()
+                ]
+            )
+            low = ranges[:, 0].amin(0)
+            high = ranges[:, 1].amax(0)
             x = low + (high - low) * x
         return x, torch.rand(self.steps, generator=generator).tolist()
 
@@ -313,7 +390,9 @@ class FedGMCC(Clustered):
         if not pairs:
             return {}
         assert round.model is not None and inputs is not None
-        updates, part, (x, u) = round.updates, round.model.function(), inputs
+        updates = round.updates
+        part = round.model.function()
+        (x, u) = inputs
         state = updates[pairs[0][0]].state
         device = state[part.parameters[0]].device
         part = part.to(device)
@@ -326,7 +405,9 @@ class FedGMCC(Clustered):
             some = pairs[start : start + at_once]
             first, last = (
                 {
-                    name: torch.stack([updates[client].state[name].detach().float() for client in clients])
+                    name: torch.stack(
+                        [updates[client].state[name].detach().float() for client in clients]
+                    )
                     for name in part.parameters
                 }
                 for clients in zip(*some, strict=True)
@@ -335,8 +416,13 @@ class FedGMCC(Clustered):
             straight, along = (losses.T.tolist() for losses in curves.train(u, self.lr, self.grid))
             slopes = curves.slopes(self.grid)
             steepest = (slopes.abs() if self.epsilon == "barriers" else slopes).amax(0)
-            barriers = steepest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf).tolist()
-            means = {name: mean_of_curve(first[name], value, last[name]) for name, value in curves.bend.items()}
+            barriers = steepest.nan_to_num(
+                nan=torch.inf, posinf=torch.inf, neginf=torch.inf
+            ).tolist()
+            means = {
+                name: mean_of_curve(first[name], value, last[name])
+                for name, value in curves.bend.items()
+            }
             for at, pair in enumerate(some):
                 mean = {name: value[at] for name, value in means.items()}
                 found[pair] = Joined(barriers[at], straight[at], along[at], mean)
@@ -354,4 +440,5 @@ class FedGMCC(Clustered):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
         super().load_state_dict(state)
-        self._last, self._down = sort_clusters(state["last"]), [sort_clusters(down) for down in state["down"]]
+        self._last = sort_clusters(state["last"])
+        self._down = [sort_clusters(down) for down in state["down"]]

@@ -1,5 +1,6 @@
-"""FedPAC, its rule (Xu, Tong and Huang 2023, "Personalized Federated Learning with Feature Alignment and Classifier
-Collaboration", ICLR, arXiv:2306.11867). Its client is :mod:`fedlit.methods.fedpac`.
+"""FedPAC, its rule (Xu, Tong and Huang 2023, "Personalized Federated Learning with Feature
+Alignment and Classifier Collaboration", ICLR, arXiv:2306.11867). Its client is
+:mod:`fedlit.methods.fedpac`.
 """
 
 from collections.abc import Mapping
@@ -25,14 +26,16 @@ _ROUNDING = 1e-12
 
 
 class FedPACMean(Mean):
-    """Every client receives the mean of encoders and cores, weighted by rows, the mean prototype of each label, and a
-    classifier of its own: Σ_j α_j head_j with the weights α on the simplex that minimise αᵀPα. For client i,
-    P_jl = Σ_c (h_ic − h_jc)·(h_ic − h_lc) + V_j [j = l], where clients publish h_c and V. A client that took no part
-    keeps its classifier. Labels are matched by name; h_c is 0 at a client without the label.
+    """Every client receives the mean of encoders and cores, weighted by rows, the mean prototype of
+    each label, and a classifier of its own: Σ_j α_j head_j with the weights α on the simplex that
+    minimise αᵀPα. For client i, P_jl = Σ_c (h_ic − h_jc)·(h_ic − h_lc) + V_j [j = l], where clients
+    publish h_c and V. A client that took no part keeps its classifier. Labels are matched by name;
+    h_c is 0 at a client without the label.
 
-    NOTE[DIFF]: the quadratic programme is solved exactly, in float64; the authors' program calls a solver, after it has
-    dropped eigenvalues below 0.01 where rounding made one negative. A tensor of a classifier, or a slice by label, that
-    some clients do not have is combined over those that have it, with weights that sum to 1.
+    NOTE[DIFF]: the quadratic programme is solved exactly, in float64; the authors' program calls a
+    solver, after it has dropped eigenvalues below 0.01 where rounding made one negative. A tensor
+    of a classifier, or a slice by label, that some clients do not have is combined over those that
+    have it, with weights that sum to 1.
 
     Example:
         >>> north = {"variance": torch.tensor(1.0), "feature/ill": torch.zeros(1)}
@@ -57,14 +60,19 @@ class FedPACMean(Mean):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         updates = round.updates
         heads = {client: _part(update.state, head=True) for client, update in updates.items()}
-        bodies = {client: replace(update, state=_part(update.state, head=False)) for client, update in updates.items()}
+        bodies = {
+            client: replace(update, state=_part(update.state, head=False))
+            for client, update in updates.items()
+        }
         received = spread(self.average(bodies), round)
         prototypes = {f"{DOWN}{name}": value for name, value in mean_prototypes(updates).items()}
         for state in received.values():
             state.update(prototypes)
         for client, weights in collaboration(updates).items():
             combined = mean({other: heads[other] for other in weights}, weights)
-            received[client].update({name: combined[name] for name in heads[client] if name in combined})
+            received[client].update(
+                {name: combined[name] for name in heads[client] if name in combined}
+            )
         return received
 
 
@@ -95,9 +103,10 @@ def collaboration(updates: Mapping[str, Update]) -> dict[str, dict[str, float]]:
 def least_on_simplex(p: Tensor, start: int = 0) -> Tensor:
     """Return the weights α ≥ 0 that sum to 1 and minimise αᵀPα.
 
-    The method of Wolfe 1976, "Finding the nearest point in a polytope": a weight whose gradient promises a decrease
-    joins those that may be positive; the least point of their affine hull is approached until a weight would become
-    negative, which leaves. It ends at the exact solution, because the value decreases each time.
+    The method of Wolfe 1976, "Finding the nearest point in a polytope": a weight whose gradient
+    promises a decrease joins those that may be positive; the least point of their affine hull is
+    approached until a weight would become negative, which leaves. It ends at the exact solution,
+    because the value decreases each time.
 
     Args:
         p: P, symmetric and positive semidefinite, in float64.
@@ -124,11 +133,14 @@ def least_on_simplex(p: Tensor, start: int = 0) -> Tensor:
         value = lower @ p @ lower
         if not value < best:  # rounding, or a system without a solution
             return alpha
-        alpha, best = lower, value
+        alpha = lower
+        best = value
 
 
 def _lowered(p: Tensor, alpha: Tensor, joining: int) -> Tensor:
-    """Return the least weights over the positive ones and one that joins, or over those of them that stay positive."""
+    """Return the least weights over the positive ones and one that joins, or over those of them
+    that stay positive.
+    """
     alpha = alpha.clone()
     support = alpha > 0
     support[joining] = True
@@ -145,7 +157,9 @@ def _lowered(p: Tensor, alpha: Tensor, joining: int) -> Tensor:
 
 
 def _affine_least(p: Tensor, support: Tensor) -> Tensor:
-    """Return the least point of αᵀPα among weights of a support that sum to 1, without regard to their signs."""
+    """Return the least point of αᵀPα among weights of a support that sum to 1, without regard to
+    their signs.
+    """
     places = support.nonzero().flatten()
     count = len(places)
     system = torch.ones(count + 1, count + 1, dtype=p.dtype)
@@ -159,13 +173,18 @@ def _affine_least(p: Tensor, support: Tensor) -> Tensor:
 
 
 def _features(published: list[State]) -> Tensor:
-    """Return h of each client, for all labels one after another, centred so that differences keep their digits.
+    """Return h of each client, for all labels one after another, centred so that differences keep
+    their digits.
 
     Shape:
         - output: (clients, labels · d) float64
     """
-    names = sorted({name for statistics in published for name in statistics if name.startswith(FEATURE)})
-    width = len(next(statistics[name] for name in names for statistics in published if name in statistics))
+    names = sorted(
+        {name for statistics in published for name in statistics if name.startswith(FEATURE)}
+    )
+    width = len(
+        next(statistics[name] for name in names for statistics in published if name in statistics)
+    )
     h = torch.zeros(len(published), len(names), width, dtype=torch.float64)
     for client, statistics in enumerate(published):
         for place, name in enumerate(names):

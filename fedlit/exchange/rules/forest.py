@@ -23,43 +23,51 @@ _log = logging.getLogger(__name__)
 
 
 class GrowForest(Rule):
-    """Grows a batch of extremely randomised trees in each exchange, level by level, by asking clients of
-    :class:`fedlit.Forest` for sums.
+    """Grows a batch of extremely randomised trees in each exchange, level by level, by asking
+    clients of :class:`fedlit.Forest` for sums.
 
-    Every draw is a function of the round's seed, the tree and the path from its root to a node, so no draw has to be
-    sent. A threshold is drawn from the part of a column's range that a node's ancestors leave; if it puts all rows on
-    one side, the range shrinks to it, and it is drawn again, at most 12 times. Clients send how many of a node's rows,
-    of each class, are not above a threshold; for a number they send rows, sum and sum of squares, in multiples of
-    1/65536. These are added. Sent back are the split of each node, by the number of its threshold, and which thresholds
-    had no row on a side. With ``minimum: 1`` the trees are bit-for-bit those of pooled rows.
+    Every draw is a function of the round's seed, the tree and the path from its root to a node, so
+    no draw has to be sent. A threshold is drawn from the part of a column's range that a node's
+    ancestors leave; if it puts all rows on one side, the range shrinks to it, and it is drawn
+    again, at most 12 times. Clients send how many of a node's rows, of each class, are not above a
+    threshold; for a number they send rows, sum and sum of squares, in multiples of 1/65536. These
+    are added. Sent back are the split of each node, by the number of its threshold, and which
+    thresholds had no row on a side. With ``minimum: 1`` the trees are bit-for-bit those of pooled
+    rows.
 
-    Thresholds do not travel. A client draws them itself and answers for no others; it refuses ranges of columns that do
-    not hold its own, and claims about thresholds that its own rows contradict.
+    Thresholds do not travel. A client draws them itself and answers for no others; it refuses
+    ranges of columns that do not hold its own, and claims about thresholds that its own rows
+    contradict.
 
-    The counts reveal how many of a client's rows of each class are in every node: with ``minimum: 1``, down to single
-    rows and bounds of their values. With a minimum of k, no count of 1 to k − 1 is sent: if a split puts fewer of a
-    client's rows of a class on one side, all of them are counted on the other, and a class of fewer rows is not sent at
-    all; below the leaves of the common trees, the client continues by itself. Sums of a number are sent for k rows or
-    more. Two thresholds of a node and column with fewer than k of a client's rows (of a class) between them count as
-    one, so that no difference of counts in a node is from 1 to k − 1. This does not guarantee privacy: the counts of
-    many trees say more than those of one, down to single rows.
+    The counts reveal how many of a client's rows of each class are in every node: with ``minimum:
+    1``, down to single rows and bounds of their values. With a minimum of k, no count of 1 to k − 1
+    is sent: if a split puts fewer of a client's rows of a class on one side, all of them are
+    counted on the other, and a class of fewer rows is not sent at all; below the leaves of the
+    common trees, the client continues by itself. Sums of a number are sent for k rows or more. Two
+    thresholds of a node and column with fewer than k of a client's rows (of a class) between them
+    count as one, so that no difference of counts in a node is from 1 to k − 1. This does not
+    guarantee privacy: the counts of many trees say more than those of one, down to single rows.
 
     Args:
         trees: the number of trees grown in each exchange.
-        thresholds: the number drawn for each column of a node; the first that leaves rows on both sides is used.
-        minimum: the smallest number of a client's rows (of a class, if there are classes) that is sent; 1 sends all.
+        thresholds: the number drawn for each column of a node; the first that leaves rows on both
+            sides is used.
+        minimum: the smallest number of a client's rows (of a class, if there are classes) that is
+            sent; 1 sends all.
         max_features: the share of the columns that a node tries.
-        levels: how often clients are asked for counts in an exchange, at most; nodes that are open then are leaves.
-        summed: whether clients send counts for every open node and class, even if they have no rows there, so that the
-            rule needs only the sum of their answers (masked sums). The trees are the same; single counts then need not
-            be sent, but the range of each column is.
+        levels: how often clients are asked for counts in an exchange, at most; nodes that are open
+            then are leaves.
+        summed: whether clients send counts for every open node and class, even if they have no rows
+            there, so that the rule needs only the sum of their answers (masked sums). The trees are
+            the same; single counts then need not be sent, but the range of each column is.
 
     Raises:
         ConfigError: values out of range.
 
     Example:
         >>> GrowForest(trees=50).asks.partition(":")[0]
-        'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50 questions, at most 100)'
+        'sums over its rows in the nodes of 50 growing trees, level by level (some 30 to 50
+        questions, at most 100)'
     """
 
     sends = "the trees: columns, thresholds, and the sums of each leaf"
@@ -76,11 +84,19 @@ class GrowForest(Rule):
         demand(trees >= 1, "GrowForest: trees", "at least 1", trees)
         demand(1 <= thresholds <= LARGEST, "GrowForest: thresholds", f"1 to {LARGEST}", thresholds)
         demand(minimum >= 1, "GrowForest: minimum", "at least 1 row (1 tells every count)", minimum)
-        demand(0 < max_features <= 1, "GrowForest: max_features", "a share of the columns in (0, 1]", max_features)
+        demand(
+            0 < max_features <= 1,
+            "GrowForest: max_features",
+            "a share of the columns in (0, 1]",
+            max_features,
+        )
         demand(levels >= 1, "GrowForest: levels", "at least 1", levels)
         self.levels = levels
-        self.trees, self.thresholds, self.minimum = trees, thresholds, minimum
-        self.max_features, self.summed = float(max_features), summed
+        self.trees = trees
+        self.thresholds = thresholds
+        self.minimum = minimum
+        self.max_features = float(max_features)
+        self.summed = summed
         self.needs = frozenset({"answers"} if summed else {"answers", "states"})
         self._limits = {
             "trees": trees,
@@ -91,23 +107,30 @@ class GrowForest(Rule):
             "levels": levels,
         }
         added = {"forest/counts", "forest/totals"} if summed else set()
-        self.facts = Facts(by_questions=True, questions=self._questions(), adds_answers=frozenset(added))
+        self.facts = Facts(
+            by_questions=True, questions=self._questions(), adds_answers=frozenset(added)
+        )
         sums = "of all nodes and classes, so that sums over clients do; " if summed else ""
         few = f"no number of rows from 1 to {minimum - 1} is sent"
         told = few if minimum > 1 else "counts of single rows are sent: minimum is 1"
         self.asks = (
-            f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to 50 questions, at "
-            f"most {levels}): how many, of each class, are not above a threshold, or their number, sum and sum of "
-            f"squares; and once the range of each column, in whole numbers; {sums}{told}. In each round, a row's value "
-            f"in a column is compared with at most {trees * levels * thresholds:,} thresholds ({thresholds} in each of "
-            f"{levels} levels of {trees} trees): unless sums are masked, the counts of many trees come down to single "
-            "rows"
+            f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to "
+            f"50 questions, at most {levels}): how many, of each class, are not above a threshold, "
+            "or their number, sum and sum of squares; and once the range of each column, in whole "
+            f"numbers; {sums}{told}. In each round, a row's value in a column is compared with at "
+            f"most {trees * levels * thresholds:,} thresholds ({thresholds} in each of {levels} "
+            f"levels of {trees} trees): unless sums are masked, the counts of many trees come down "
+            "to single rows"
         )
 
     def _questions(self) -> dict[str, QuestionTerms]:
-        """Return the bounds of what is asked. What begins says the limits, and all else counts on them."""
+        """Return the bounds of what is asked. What begins says the limits, and all else counts on
+        them.
+        """
         dtypes = {bool: "bool", int: "int64", float: "float64"}
-        scalars = {name: (dtypes[type(value)], ()) for name, value in {"seed": 0, **self._limits}.items()}
+        scalars = {
+            name: (dtypes[type(value)], ()) for name, value in {"seed": 0, **self._limits}.items()
+        }
         start = QuestionTerms(scalars, times=1, values=self._limits, seeds={"seed": "forest"})
         nodes = {
             "low": ("float32", ("columns",)),
@@ -125,36 +148,56 @@ class GrowForest(Rule):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors, which this rule does not use."""
-        found, wanted = f"patterns that match {sharing.all_names[:1]}", "[] with GrowForest, which works by questions"
-        demand(not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []")
+        found = f"patterns that match {sharing.all_names[:1]}"
+        wanted = "[] with GrowForest, which works by questions"
+        demand(
+            not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []"
+        )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Grow trees and send them to all clients."""
-        clients, questions = list(round.updates), 0
+        clients = list(round.updates)
+        questions = 0
 
-        def ask(topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]) -> list[Arrays]:
+        def ask(
+            topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]
+        ) -> list[Arrays]:
             nonlocal questions
             questions += 1
             said = {}
             for name, question, expected in zip(clients, told, shapes, strict=True):
                 if question is not None:
                     tensors = {key: _tensor(value) for key, value in question.items()}
-                    forms = {key: AnswerForm(_TYPES.get(key, _WHOLE), shape) for key, shape in expected.items()}
+                    forms = {
+                        key: AnswerForm(_TYPES.get(key, _WHOLE), shape)
+                        for key, shape in expected.items()
+                    }
                     said[name] = Own(f"forest/{topic}", tensors, forms)
             answers = round.ask(said)
-            return [{key: value.numpy() for key, value in answers.get(name, {}).items()} for name in clients]
+            return [
+                {key: value.numpy() for key, value in answers.get(name, {}).items()}
+                for name in clients
+            ]
 
         seed = derive_seed(round.seed, "forest")
         start = {key: np.array(value) for key, value in {"seed": seed, **self._limits}.items()}
         # only clients know how many columns and sums there are
-        begun: dict[str, tuple[int | None, ...]] = {"low": (None,), "high": (None,), "classes": (), "meaning": (2,)}
+        begun: dict[str, tuple[int | None, ...]] = {
+            "low": (None,),
+            "high": (None,),
+            "classes": (),
+            "meaning": (2,),
+        }
         if not self.summed:
             begun["totals"] = (self.trees, None)
         starts = ask("start", [start] * len(clients), [begun] * len(clients))
         self._refuse_others(clients, starts)
-        columns, classes = len(starts[0]["low"]), int(starts[0]["classes"])
+        columns = len(starts[0]["low"])
+        classes = int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed)
+        way = Way(
+            classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed
+        )
         if self.summed:
 
             def ask_all(
@@ -162,15 +205,18 @@ class GrowForest(Rule):
             ) -> list[Arrays]:
                 return [_added(ask(topic, list(told) * len(clients), list(shapes) * len(clients)))]
 
-            box = {"low": np.min([one["low"] for one in starts], 0), "high": np.max([one["high"] for one in starts], 0)}
+            box = {
+                "low": np.min([one["low"] for one in starts], 0),
+                "high": np.max([one["high"] for one in starts], 0),
+            }
             (totals,) = ask_all("totals", [{}], [{"totals": (self.trees, classes or 3)}])
             grown = grow(ask_all, [{**totals, **box}], root_keys(seed, self.trees), way)
         else:
             grown = grow(ask, starts, root_keys(seed, self.trees), way)
         if len(grown.feature) == grown.roots:
             _log.warning(
-                "%s: no node was split together: too few rows for GrowForest.minimum (%d), or nothing to split by; "
-                "each client's trees are its own",
+                "%s: no node was split together: too few rows for GrowForest.minimum (%d), or "
+                "nothing to split by; each client's trees are its own",
                 "exchange " + str(round.number + 1),
                 self.minimum,
             )
@@ -181,9 +227,11 @@ class GrowForest(Rule):
     def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
         for name, start in zip(clients, starts, strict=True):
             columns, target = start["meaning"] == starts[0]["meaning"]
-            what, advice = "classes" if columns else "columns", "data.align: both"
+            what = "classes" if columns else "columns"
+            advice = "data.align: both"
             if columns and not start["classes"]:
-                what, advice = "units of the target", "the task's targets: pooled"
+                what = "units of the target"
+                advice = "the task's targets: pooled"
             same = f"the {what} of {clients[0]!r}, which GrowForest needs"
             demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
 
@@ -202,7 +250,9 @@ def _tensor(array: NDArray) -> Tensor:
 
 
 def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
-    """Return the trees as clients receive them. Clients do not need the sums of nodes that are split."""
+    """Return the trees as clients receive them. Clients do not need the sums of nodes that are
+    split.
+    """
     totals = grown.totals[grown.leaves]
     fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
     sent: dict[str, Any] = {

@@ -1,5 +1,5 @@
-"""The mean of the clients' states (McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from
-Decentralized Data").
+"""The mean of the clients' states (McMahan et al. 2017, "Communication-Efficient Learning of Deep
+Networks from Decentralized Data").
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,13 @@ from fedlit.sharing import State
 
 
 @torch.no_grad()
-def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+def mean(
+    states: Mapping[str, State], weights: Mapping[str, float] | None = None
+) -> dict[str, Tensor]:
     """Return Σ w_k ω_k / Σ w_k for each name, over the clients that have it.
 
-    Sums in the order of the clients' names, whatever the order of the mapping, in float32 or better, on the tensors'
-    device; the result has the tensors' dtype.
+    Sums in the order of the clients' names, whatever the order of the mapping, in float32 or
+    better, on the tensors' device; the result has the tensors' dtype.
 
     Args:
         states: maps each client to its named tensors; tensors of one name have one shape.
@@ -33,28 +35,43 @@ def mean(states: Mapping[str, State], weights: Mapping[str, float] | None = None
         {'w': tensor([1.])}
     """
     weights = weights or dict.fromkeys(states, 1.0)
-    total, forms = dict[str, Tensor](), dict[str, torch.dtype]()
+    total = dict[str, Tensor]()
+    forms = dict[str, torch.dtype]()
     for client in sorted(states):
-        state, weight = states[client], float(weights[client])
+        state = states[client]
+        weight = float(weights[client])
         if weight <= 0:
             raise ValueError(f"expected positive weights, found {weight} of {client!r}")
-        terms = {name: value.to(torch.promote_types(value.dtype, torch.float32)) for name, value in state.items()}
-        first, others = [name for name in state if name not in total], [name for name in state if name in total]
+        terms = {
+            name: value.to(torch.promote_types(value.dtype, torch.float32))
+            for name, value in state.items()
+        }
+        first = [name for name in state if name not in total]
+        others = [name for name in state if name in total]
         if others:
-            torch._foreach_add_([total[name] for name in others], [terms[name] for name in others], alpha=weight)
+            torch._foreach_add_(
+                [total[name] for name in others], [terms[name] for name in others], alpha=weight
+            )
         if first:
-            total |= zip(first, torch._foreach_mul([terms[name] for name in first], weight), strict=True)
+            total |= zip(
+                first, torch._foreach_mul([terms[name] for name in first], weight), strict=True
+            )
             forms |= {name: state[name].dtype for name in first}
     for owners, names in by_owners(states).items():
-        torch._foreach_div_([total[name] for name in names], sum(float(weights[client]) for client in owners))
+        torch._foreach_div_(
+            [total[name] for name in names], sum(float(weights[client]) for client in owners)
+        )
     return {name: value.to(forms[name]) for name, value in total.items()}
 
 
 def counted(round: Round) -> dict[str, Tensor]:
-    """Map each client to 1 if the rule was given its update, otherwise to 0. Rules need this if their clients keep
-    state in step with the server, which a client that was left out must not change.
+    """Map each client to 1 if the rule was given its update, otherwise to 0. Rules need this if
+    their clients keep state in step with the server, which a client that was left out must not
+    change.
     """
-    device = next((value.device for update in round.updates.values() for value in update.state.values()), None)
+    device = next(
+        (value.device for update in round.updates.values() for value in update.state.values()), None
+    )
     yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
     return {name: yes if name in round.updates else no for name in round.receivers}
 
@@ -62,7 +79,8 @@ def counted(round: Round) -> dict[str, Tensor]:
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
     """Map each client to the averaged tensors that it has."""
     return {
-        client: {name: average[name] for name in names if name in average} for client, names in round.receivers.items()
+        client: {name: average[name] for name in names if name in average}
+        for client, names in round.receivers.items()
     }
 
 
@@ -70,7 +88,8 @@ class Mean(Rule):
     """Every client receives the mean of what clients send.
 
     Args:
-        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training
+            rows (``rows``).
     """
 
     facts = Facts(by_mean=True)

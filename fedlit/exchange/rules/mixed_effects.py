@@ -17,22 +17,24 @@ from fedlit.sharing import Sharing, State
 
 _log = logging.getLogger(__name__)
 
-_PREFIX, _INTERCEPT = "effects.", "(intercept)"
+_PREFIX = "effects."
+_INTERCEPT = "(intercept)"
 
 
 class MixedEffects(Rule):
     """Fits a mixed model, with the client as the group, for clients of :class:`fedlit.MixedModel`.
 
-    Fixed effects and variance components are those of one model on pooled rows. The rule sends the current variances,
-    at most 30 times for a number and 60 times for classes and counts; sites answer with [X y]ᵀ W⁻¹ [X y], log|W| and
-    their derivatives, of which only the sums over sites are used. A site's own effects never leave it. Steps are
-    quasi-Newton, with analytic gradients.
+    Fixed effects and variance components are those of one model on pooled rows. The rule sends the
+    current variances, at most 30 times for a number and 60 times for classes and counts; sites
+    answer with [X y]ᵀ W⁻¹ [X y], log|W| and their derivatives, of which only the sums over sites
+    are used. A site's own effects never leave it. Steps are quasi-Newton, with analytic gradients.
 
     Args:
-        slopes: patterns of columns whose effects differ between sites, as the intercept does. Their covariance, with
-            the intercept's, is full.
-        ridge: for classes and counts, the precision of a normal prior of the effects around 0, in units of scaled
-            inputs; 0 for no prior, but then classes that a column separates have no finite effects.
+        slopes: patterns of columns whose effects differ between sites, as the intercept does. Their
+            covariance, with the intercept's, is full.
+        ridge: for classes and counts, the precision of a normal prior of the effects around 0, in
+            units of scaled inputs; 0 for no prior, but then classes that a column separates have no
+            finite effects.
 
     Raises:
         ConfigError: the ridge is below 0.
@@ -44,7 +46,8 @@ class MixedEffects(Rule):
 
     def __init__(self, slopes: list[str] | None = None, ridge: float = 0.1) -> None:
         demand(ridge >= 0, "MixedEffects: ridge", "a number of at least 0", ridge)
-        self.slopes, self.ridge = list(slopes or []), ridge
+        self.slopes = list(slopes or [])
+        self.ridge = ridge
         forms: dict[str, tuple[str, tuple[int | str, ...]]] = {
             f"{_PREFIX}*": ("float64", (3,)),
             "theta": ("float64", ("variances",)),
@@ -52,31 +55,50 @@ class MixedEffects(Rule):
         }
         terms = QuestionTerms(forms, times=reml.PQL_QUESTIONS, about=_PREFIX)
         self.facts = Facts(
-            questions={"mixed": terms}, whole_rate=True, adds_answers=frozenset({"mixed"}), requires="MixedModel"
+            questions={"mixed": terms},
+            whole_rate=True,
+            adds_answers=frozenset({"mixed"}),
+            requires="MixedModel",
         )
         self.asks = (
-            "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers and their "
-            f"derivatives for d columns, up to {reml.REML_QUESTIONS} times ({reml.PQL_QUESTIONS} for classes and "
-            "counts); only sums over sites are used"
+            "terms of the restricted likelihood of its rows at given variances, (d + 1)² numbers "
+            f"and their derivatives for d columns, up to {reml.REML_QUESTIONS} times "
+            f"({reml.PQL_QUESTIONS} for classes and counts); only sums over sites are used"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors that are not effects, and patterns that match no column."""
         odd = [name for name in sharing.all_names if not name.startswith(_PREFIX)]
         wanted = "exchange.federated: [effects] and clients of fedlit.MixedModel"
-        demand(not odd, "exchange.rule: MixedEffects finds effects by name", wanted, "".join(odd[:1]))
+        demand(
+            not odd, "exchange.rule: MixedEffects finds effects by name", wanted, "".join(odd[:1])
+        )
         columns = sorted({name.partition(": ")[2] for name in sharing.all_names} - {_INTERCEPT})
         for pattern in self.slopes:
             fits = any(fnmatchcase(column, pattern) for column in columns)
-            demand(fits, "MixedEffects: slopes", f"patterns of columns such as {', '.join(columns[:8])}", pattern)
+            demand(
+                fits,
+                "MixedEffects: slopes",
+                f"patterns of columns such as {', '.join(columns[:8])}",
+                pattern,
+            )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Fit a model for each output, and return the effects that each client receives."""
-        outputs = dict.fromkeys(name.partition(": ")[0] for names in round.receivers.values() for name in names)
+        outputs = dict.fromkeys(
+            name.partition(": ")[0] for names in round.receivers.values() for name in names
+        )
         received: dict[str, dict[str, Tensor]] = {client: {} for client in round.receivers}
         asked = 0
         for output in sorted(outputs):
-            names = sorted({name for own in round.receivers.values() for name in own if name.startswith(f"{output}: ")})
+            names = sorted(
+                {
+                    name
+                    for own in round.receivers.values()
+                    for name in own
+                    if name.startswith(f"{output}: ")
+                }
+            )
             names.sort(key=lambda name: not name.endswith(_INTERCEPT))  # first
             problem = _Problem(round, names, self.slopes, self.ridge)
             fit = problem.solve()
@@ -92,25 +114,36 @@ class MixedEffects(Rule):
 class _Problem:
     """One output: its columns, and the questions that sites answer about it."""
 
-    def __init__(self, round: Round, names: Sequence[str], slopes: Sequence[str], ridge: float) -> None:
-        self.round, self.names, self.asked = round, list(names), 0
+    def __init__(
+        self, round: Round, names: Sequence[str], slopes: Sequence[str], ridge: float
+    ) -> None:
+        self.round = round
+        self.names = list(names)
+        self.asked = 0
         columns = [name.partition(": ")[2] for name in names]
-        private = [any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]]
+        private = [
+            any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]
+        ]
         self.places = [0, *(sum(private[: at + 1]) if own else 0 for at, own in enumerate(private))]
         self.q = 1 + sum(private)
         self.output = names[0].partition(": ")[0].removeprefix(_PREFIX)
-        self.family, self.ridge = "gaussian" if self.output.endswith(" (number)") else "quasi", ridge
+        self.family = "gaussian" if self.output.endswith(" (number)") else "quasi"
+        self.ridge = ridge
 
     def solve(self) -> reml.Fit:
         """Return the fit (see :func:`fedlit.reml.solve`)."""
         try:
-            fit, self.asked, found = reml.solve(self._ask, len(self.names), self.q, self.family, self.ridge)
+            fit, self.asked, found = reml.solve(
+                self._ask, len(self.names), self.q, self.family, self.ridge
+            )
         except ValueError as error:
-            raise DataError(f"MixedEffects: {self.output}: {error}; leave columns out (data.columns)") from error
+            raise DataError(
+                f"MixedEffects: {self.output}: {error}; leave columns out (data.columns)"
+            ) from error
         if not found:
             _log.warning(
-                "exchange %d: variances were not found in %d questions; are there slopes that the rows cannot tell "
-                "apart?",
+                "exchange %d: variances were not found in %d questions; are there slopes that the "
+                "rows cannot tell apart?",
                 self.round.number + 1, self.asked,
             )  # fmt: skip
         return fit
@@ -118,9 +151,18 @@ class _Problem:
     def _ask(self, theta: np.ndarray, at: np.ndarray, effects: np.ndarray) -> reml.Terms:
         """Ask all clients the same question, and return the sum of their answers."""
         columns = zip(self.names, self.places, effects, strict=True)
-        told = {name: _tensor([place, slope, effect]) for place, (name, slope, effect) in enumerate(columns)}
+        told = {
+            name: _tensor([place, slope, effect])
+            for place, (name, slope, effect) in enumerate(columns)
+        }
         both = len(self.names) + 1, len(self.names) + 1
-        shapes = {"cross": both, "slope": (len(theta), *both), "logdet": (), "logdet_slope": (len(theta),), "rows": ()}
+        shapes = {
+            "cross": both,
+            "slope": (len(theta), *both),
+            "logdet": (),
+            "logdet_slope": (len(theta),),
+            "rows": (),
+        }
         forms = {name: AnswerForm(("float64",), shape) for name, shape in shapes.items()}
         question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)}, forms)
         answers = self.round.ask(dict.fromkeys(sorted(self.round.updates), question))
@@ -128,7 +170,9 @@ class _Problem:
         return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}
 
     def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
-        """Return what a client receives: the effects of its columns, and what it needs to explain and predict."""
+        """Return what a client receives: the effects of its columns, and what it needs to explain
+        and predict.
+        """
         at = [self.names.index(name) for name in mine]
         where = f"{DOWN}{self.output}/"
         rows = [[place, self.places[own], fit.effects[own]] for place, own in enumerate(at)]
@@ -138,7 +182,9 @@ class _Problem:
             "covariance": fit.covariance[np.ix_(at, at)],
             "sigma2": fit.sigma2,
         }
-        effects = {name: torch.tensor(fit.effects[own]).float() for name, own in zip(mine, at, strict=True)}
+        effects = {
+            name: torch.tensor(fit.effects[own]).float() for name, own in zip(mine, at, strict=True)
+        }
         return {**effects, **{where + name: _tensor(own) for name, own in beside.items()}}
 
 

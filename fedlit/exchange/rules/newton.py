@@ -1,4 +1,6 @@
-"""Coefficients that clients share by name, found exactly and without moving rows, by Newton's method on sums."""
+"""Coefficients that clients share by name, found exactly and without moving rows, by Newton's
+method on sums.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -16,7 +18,8 @@ from fedlit.show.text import shorten
 
 _log = logging.getLogger(__name__)
 
-STEPS, SMALL = 50, 1e-9
+STEPS = 50
+SMALL = 1e-9
 """The largest number of steps, and the change of coefficients below which they end."""
 
 
@@ -30,7 +33,8 @@ class _Problem:
     Attributes:
         output: the output.
         names: the names of the coefficients, sorted.
-        clients: maps each client whose rows are needed to the coefficients that it has, in the order of names.
+        clients: maps each client whose rows are needed to the coefficients that it has, in the
+            order of names.
         at: the best known point, (d,) float64.
         step: the step that is tried from there.
         value: the value at the best known point.
@@ -61,25 +65,31 @@ class _Problem:
         if float(value) > self.value + 1e-12 * abs(self.value):
             self.step = self.step / 2
         else:
-            gradient, curvature = gradient + ridge * tried, curvature + ridge * torch.eye(len(tried)).double()
-            self.at, self.value, self.step = tried, float(value), -torch.linalg.solve(curvature, gradient)
+            gradient = gradient + ridge * tried
+            curvature = curvature + ridge * torch.eye(len(tried)).double()
+            self.at = tried
+            self.value = float(value)
+            self.step = -torch.linalg.solve(curvature, gradient)
         self.done = float(self.step.abs().max()) < SMALL
 
 
 class Newton(Rule):
-    """Each client receives the coefficients that best fit the rows of all others (or of all, including its own), where
-    each client has its own intercept and private columns: those of one model on pooled rows, to some nine digits.
+    """Each client receives the coefficients that best fit the rows of all others (or of all,
+    including its own), where each client has its own intercept and private columns: those of one
+    model on pooled rows, to some nine digits.
 
-    It is for clients such as :class:`fedlit.PooledLogistic`, whose federated tensors are one number for each pair of
-    output and input, by name: equal names are one coefficient. A ridge shrinks all coefficients towards 0.
+    It is for clients such as :class:`fedlit.PooledLogistic`, whose federated tensors are one number
+    for each pair of output and input, by name: equal names are one coefficient. A ridge shrinks all
+    coefficients towards 0.
 
-    An exchange asks until the optimum is found, usually six to eight times: each client sends the value, gradient and
-    curvature of its rows' log likelihood at each point. Only their sums over clients are used. Private coefficients
-    never leave a client. The next exchange starts where this one ended.
+    An exchange asks until the optimum is found, usually six to eight times: each client sends the
+    value, gradient and curvature of its rows' log likelihood at each point. Only their sums over
+    clients are used. Private coefficients never leave a client. The next exchange starts where this
+    one ended.
 
     Args:
-        of: whose rows: those of the ``others``, as needed for a prior of one's own coefficients; or of ``all``, which
-            is the model on pooled rows.
+        of: whose rows: those of the ``others``, as needed for a prior of one's own coefficients; or
+            of ``all``, which is the model on pooled rows.
         ridge: the precision of the prior around 0, in units of scaled inputs.
 
     Raises:
@@ -95,41 +105,62 @@ class Newton(Rule):
         self.of: Literal["others", "all"] = of
         self.ridge = ridge
         self._found: dict[str, dict[str, float]] = {}
-        # of the others, sums without one client each are made: each client's answer is a difference of two of them
+        # of the others, sums without one client each are made: each client's answer is a difference
+        # of two of them
         added = frozenset({"curvature"} if of == "all" else ())
         point: tuple[int | str, ...] = (OTHERS,) if of == "others" else (1,)
         terms = QuestionTerms(
-            {"ridge": ("float64", ()), "prior.*": ("float64", point)}, times=STEPS, values={"ridge": ridge}
+            {"ridge": ("float64", ()), "prior.*": ("float64", point)},
+            times=STEPS,
+            values={"ridge": ridge},
         )
         self.facts = Facts(questions={"curvature": terms}, whole_rate=True, adds_answers=added)
         points = "each other client's point" if of == "others" else "one point"
         self.asks = (
-            f"the value, gradient and curvature (1, d and d × d numbers for each output, d shared inputs) of its rows' "
-            f"log likelihood at {points} in a question, until it is found (at most {STEPS} questions in a round), its "
-            "own intercept and columns taken out. That tells about as much as weighted sums, squares and products of "
-            "the shared inputs by class: of a category that few rows have, near to these rows"
+            "the value, gradient and curvature (1, d and d × d numbers for each output, d shared "
+            f"inputs) of its rows' log likelihood at {points} in a question, until it is found (at "
+            f"most {STEPS} questions in a round), its own intercept and columns taken out. That "
+            "tells about as much as weighted sums, squares and products of the shared inputs by "
+            "class: of a category that few rows have, near to these rows"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
-        """Refuse tensors that are not coefficients, and log which clients have nothing in common with any other."""
-        odd = [name for name in sharing.all_names if not name.startswith("prior.") or tuple(sharing.forms[name][1])]
+        """Refuse tensors that are not coefficients, and log which clients have nothing in common
+        with any other.
+        """
+        odd = [
+            name
+            for name in sharing.all_names
+            if not name.startswith("prior.") or tuple(sharing.forms[name][1])
+        ]
         wanted = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
-        demand(not odd, "exchange.rule: Newton finds single coefficients by name", wanted, "".join(odd[:1]))
+        demand(
+            not odd,
+            "exchange.rule: Newton finds single coefficients by name",
+            wanted,
+            "".join(odd[:1]),
+        )
         shared = _shared(sharing.names)
-        nothing = [client for client, names in sharing.names.items() if not shared.intersection(names)]
+        nothing = [
+            client for client, names in sharing.names.items() if not shared.intersection(names)
+        ]
         if len(nothing) == len(sharing.names):
             _log.warning(
-                "nothing to gain: no two clients have an output and a column in common, so that each fits its own "
-                "model; columns and labels meet by their names: see data.columns, or mend the names"
+                "nothing to gain: no two clients have an output and a column in common, so that "
+                "each fits its own model; columns and labels meet by their names: see "
+                "data.columns, or mend the names"
             )
         elif nothing:
             _log.warning(
-                "%s: nothing to gain, for no other client has an output and a column in common with it",
+                "%s: nothing to gain, for no other client has an output and a column in common "
+                "with it",
                 shorten(nothing),
             )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
-        """Take Newton steps until all coefficients are found, and return each client's coefficients."""
+        """Take Newton steps until all coefficients are found, and return each client's
+        coefficients.
+        """
         problems = self._problems(round)
         steps = 0
         while steps < STEPS and not all(problem.done for _, problem in problems):
@@ -138,17 +169,22 @@ class Newton(Rule):
         self.scalars = {"newton_steps": float(steps)}
         if not all(problem.done for _, problem in problems):
             _log.warning(
-                "exchange %d: coefficients were not found to %g in %d steps; raise the rule's ridge (%g)",
+                "exchange %d: coefficients were not found to %g in %d steps; raise the rule's "
+                "ridge (%g)",
                 round.number + 1, SMALL, STEPS, self.ridge,
             )  # fmt: skip
         self._found = {}
         for whose, problem in problems:
-            self._found.setdefault(whose, {}).update(zip(problem.names, problem.at.tolist(), strict=True))
+            self._found.setdefault(whose, {}).update(
+                zip(problem.names, problem.at.tolist(), strict=True)
+            )
         received = {}
         for client, names in round.receivers.items():
             found = self._found.get(self._whose(client), {})
             behind = len(round.updates.keys() - {self._whose(client)})
-            told: dict[str, Tensor] = {name: torch.tensor(found[name]).float() for name in names if name in found}
+            told: dict[str, Tensor] = {
+                name: torch.tensor(found[name]).float() for name in names if name in found
+            }
             received[client] = {**told, "down/clients": torch.tensor(float(behind))}
         return received
 
@@ -156,16 +192,27 @@ class Newton(Rule):
         return client if self.of == "others" else ""
 
     def _problems(self, round: Round) -> list[tuple[str, _Problem]]:
-        """Return pairs of a receiver's name and its problem; the name is empty if all clients share the problem."""
-        shared, problems = _shared(round.receivers), []
-        held = {client: _by_output(shared.intersection(round.receivers[client])) for client in sorted(round.updates)}
+        """Return pairs of a receiver's name and its problem; the name is empty if all clients share
+        the problem.
+        """
+        shared = _shared(round.receivers)
+        problems = []
+        held = {
+            client: _by_output(shared.intersection(round.receivers[client]))
+            for client in sorted(round.updates)
+        }
         for whose in sorted({self._whose(client) for client in round.receivers}):
             before = self._found.get(whose, {})
             for output in sorted({output for outputs in held.values() for output in outputs}):
                 if whose and output not in _by_output(round.receivers[whose]):
                     continue
-                others = {name: has[output] for name, has in held.items() if name != whose and output in has}
-                # those that the receiver does not have matter too: they take their share of what others' rows say
+                others = {
+                    name: has[output]
+                    for name, has in held.items()
+                    if name != whose and output in has
+                }
+                # those that the receiver does not have matter too: they take their share of what
+                # others' rows say
                 names = sorted({name for coefficients in others.values() for name in coefficients})
                 at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
                 problems.append((whose, _Problem(output, names, others, at)))
@@ -182,13 +229,19 @@ class Newton(Rule):
         for client, outputs in asked.items():
             for some in outputs.values():
                 for name in some[0].clients[client]:
-                    points[client][name] = torch.stack([problem.tried[problem.names.index(name)] for problem in some])
+                    points[client][name] = torch.stack(
+                        [problem.tried[problem.names.index(name)] for problem in some]
+                    )
         answers = round.ask({client: _question(points[client]) for client in sorted(asked)})
         for problem in problems:
             d = len(problem.names)
-            value, gradient, curvature = (torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d)))
+            value, gradient, curvature = (
+                torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d))
+            )
             for client, names in problem.clients.items():
-                place = next(i for i, one in enumerate(asked[client][problem.output]) if one is problem)
+                place = next(
+                    i for i, one in enumerate(asked[client][problem.output]) if one is problem
+                )
                 at = torch.tensor([problem.names.index(name) for name in names])
                 said = {what: answers[client][f"{what} {problem.output}"][place] for what in _SAID}
                 value += said["value"]
@@ -202,7 +255,10 @@ def _question(points: Mapping[str, Tensor]) -> Own:
     forms: dict[str, AnswerForm] = {}
     for output, names in _by_output(name for name in points if name != "ridge").items():
         sizes = len(points[names[0]]), len(names), len(names)
-        forms |= {f"{what} {output}": AnswerForm(("float64",), sizes[: n + 1]) for n, what in enumerate(_SAID)}
+        forms |= {
+            f"{what} {output}": AnswerForm(("float64",), sizes[: n + 1])
+            for n, what in enumerate(_SAID)
+        }
     return Own("curvature", points, forms)
 
 

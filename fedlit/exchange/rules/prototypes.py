@@ -17,8 +17,8 @@ ROWS = "rows/"
 
 
 class PrototypeMean(Mean):
-    """Every client receives the mean prototype of each label, weighted by the rows of the label, and the mean of what
-    is federated, if anything is. Labels are matched by name.
+    """Every client receives the mean prototype of each label, weighted by the rows of the label,
+    and the mean of what is federated, if anything is. Labels are matched by name.
 
     Example:
         >>> sent = Update({}, published={"prototype/ill": torch.ones(2), "rows/ill": torch.tensor(3.0)})
@@ -35,13 +35,18 @@ class PrototypeMean(Mean):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        prototypes = {f"{DOWN}{name}": value for name, value in mean_prototypes(round.updates).items()}
-        return {client: {**state, **prototypes} for client, state in super().__call__(round).items()}
+        prototypes = {
+            f"{DOWN}{name}": value for name, value in mean_prototypes(round.updates).items()
+        }
+        return {
+            client: {**state, **prototypes} for client, state in super().__call__(round).items()
+        }
 
 
 @torch.no_grad()
 def mean_prototypes(updates: Mapping[str, Update]) -> dict[str, Tensor]:
-    """Return Σ n_k C_k / Σ n_k for each label, by the name of its prototype, over the clients with rows of the label.
+    """Return Σ n_k C_k / Σ n_k for each label, by the name of its prototype, over the clients with
+    rows of the label.
 
     Raises:
         RunError: prototypes of a label have different sizes.
@@ -56,8 +61,9 @@ def mean_prototypes(updates: Mapping[str, Update]) -> dict[str, Tensor]:
             sum_ = sums.get(name, torch.zeros_like(prototype))
             if sum_.shape != prototype.shape:
                 raise RunError(
-                    f"client {client!r}: expected a {name} of {len(sum_)} features, as other clients send, found "
-                    f"{len(prototype)}; set model.client.network to one with as many outputs of its core"
+                    f"client {client!r}: expected a {name} of {len(sum_)} features, as other "
+                    f"clients send, found {len(prototype)}; set model.client.network to one with "
+                    "as many outputs of its core"
                 )
             sums[name] = sum_ + count * prototype
             rows[name] = rows.get(name, torch.zeros_like(count)) + count

@@ -1,4 +1,6 @@
-"""Optimisers at the server: the last result is moved by a step that depends on the mean of what clients send."""
+"""Optimisers at the server: the last result is moved by a step that depends on the mean of what
+clients send.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,18 +21,20 @@ from fedlit.sharing import Sharing, State
 
 
 class ServerOptimizer(Mean):
-    """Every client receives w ← w + a step: w is the result of the last exchange, and the step is a function of
-    Δ = w̄ − w, the negative pseudo-gradient; w̄ is the mean of what clients send.
+    """Every client receives w ← w + a step: w is the result of the last exchange, and the step is a
+    function of Δ = w̄ − w, the negative pseudo-gradient; w̄ is the mean of what clients send.
 
-    For each tensor this is the mean over the clients that have it, as with :class:`~fedlit.exchange.rules.mean.Mean`; a
-    tensor that nobody sent stays unchanged, as do its moments. Tensors that are not parameters (normalisation
-    statistics) are averaged: with a step, a variance could fall below 0.
+    For each tensor this is the mean over the clients that have it, as with
+    :class:`~fedlit.exchange.rules.mean.Mean`; a tensor that nobody sent stays unchanged, as do its
+    moments. Tensors that are not parameters (normalisation statistics) are averaged: with a step, a
+    variance could fall below 0.
 
     A subclass defines the step, and lists the moments that it keeps for each tensor.
 
     Args:
         lr: the server's learning rate, above 0.
-        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training
+            rows (``rows``).
 
     Raises:
         ConfigError: a learning rate out of range.
@@ -44,22 +48,33 @@ class ServerOptimizer(Mean):
         self._given: dict[str, Tensor] = {}
         self._moments: dict[str, dict[str, Tensor]] = {moment: {} for moment in self.moments}
 
-    def in_range(self, key: str, value: float, low: float, high: float = float("inf"), open_low: bool = False) -> float:
+    def in_range(
+        self, key: str, value: float, low: float, high: float = float("inf"), open_low: bool = False
+    ) -> float:
         """Return a setting that lies within [low, high), or (low, high), and refuse any other.
 
         Raises:
             ConfigError: the setting is out of range.
         """
-        wanted = f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
+        wanted = (
+            f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
+        )
         demand(
-            (low < value if open_low else low <= value) and value < high, f"{type(self).__name__}: {key}", wanted, value
+            (low < value if open_low else low <= value) and value < high,
+            f"{type(self).__name__}: {key}",
+            wanted,
+            value,
         )
         return value
 
     def begin(self, round: Round) -> Mapping[str, State]:
         """Remember what clients start from, which is the same for all."""
         for update in round.updates.values():
-            self._given |= {name: value.clone() for name, value in update.state.items() if name not in self._given}
+            self._given |= {
+                name: value.clone()
+                for name, value in update.state.items()
+                if name not in self._given
+            }
         return {}
 
     @torch.no_grad()
@@ -93,7 +108,8 @@ class ServerOptimizer(Mean):
             name: the name of the tensor.
             before: w, float32 or better.
             mean: w̄.
-            moments: maps each name in :attr:`moments` to its value after the last step; None before the first.
+            moments: maps each name in :attr:`moments` to its value after the last step; None before
+                the first.
 
         Returns:
             The new w, and the moments.
@@ -110,19 +126,22 @@ class ServerOptimizer(Mean):
 
 
 class FedAvgM(ServerOptimizer):
-    """Momentum at the server: every client receives w ← w + η v, with v ← β v + (w̄ − w): w is the result of the last
-    exchange, w̄ the mean of what clients send (Hsu, Qi and Brown 2019, "Measuring the Effects of Non-Identical Data
-    Distribution for Federated Visual Classification", arXiv:1909.06335, Sec. 4.3).
+    """Momentum at the server: every client receives w ← w + η v, with v ← β v + (w̄ − w): w is the
+    result of the last exchange, w̄ the mean of what clients send (Hsu, Qi and Brown 2019,
+    "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
+    arXiv:1909.06335, Sec. 4.3).
 
-    Without momentum it interpolates on the server, w ← (1 − η) w + η w̄; if η = 1 too, the result is bit-for-bit that of
-    :class:`~fedlit.exchange.rules.mean.Mean`. See :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that
-    only some clients have.
+    Without momentum it interpolates on the server, w ← (1 − η) w + η w̄; if η = 1 too, the result
+    is bit-for-bit that of :class:`~fedlit.exchange.rules.mean.Mean`. See
+    :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some clients have.
 
-    NOTE[DIFF]: clients have equal weights, as with every rule here; the paper weights them by rows (``weights: rows``).
+    NOTE[DIFF]: clients have equal weights, as with every rule here; the paper weights them by rows
+    (``weights: rows``).
 
     Args:
         momentum: β, in [0, 1).
-        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training
+            rows (``rows``).
         lr: η, above 0.
 
     Raises:
@@ -135,7 +154,12 @@ class FedAvgM(ServerOptimizer):
 
     moments = ("velocity",)
 
-    def __init__(self, momentum: float = 0.9, weights: Literal["uniform", "rows"] = "uniform", lr: float = 1.0) -> None:
+    def __init__(
+        self,
+        momentum: float = 0.9,
+        weights: Literal["uniform", "rows"] = "uniform",
+        lr: float = 1.0,
+    ) -> None:
         super().__init__(lr, weights)
         self.momentum = self.in_range("momentum", momentum, 0, 1)
 
@@ -147,17 +171,20 @@ class FedAvgM(ServerOptimizer):
         moved = mean if self.lr == 1 else before.lerp(mean, self.lr)
         if not self.momentum:
             return moved, {}
-        velocity, last = mean - before, moments["velocity"]
+        velocity = mean - before
+        last = moments["velocity"]
         if last is not None:
             carried = self.momentum * last
-            moved, velocity = moved + self.lr * carried, velocity + carried
+            moved = moved + self.lr * carried
+            velocity = velocity + carried
         return moved, {"velocity": velocity}
 
 
 class Adaptive(ServerOptimizer):
-    """Every client receives w ← w + η m / (√v + τ), elementwise, with m ← β₁ m + (1 − β₁) Δ and Δ = w̄ − w; m
-    starts at 0 and v at τ². A subclass defines the update of v (Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar
-    and McMahan 2021, "Adaptive Federated Optimization", arXiv:2003.00295, Algorithm 2).
+    """Every client receives w ← w + η m / (√v + τ), elementwise, with m ← β₁ m + (1 − β₁) Δ and Δ =
+    w̄ − w; m starts at 0 and v at τ². A subclass defines the update of v (Reddi, Charles, Zaheer,
+    Garrett, Rush, Konečný, Kumar and McMahan 2021, "Adaptive Federated Optimization",
+    arXiv:2003.00295, Algorithm 2).
 
     See :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some have.
 
@@ -165,7 +192,8 @@ class Adaptive(ServerOptimizer):
         lr: η, above 0: roughly how far an element moves in an exchange.
         beta1: β₁, in [0, 1).
         tau: τ, above 0: the size of Δ below which steps shrink with it.
-        weights: whether every client counts the same (``uniform``) or by its number of training rows (``rows``).
+        weights: whether every client counts the same (``uniform``) or by its number of training
+            rows (``rows``).
 
     Raises:
         ConfigError: a value is out of range.
@@ -173,7 +201,9 @@ class Adaptive(ServerOptimizer):
 
     moments = ("first", "second")
 
-    def __init__(self, lr: float, beta1: float, tau: float, weights: Literal["uniform", "rows"]) -> None:
+    def __init__(
+        self, lr: float, beta1: float, tau: float, weights: Literal["uniform", "rows"]
+    ) -> None:
         super().__init__(lr, weights)
         self.beta1 = self.in_range("beta1", beta1, 0, 1)
         self.tau = self.in_range("tau", tau, 0, open_low=True)
@@ -183,10 +213,16 @@ class Adaptive(ServerOptimizer):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
         delta = mean - before
-        last, spread = moments["first"], moments["second"]
+        last = moments["first"]
+        spread = moments["second"]
         first = (1 - self.beta1) * delta + (0 if last is None else self.beta1 * last)
-        second = self.second(torch.full_like(delta, self.tau**2) if spread is None else spread, delta.square())
-        return before + self.lr * first / (second.sqrt() + self.tau), {"first": first, "second": second}
+        second = self.second(
+            torch.full_like(delta, self.tau**2) if spread is None else spread, delta.square()
+        )
+        return before + self.lr * first / (second.sqrt() + self.tau), {
+            "first": first,
+            "second": second,
+        }
 
     @abstractmethod
     def second(self, last: Tensor, square: Tensor) -> Tensor:
@@ -247,8 +283,8 @@ class FedAdam(Adaptive):
 
 
 class FedYogi(FedAdam):
-    """v ← v − (1 − β₂) Δ² sign(v − Δ²): v follows Δ² in steps whose size does not depend on v. See :class:`Adaptive`
-    and :class:`FedAdam`.
+    """v ← v − (1 − β₂) Δ² sign(v − Δ²): v follows Δ² in steps whose size does not depend on v. See
+    :class:`Adaptive` and :class:`FedAdam`.
 
     Example:
         >>> FedYogi(lr=0.1).beta2
@@ -261,23 +297,25 @@ class FedYogi(FedAdam):
 
 
 class FedNova(ServerOptimizer):
-    """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁ (Wang, Liu, Liang, Joshi and Poor
-    2020, "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", arXiv:2007.07481).
+    """Every client receives w + τ̄ Σ p_k (w_k − w) / ‖a_k‖₁, with τ̄ = Σ p_k ‖a_k‖₁ (Wang, Liu,
+    Liang, Joshi and Poor 2020, "Tackling the Objective Inconsistency Problem in Heterogeneous
+    Federated Optimization", arXiv:2007.07481).
 
-    Here w is the result of the last exchange, and a_k says how often each of the client's gradients is in its update.
-    So clients that take more steps do not count more, and if all take equally many, the result is bit-for-bit that of
-    :class:`~fedlit.exchange.rules.mean.Mean`.
+    Here w is the result of the last exchange, and a_k says how often each of the client's gradients
+    is in its update. So clients that take more steps do not count more, and if all take equally
+    many, the result is bit-for-bit that of :class:`~fedlit.exchange.rules.mean.Mean`.
 
-    For plain SGD ‖a_k‖₁ = τ_k, the client's steps. With momentum ρ it is [τ_k − ρ (1 − ρ^τ_k) / (1 − ρ)] / (1 − ρ), if
-    momentum starts at 0 in each round (``exchange.optimizer_state: reset``).
+    For plain SGD ‖a_k‖₁ = τ_k, the client's steps. With momentum ρ it is [τ_k − ρ (1 − ρ^τ_k) / (1
+    − ρ)] / (1 − ρ), if momentum starts at 0 in each round (``exchange.optimizer_state: reset``).
 
-    For each tensor, Σ is over the clients that have it, and p sums to 1 over them. A client that took no step has no
-    direction, and does not count. Tensors that are not parameters (normalisation statistics)
-    are averaged.
+    For each tensor, Σ is over the clients that have it, and p sums to 1 over them. A client that
+    took no step has no direction, and does not count. Tensors that are not parameters
+    (normalisation statistics) are averaged.
 
     Args:
         momentum: ρ of the clients' SGD, in [0, 1); 0 for plain SGD.
-        weights: p: the same for all clients (``uniform``) or by training rows (``rows``, as in the paper).
+        weights: p: the same for all clients (``uniform``) or by training rows (``rows``, as in the
+            paper).
 
     Raises:
         ConfigError: the momentum is out of range.
@@ -287,10 +325,13 @@ class FedNova(ServerOptimizer):
         [1.0, 2.5, 18.002]
     """
 
-    # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper by rows.
+    # NOTE[DIFF]: clients count alike unless weights say rows, as with every rule here; in the paper
+    # by rows.
     facts = Facts(whole_rate=True)
 
-    def __init__(self, momentum: float = 0.0, weights: Literal["uniform", "rows"] = "uniform") -> None:
+    def __init__(
+        self, momentum: float = 0.0, weights: Literal["uniform", "rows"] = "uniform"
+    ) -> None:
         super().__init__(1.0, weights)
         self.momentum = self.in_range("momentum", momentum, 0, 1)
         self.needs |= frozenset[Need]({"steps", "states"})
@@ -301,26 +342,41 @@ class FedNova(ServerOptimizer):
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
-        """Refuse settings that break the sums, and return a remark if steps are not as long as the rule assumes."""
-        return "; ".join(dict.fromkeys(filter(None, (self._doubt(client, model.reset) for client in model.clients))))
+        """Refuse settings that break the sums, and return a remark if steps are not as long as the
+        rule assumes.
+        """
+        return "; ".join(
+            dict.fromkeys(
+                filter(None, (self._doubt(client, model.reset) for client in model.clients))
+            )
+        )
 
     def _doubt(self, client: FederatedClient, reset: bool) -> str:
-        if getattr(client, "mu", 0) and "FedProx" in (kind.__name__ for kind in type(client).__mro__):
+        if getattr(client, "mu", 0) and "FedProx" in (
+            kind.__name__ for kind in type(client).__mro__
+        ):
             raise ConfigError(
-                f"model.client: expected a client without a proximal term under FedNova, whose ‖a_k‖₁ is that of SGD, "
-                f"found {type(client).__name__}; set model.client: fedlit.FederatedClient, or another rule"
+                "model.client: expected a client without a proximal term under FedNova, whose "
+                f"‖a_k‖₁ is that of SGD, found {type(client).__name__}; set model.client: "
+                "fedlit.FederatedClient, or another rule"
             )
         with settings_of(client.spec.name, "model.optimizer"):
             optimizer = client.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
         if not isinstance(optimizer, SGD):
-            return f"counts steps of SGD; how long those of {type(optimizer).__name__} are, it does not know"
+            return (
+                f"counts steps of SGD; how long those of {type(optimizer).__name__} are, it "
+                "does not know"
+            )
         if optimizer.defaults["nesterov"]:
             raise ConfigError(
-                "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is that of plain momentum, "
-                "found nesterov=True; set nesterov: false"
+                "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is "
+                "that of plain momentum, found nesterov=True; set nesterov: false"
             )
         if (found := float(optimizer.defaults["momentum"])) != self.momentum:
-            return f"believes in momentum {self.momentum:g}, clients have {found:g}: set both to the same value"
+            return (
+                f"believes in momentum {self.momentum:g}, clients have {found:g}: set both to "
+                "the same value"
+            )
         if found and not reset:
             return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
         return ""
@@ -331,12 +387,18 @@ class FedNova(ServerOptimizer):
         steps = [update.steps for update in round.updates.values()] or [0]
         self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
         # nobody took a step, as where all have learnt enough: then all are as they were, and alike
-        updates = {client: update for client, update in round.updates.items() if update.steps or not any(steps)}
+        updates = {
+            client: update
+            for client, update in round.updates.items()
+            if update.steps or not any(steps)
+        }
         return super().__call__(replace(round, updates=updates))
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """Return the mean, as if all clients had taken τ̄ steps."""
-        return super().average({client: self._normalised(update, updates) for client, update in updates.items()})
+        return super().average(
+            {client: self._normalised(update, updates) for client, update in updates.items()}
+        )
 
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
@@ -346,8 +408,11 @@ class FedNova(ServerOptimizer):
 
     def _normalised(self, update: Update, updates: Mapping[str, Update]) -> Update:
         """Return the update as if the client had taken τ̄ steps in its mean direction."""
-        state, moving = dict(update.state), self._given.keys() & set(update.parameters)
-        for owners, names in by_owners({client: other.state for client, other in updates.items()}).items():
+        state = dict(update.state)
+        moving = self._given.keys() & set(update.parameters)
+        for owners, names in by_owners(
+            {client: other.state for client, other in updates.items()}
+        ).items():
             mine = [name for name in names if name in moving]
             factor = self._factor(update, [updates[client] for client in owners]) if mine else 1
             for name in mine if factor != 1 else ():
@@ -356,7 +421,9 @@ class FedNova(ServerOptimizer):
         return replace(update, state=state)
 
     def _factor(self, update: Update, others: list[Update]) -> float:
-        """Return τ̄ / ‖a_k‖₁. Lengths are relative to the longest, so that equal clients have factors of exactly 1."""
+        """Return τ̄ / ‖a_k‖₁. Lengths are relative to the longest, so that equal clients have
+        factors of exactly 1.
+        """
         longest = max(self.length(other.steps) for other in others)
         if not longest:
             return 1.0

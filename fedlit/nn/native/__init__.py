@@ -1,4 +1,6 @@
-"""Compiled kernels for parts of networks that plain torch operations serve badly. Each has a torch reference."""
+"""Compiled kernels for parts of networks that plain torch operations serve badly. Each has a torch
+reference.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -11,8 +13,8 @@ from torch.optim import Optimizer
 Kernels = Literal["auto", "torch", "compiled"]
 
 ROWS_WORTH_COMPILING = 50_000
-"""The number of training rows, over clients and epochs, from which on compiling (3 to 4 s, once per machine) pays:
-on Covertype the compiled kernel saves 0.09 ms per row (benchmarks/README.md)."""
+"""The number of training rows, over clients and epochs, from which on compiling (3 to 4 s, once per
+machine) pays: on Covertype the compiled kernel saves 0.09 ms per row (benchmarks/README.md)."""
 
 
 class Fusable(nn.Module):
@@ -29,18 +31,22 @@ class Fusable(nn.Module):
         """Return why the twin cannot be used; an empty text if it can."""
 
 
-def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> tuple[bool, dict[str, list[str]]]:
-    """Use compiled kernels from now on if they are wanted and possible; otherwise, use torch operations.
+def use_kernels(
+    clients: Mapping[str, nn.Module], kernels: Kernels
+) -> tuple[bool, dict[str, list[str]]]:
+    """Use compiled kernels from now on if they are wanted and possible; otherwise, use torch
+    operations.
 
     Args:
         clients: the clients by name; their :class:`~fedlit.nn.native.Fusable` parts are switched.
         kernels: ``compiled`` for compiled kernels, anything else for torch operations.
 
     Returns:
-        Whether any part uses a compiled kernel, and a mapping from reasons to the clients with a part that has a
-        compiled twin but cannot use it.
+        Whether any part uses a compiled kernel, and a mapping from reasons to the clients with a
+        part that has a compiled twin but cannot use it.
     """
-    used, reasons = False, dict[str, list[str]]()
+    used = False
+    reasons = dict[str, list[str]]()
     for name, client in clients.items():
         for part in client.modules():
             if isinstance(part, Fusable):
@@ -53,7 +59,8 @@ def use_kernels(clients: Mapping[str, nn.Module], kernels: Kernels) -> tuple[boo
 
 
 def fuse_optimizer(optimizer: Optimizer) -> None:
-    """Let one of torch's optimizers update all parameters in one operation, unless its configuration sets this.
+    """Let one of torch's optimizers update all parameters in one operation, unless its
+    configuration sets this.
 
     Example:
         >>> adam = torch.optim.AdamW([nn.Parameter(torch.zeros(2))])
@@ -64,6 +71,12 @@ def fuse_optimizer(optimizer: Optimizer) -> None:
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         return
     for group in optimizer.param_groups:
-        free = group.get("foreach") is None and not (group.get("capturable") or group.get("differentiable"))
-        if free and group.get("fused") is None and all(p.dtype == torch.float32 for p in group["params"]):
+        free = group.get("foreach") is None and not (
+            group.get("capturable") or group.get("differentiable")
+        )
+        if (
+            free
+            and group.get("fused") is None
+            and all(p.dtype == torch.float32 for p in group["params"])
+        ):
             group["fused"] = True

@@ -1,4 +1,6 @@
-"""Compiles the package's C++ sources with the system's compiler, once per machine, and loads them."""
+"""Compiles the package's C++ sources with the system's compiler, once per machine, and loads
+them.
+"""
 
 import ctypes
 import hashlib
@@ -23,28 +25,43 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi")
 def cache_folder() -> Path:
     """Return the folder of compiled files: ``FEDLIT_CACHE``, or the user's cache folder."""
     own = os.environ.get("FEDLIT_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
+    return (
+        Path(own)
+        if own
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
+    )
 
 
 @cache
 def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL | None:
-    """Return the compiled source, from the cache if it was compiled before; None, with one warning, if impossible.
+    """Return the compiled source, from the cache if it was compiled before; None, with one warning,
+    if impossible.
 
-    The cache's key covers the source, the flags, the compiler and the processor, so that a cache in a shared home
-    folder serves machines that differ.
+    The cache's key covers the source, the flags, the compiler and the processor, so that a cache in
+    a shared home folder serves machines that differ.
 
     Args:
         source: a C++ file.
         definitions: names and values for the preprocessor.
     """
-    found = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    found = (
+        os.environ.get("CXX")
+        or shutil.which("c++")
+        or shutil.which("g++")
+        or shutil.which("clang++")
+    )
     compiler = shlex.split(found or "")  # CXX may be "ccache g++"
     if not compiler:
-        _log.warning("no C++ compiler was found (c++, g++, clang++, or CXX): plain torch operations are used, slower")
+        _log.warning(
+            "no C++ compiler was found (c++, g++, clang++, or CXX): plain torch operations are "
+            "used, slower"
+        )
         return None
     try:
         flags = [*FLAGS, *(f"-D{name}={value}" for name, value in definitions)]
-        version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
+        version = subprocess.run(
+            [*compiler, "--version"], capture_output=True, text=True, check=True
+        ).stdout
         key = hashlib.blake2b(
             "\0".join([source.read_text(), *flags, version, _processor()]).encode(), digest_size=12
         ).hexdigest()
@@ -54,7 +71,11 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 built = Path(scratch) / target.name
-                subprocess.run([*compiler, *flags, str(source), "-o", str(built)], capture_output=True, check=True)
+                subprocess.run(
+                    [*compiler, *flags, str(source), "-o", str(built)],
+                    capture_output=True,
+                    check=True,
+                )
                 os.replace(built, target)  # two processes may build at once: either result is whole
         return ctypes.CDLL(str(target))
     except (OSError, subprocess.CalledProcessError) as error:
@@ -70,17 +91,21 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
-    """Return the address of a tensor's memory as an argument. The tensor must be contiguous and outlive the call."""
+    """Return the address of a tensor's memory as an argument. The tensor must be contiguous and
+    outlive the call.
+    """
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
 
 
 def stack_first(size: int, value: Any, dim: int | None) -> Any:
-    """Return an argument under ``vmap`` as kernels for stacks read it: contiguous, with the stack as first dimension.
+    """Return an argument under ``vmap`` as kernels for stacks read it: contiguous, with the stack
+    as first dimension.
 
     Args:
         size: the size of the stack.
         value: a tensor; anything else is returned as it is.
-        dim: the dimension of the stack; None for a tensor that all networks have in common, which is repeated.
+        dim: the dimension of the stack; None for a tensor that all networks have in common, which
+            is repeated.
     """
     if not isinstance(value, Tensor):
         return value
@@ -91,6 +116,8 @@ def _processor() -> str:
     """Return the properties of the processor on which ``-march=native`` depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return "".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+        return "".join(
+            sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
+        )
     except OSError:
         return platform.machine() + platform.processor()

@@ -1,4 +1,6 @@
-"""Layers of a stack of networks: linear ones and batch normalisation (``linear.cpp``, ``norm.cpp``), and dropout."""
+"""Layers of a stack of networks: linear ones and batch normalisation (``linear.cpp``,
+``norm.cpp``), and dropout.
+"""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,22 +18,32 @@ FEW_ROWS = 32
 
 
 class StackedLinear(Function):
-    """x Wᵀ + b, where x is (stack, n, inputs), W is (stack, outputs, inputs) and b is (stack, outputs) or None.
+    """x Wᵀ + b, where x is (stack, n, inputs), W is (stack, outputs, inputs) and b is (stack,
+    outputs) or None.
 
-    Under ``vmap`` it takes the place of ``torch.nn.functional.linear``, whose weight gradient comes out transposed
-    there and is copied when it is accumulated: a quarter of a small network's step.
+    Under ``vmap`` it takes the place of ``torch.nn.functional.linear``, whose weight gradient comes
+    out transposed there and is copied when it is accumulated: a quarter of a small network's step.
     """
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool) -> Tensor:
-        """Return the batched product, by the compiled kernel if ``compiled`` is set and the batches have few rows."""
+        """Return the batched product, by the compiled kernel if ``compiled`` is set and the batches
+        have few rows.
+        """
         library = _library(x, compiled)
         if library is None:
-            return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
+            return (
+                x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
+            )
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], weight.shape[-2])
         library.linear_forward(
-            *x.shape[:2], *weight.shape[:0:-1], pointer(x), pointer(weight), pointer(bias), pointer(out)
+            *x.shape[:2],
+            *weight.shape[:0:-1],
+            pointer(x),
+            pointer(weight),
+            pointer(bias),
+            pointer(out),
         )
         return out
 
@@ -51,42 +63,58 @@ class StackedLinear(Function):
         if library is None:
             dx = gradient @ weight if ctx.needs_input_grad[0] else None
             return dx, gradient.mT @ x, gradient.sum(-2) if ctx.bias else None, None
-        x, gradient = x.contiguous(), gradient.contiguous()
+        x = x.contiguous()
+        gradient = gradient.contiguous()
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        dweight, dbias = torch.empty_like(weight), weight.new_empty(weight.shape[:-1]) if ctx.bias else None
+        dweight = torch.empty_like(weight)
+        dbias = weight.new_empty(weight.shape[:-1]) if ctx.bias else None
         library.linear_backward(
-            *x.shape[:2], *weight.shape[:0:-1], *map(pointer, (x, weight, gradient, dx, dweight, dbias))
+            *x.shape[:2],
+            *weight.shape[:0:-1],
+            *map(pointer, (x, weight, gradient, dx, dweight, dbias)),
         )
         return dx, dweight, dbias, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, bias: Tensor | None, compiled: bool
+        info: Any,
+        in_dims: tuple[Any, ...],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        compiled: bool,
     ) -> tuple[Tensor, int]:
-        """Apply the layer to a stack. Further dimensions count as rows; tensors that are not stacked are repeated."""
+        """Apply the layer to a stack. Further dimensions count as rows; tensors that are not
+        stacked are repeated.
+        """
         x, weight, bias = (
-            stack_first(info.batch_size, *pair) for pair in zip((x, weight, bias), in_dims[:3], strict=True)
+            stack_first(info.batch_size, *pair)
+            for pair in zip((x, weight, bias), in_dims[:3], strict=True)
         )
         out = StackedLinear.apply(x.reshape(len(x), -1, x.shape[-1]), weight, bias, compiled)
         return out.reshape(*x.shape[:-1], out.shape[-1]), 0
 
 
 def _library(x: Tensor, compiled: bool) -> ctypes.CDLL | None:
-    fits = compiled and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-2] <= FEW_ROWS
+    fits = (
+        compiled and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-2] <= FEW_ROWS
+    )
     return load(LINEAR, ()) if fits else None
 
 
 class StackedNorm(Function):
     """Replaces ``torch.nn.functional.batch_norm`` of (n, channels) float32 under ``vmap``.
 
-    Tensors are (stack, n, channels) and (stack, channels). Returns the output, and mean and 1 / standard deviation for
-    backward.
+    Tensors are (stack, n, channels) and (stack, channels). Returns the output, and mean and 1 /
+    standard deviation for backward.
     """
 
     @staticmethod
     def fits(x: Tensor, *others: Tensor | None) -> bool:
         """Return whether the kernel can be used for these arguments."""
-        usual = x.dim() == 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[0] > 1
+        usual = (
+            x.dim() == 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[0] > 1
+        )
         return usual and all(value is not None for value in others) and load(NORM, ()) is not None
 
     @staticmethod
@@ -103,7 +131,9 @@ class StackedNorm(Function):
         """Normalise, and update the running statistics in place."""
         library = load(NORM, ())
         assert library is not None
-        out, mean, rstd = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        out = torch.empty_like(x)
+        mean = torch.empty_like(weight)
+        rstd = torch.empty_like(weight)
         library.norm_forward(
             *x.shape,
             int(training),
@@ -114,7 +144,9 @@ class StackedNorm(Function):
         return out, mean, rstd
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
         """Keep what backward needs."""
         x, _, _, weight, _, ctx.training, _, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
@@ -126,24 +158,32 @@ class StackedNorm(Function):
         x, weight, mean, rstd = ctx.saved_tensors
         library = load(NORM, ())
         assert library is not None
-        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        dx = torch.empty_like(x)
+        dweight = torch.empty_like(weight)
+        dbias = torch.empty_like(weight)
         gradient = gradients[0].contiguous()
         library.norm_backward(
-            *x.shape, int(ctx.training), *map(pointer, (x, weight, mean, rstd, gradient, dx, dweight, dbias))
+            *x.shape,
+            int(ctx.training),
+            *map(pointer, (x, weight, mean, rstd, gradient, dx, dweight, dbias)),
         )
         return dx, None, None, dweight, dbias, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
-        """Apply the normalisation with the stack as the first dimension. Running statistics must be stacked already,
-        because they are changed.
+        """Apply the normalisation with the stack as the first dimension. Running statistics must be
+        stacked already, because they are changed.
         """
-        stacked = [stack_first(info.batch_size, *pair) for pair in zip(arguments, in_dims, strict=True)]
+        stacked = [
+            stack_first(info.batch_size, *pair) for pair in zip(arguments, in_dims, strict=True)
+        ]
         return StackedNorm.apply(*stacked), (0, 0, 0)
 
 
 class Masked(Function):
-    """A function whose first output is its first input times a mask, and whose second output is the mask."""
+    """A function whose first output is its first input times a mask, and whose second output is the
+    mask.
+    """
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -159,13 +199,17 @@ class Masked(Function):
 
 
 class StackedDropout(Masked):
-    """Replaces ``torch.nn.functional.dropout`` under ``vmap``, with one generator for each client of the stack.
+    """Replaces ``torch.nn.functional.dropout`` under ``vmap``, with one generator for each client
+    of the stack.
 
-    The numbers are those that PyTorch draws for one client after :func:`fedlit.seeding.isolated_rng` (on the CPU).
+    The numbers are those that PyTorch draws for one client after
+    :func:`fedlit.seeding.isolated_rng` (on the CPU).
     """
 
     @staticmethod
-    def forward(x: Tensor, p: float, generators: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+    def forward(
+        x: Tensor, p: float, generators: Sequence[torch.Generator]
+    ) -> tuple[Tensor, Tensor]:
         """Return what remains of (stack, …), and the factor by which each number was multiplied."""
         kept = torch.empty_like(x, memory_format=torch.contiguous_format)
         for own, generator in zip(kept, generators, strict=True):
@@ -174,6 +218,11 @@ class StackedDropout(Masked):
         return x * kept, kept
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any) -> tuple[Any, Any]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any
+    ) -> tuple[Any, Any]:
         """Apply dropout with the stack as the first dimension."""
-        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (0, 0)
+        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (
+            0,
+            0,
+        )

@@ -18,7 +18,8 @@ MAX_TOKENS = 128
 
 @dataclass(frozen=True)
 class TokenKernel:
-    """Maps columns to tokens after the last block, for one network or a stack of networks of equal shape.
+    """Maps columns to tokens after the last block, for one network or a stack of networks of equal
+    shape.
 
     Shape:
         - x: (rows, tokens) float32 on the CPU, or (stack, rows, tokens)
@@ -48,37 +49,59 @@ class TokenKernel:
     def library(self) -> ctypes.CDLL | None:
         """The compiled kernel; None if it cannot be compiled."""
         names = ("WIDTH", "HEADS", "HIDDEN", "GATED")
-        return load(SOURCE, tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True)))
+        return load(
+            SOURCE,
+            tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True)),
+        )
 
     def __call__(
-        self, x: Tensor, parameters: Sequence[Tensor | None], running: Sequence[Tensor], training: bool
+        self,
+        x: Tensor,
+        parameters: Sequence[Tensor | None],
+        running: Sequence[Tensor],
+        training: bool,
     ) -> Tensor:
         """Apply the kernel.
 
         Args:
             x: the columns; see the class.
-            parameters: the parameters of the network, then of each block, in the order of ``tokens.cpp``.
+            parameters: the parameters of the network, then of each block, in the order of
+                ``tokens.cpp``.
             running: the mean and the variance of each normalisation; updated in training.
             training: whether the normalisations use the batch's statistics.
         """
         save = training or torch.is_grad_enabled()
-        out: Tensor = _Tokens.apply(x.float(), self, training, save, len(parameters), *parameters, *running)[0]
+        out: Tensor = _Tokens.apply(
+            x.float(), self, training, save, len(parameters), *parameters, *running
+        )[0]
         return out
 
 
 class _Tokens(Function):
-    """The kernel as a function. Forward returns (out, statistics, saved); the latter two are for backward."""
+    """The kernel as a function. Forward returns (out, statistics, saved); the latter two are for
+    backward.
+    """
 
     @staticmethod
     def forward(
-        x: Tensor, kernel: TokenKernel, training: bool, save: bool, count: int, *tensors: Tensor | None
+        x: Tensor,
+        kernel: TokenKernel,
+        training: bool,
+        save: bool,
+        count: int,
+        *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         library = kernel.library
         assert library is not None
-        # It reads memory as it is told: another type would be read as garbage, and written beyond its end.
-        assert all(value is None or (value.dtype == torch.float32 and value.is_contiguous()) for value in tensors)
+        # It reads memory as it is told: another type would be read as garbage, and written beyond
+        # its end.
+        assert all(
+            value is None or (value.dtype == torch.float32 and value.is_contiguous())
+            for value in tensors
+        )
         lanes: int = library.tokens_lanes()
-        stack, rows = x.shape[:-2], x.shape[-2]
+        stack = x.shape[:-2]
+        rows = x.shape[-2]
         x = x.contiguous()
         tiles = -(-rows // lanes)
         out = x.new_empty(*stack, rows, kernel.tokens * kernel.width)
@@ -103,7 +126,9 @@ class _Tokens(Function):
         return out, statistics, saved
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
         x, ctx.kernel, ctx.training, _, ctx.count, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
@@ -118,9 +143,12 @@ class _Tokens(Function):
             return (None,) * (5 + len(parameters)) + nothing
         library = kernel.library
         assert library is not None
-        x, dout = x.contiguous(), douts[0].float().contiguous()
+        x = x.contiguous()
+        dout = douts[0].float().contiguous()
         dx = torch.empty_like(x)
-        gradients = [None if parameter is None else torch.empty_like(parameter) for parameter in parameters]
+        gradients = [
+            None if parameter is None else torch.empty_like(parameter) for parameter in parameters
+        ]
         library.tokens_backward(
             *(x.shape[:-2] or (1,)),
             x.shape[-2],
@@ -139,10 +167,16 @@ class _Tokens(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
-        """Compute a stack of networks in one call. Tensors that are not stacked already are repeated."""
-        stacked = [stack_first(info.batch_size, *pair) for pair in zip((x, *rest), in_dims, strict=True)]
+        """Compute a stack of networks in one call. Tensors that are not stacked already are
+        repeated.
+        """
+        stacked = [
+            stack_first(info.batch_size, *pair) for pair in zip((x, *rest), in_dims, strict=True)
+        ]
         return _Tokens.apply(*stacked), (0, 0, 0)
 
 
 def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(tensors))(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
+    return (ctypes.c_void_p * len(tensors))(
+        *(None if tensor is None else tensor.data_ptr() for tensor in tensors)
+    )

@@ -1,4 +1,6 @@
-"""What is shown while a run trains: a progress bar, and what TensorBoard shows in addition to curves over steps."""
+"""What is shown while a run trains: a progress bar, and what TensorBoard shows in addition to
+curves over steps.
+"""
 
 import math
 import sys
@@ -19,14 +21,16 @@ from fedlit.train.results import Results
 
 
 class Progress(TQDMProgressBar):
-    """A bar for each epoch, with the mean main score of the last validation, the mean training loss and the round. It
-    is silent if standard output is not a terminal.
+    """A bar for each epoch, with the mean main score of the last validation, the mean training loss
+    and the round. It is silent if standard output is not a terminal.
 
     Args:
-        refresh_rate: the number of aligned steps between two redraws; values are read from the device only then.
+        refresh_rate: the number of aligned steps between two redraws; values are read from the
+            device only then.
     """
 
-    BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"  # cut off on the right
+    # cut off on the right
+    BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"
 
     def __init__(self, refresh_rate: int = 10) -> None:
         super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0)
@@ -36,14 +40,18 @@ class Progress(TQDMProgressBar):
         return Tqdm(disable=True)
 
     def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]
-        """Return the main score and the loss of the last epoch, and the number of exchanges so far."""
+        """Return the main score and the loss of the last epoch, and the number of exchanges so
+        far.
+        """
         main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
         found: dict[str, Any] = {
             name: f"{float(value):.3f}"
             for name, key in ((f"val {main}", f"val/{main}"), ("loss", "train/loss"))
             if (value := trainer.callback_metrics.get(key)) is not None
         }
-        on = [own for own in getattr(trainer, "callbacks", []) if isinstance(own, Exchange) and own.on]
+        on = [
+            own for own in getattr(trainer, "callbacks", []) if isinstance(own, Exchange) and own.on
+        ]
         return {**found, **({"round": on[0].rounds} if on else {})}
 
 
@@ -59,7 +67,8 @@ class Board(Callback):
     """
 
     def __init__(self, plan: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        self.plan, self.settings = plan, settings
+        self.plan = plan
+        self.settings = settings
         self._best = math.nan
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,8 +92,10 @@ class Board(Callback):
         """Write the best score so far."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        results, step = pl_module.results["validation"], pl_module.federation.step
-        main, mean = results.main, _mean(results)
+        results = pl_module.results["validation"]
+        step = pl_module.federation.step
+        main = results.main
+        mean = _mean(results)
         if mean is not None:
             if not main.gain(mean, self._best) <= 0:  # also where there is none to compare with
                 self._best = mean
@@ -110,18 +121,31 @@ class Board(Callback):
         self._draw(trainer, pl_module, "test")
 
     def _draw(self, trainer: Trainer, loop: FederatedLoop, split: Split) -> None:
-        tag, federation = "val" if split == "validation" else split, loop.federation
-        scoring, step, loggers = federation.evaluations.scoring[split], federation.step, boards(trainer)
-        sites = list(dict.fromkeys([*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]))
+        tag = "val" if split == "validation" else split
+        federation = loop.federation
+        scoring = federation.evaluations.scoring[split]
+        step = federation.step
+        loggers = boards(trainer)
+        sites = list(
+            dict.fromkeys(
+                [*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]
+            )
+        )
         most = max((logger.shown.pictures for logger in loggers), default=0)
         shown = [site for site in sites if any(logger.shows(site) for logger in loggers)][:most]
         # of several processes the first draws what all tell
         shown = federation.group.first("what is drawn", shown)
-        matrices = {site: [*found] for site, found in (scoring.confusion() if shown else {}).items() if site in shown}
+        matrices = {
+            site: [*found]
+            for site, found in (scoring.confusion() if shown else {}).items()
+            if site in shown
+        }
         told = federation.group.gather("what is drawn of clients", matrices)
         for logger in loggers:
             for site, (labels, matrix) in (pair for one in told for pair in one.items()):
-                logger.draw(f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site)
+                logger.draw(
+                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site
+                )
 
 
 def _mean(results: Results) -> float | None:

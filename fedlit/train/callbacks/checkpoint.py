@@ -25,25 +25,32 @@ _log = logging.getLogger(__name__)
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes next to the target and then renames the file, so that a process that is killed while it writes leaves the
-    previous checkpoint whole.
+    """Writes next to the target and then renames the file, so that a process that is killed while
+    it writes leaves the previous checkpoint whole.
 
-    (Lightning's own writing goes through the system's temporary folder; across file systems that last move is a copy.)
+    (Lightning's own writing goes through the system's temporary folder; across file systems that
+    last move is a copy.)
 
     Args:
         group: the processes that write a checkpoint together; one process if None.
         clients: returns the clients whose part is read; all if None.
     """
 
-    def __init__(self, group: Transport | None = None, clients: Callable[[], Collection[str]] | None = None) -> None:
+    def __init__(
+        self, group: Transport | None = None, clients: Callable[[], Collection[str]] | None = None
+    ) -> None:
         super().__init__()
-        self.group, self.clients = group or Transport(), clients
+        self.group = group or Transport()
+        self.clients = clients
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+    ) -> None:
         """Write a checkpoint as the class describes it.
 
         Raises:
-            RunError: the checkpoint cannot be written; the message names what is left to continue from.
+            RunError: the checkpoint cannot be written; the message names what is left to continue
+                from.
         """
         target = Path(path)
         before = target.with_name(PREVIOUS) if target.name == LAST else None
@@ -53,12 +60,19 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             save(checkpoint, self.group, lambda every: write_archive(every, target, before))
         except OSError as error:
             kept = target.with_name(LAST).is_file()
-            then = "continue with --ckpt_path last" if kept else "start again, for nothing of this training was kept"
+            then = (
+                "continue with --ckpt_path last"
+                if kept
+                else "start again, for nothing of this training was kept"
+            )
             raise RunError(
-                f"{target}: expected to write there, found: {reason(error)}; {advice(error)}, then {then}"
+                f"{target}: expected to write there, found: {reason(error)}; {advice(error)}, then "
+                f"{then}"
             ) from error
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
         """See :func:`fedlit.train.manifest.load`."""
         return load(Path(path), None if self.clients is None else self.clients())
 
@@ -74,40 +88,58 @@ class LastCheckpoint(Checkpoint):
     Args:
         path: the file.
         every: the least number of epochs between two writings.
-        seconds: the least time between two writings, in seconds: writing the optimizers' state of all clients can take
-            as long as a few aligned steps.
+        seconds: the least time between two writings, in seconds: writing the optimizers' state of
+            all clients can take as long as a few aligned steps.
     """
 
     def __init__(self, path: Path, every: int, seconds: float) -> None:
-        self.path, self.every, self.seconds = path, every, seconds
-        self._written = -math.inf  # the first epoch's end is always written, so that there is something to resume
+        self.path = path
+        self.every = every
+        self.seconds = seconds
+        # the first epoch's end is always written, so that there is something to resume
+        self._written = -math.inf
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write the checkpoint if it is due."""
         epochs = trainer.current_epoch + 1
-        last = trainer.should_stop or epochs == trainer.max_epochs or trainer.global_step == trainer.max_steps
-        due = last or (epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds)
-        # clocks differ: the first client's decides for all, so that all can be resumed from the same epoch
-        if next(iter(pl_module.federation.share("checkpoint", dict.fromkeys(pl_module.federation, due)).values())):
+        last = (
+            trainer.should_stop
+            or epochs == trainer.max_epochs
+            or trainer.global_step == trainer.max_steps
+        )
+        due = last or (
+            epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds
+        )
+        # clocks differ: the first client's decides for all, so that all can be resumed from the
+        # same epoch
+        if next(
+            iter(
+                pl_module.federation.share(
+                    "checkpoint", dict.fromkeys(pl_module.federation, due)
+                ).values()
+            )
+        ):
             trainer.save_checkpoint(self.path, weights_only=False)
             self._written = time.monotonic()
 
 
 @dataclass
 class Checkpoints:
-    """The checkpoints in a run's ``checkpoints`` folder: ``last.ckpt``, which can be resumed, and the best ones.
+    """The checkpoints in a run's ``checkpoints`` folder: ``last.ckpt``, which can be resumed, and
+    the best ones.
 
-    A full checkpoint holds the clients' tensors and their optimizers' state (about three times the size under Adam);
-    one with weights only can be tested but not resumed.
+    A full checkpoint holds the clients' tensors and their optimizers' state (about three times the
+    size under Adam); one with weights only can be tested but not resumed.
 
     Attributes:
         every: the least number of epochs between two writings of ``last.ckpt``.
-        seconds: the least time between two writings of ``last.ckpt``; it is always written after the first epoch and at
-            the end.
+        seconds: the least time between two writings of ``last.ckpt``; it is always written after
+            the first epoch and at the end.
         best: the number of best checkpoints that are also kept; 0 for none.
-        monitor: the score that decides which are best: a mean over clients (``val/auroc``) or the score of one client
-            (``comanche/val/auroc``); if None, the main score of the clients' tasks (``val/auroc``, ``val/rmse``), or
-            ``val/loss`` if the clients have different tasks.
+        monitor: the score that decides which are best: a mean over clients (``val/auroc``) or the
+            score of one client (``comanche/val/auroc``); if None, the main score of the clients'
+            tasks (``val/auroc``, ``val/rmse``), or ``val/loss`` if the clients have different
+            tasks.
         mode: whether larger or smaller is better; if None, it follows from the score.
         best_weights_only: whether best checkpoints leave out the optimizers' state.
     """
@@ -124,20 +156,27 @@ class Checkpoints:
             found = getattr(self, name)
             expect(found >= least, f"checkpoint.{name}", f"at least {least}", found)
 
-    def watched(self, scores_of: ScoresOf, others: bool = False) -> tuple[str, Literal["min", "max"]]:
-        """Return the score that decides which checkpoints are best, and whether a small or a large one is good; see
-        :func:`check_monitor`.
+    def watched(
+        self, scores_of: ScoresOf, others: bool = False
+    ) -> tuple[str, Literal["min", "max"]]:
+        """Return the score that decides which checkpoints are best, and whether a small or a large
+        one is good; see :func:`check_monitor`.
         """
         main = main_score(scores_of)
         if self.monitor is None and any(scores[0] != main for scores in scores_of.values()):
-            _log.warning("clients have different tasks: the best checkpoint is that of least val/loss, their mean loss")
+            _log.warning(
+                "clients have different tasks: the best checkpoint is that of least val/loss, "
+                "their mean loss"
+            )
         monitor = self.monitor or f"val/{main.name}"
         check_monitor("checkpoint.monitor", monitor, scores_of, others)
         known = score_of(monitor, scores_of)
         mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
         return monitor, self.mode or mode
 
-    def callbacks(self, folder: Path, scores_of: ScoresOf, others: bool = False) -> list[Checkpoint]:
+    def callbacks(
+        self, folder: Path, scores_of: ScoresOf, others: bool = False
+    ) -> list[Checkpoint]:
         """Return the Lightning callbacks that write into ``folder``; see :func:`check_monitor`."""
         last = LastCheckpoint(folder / LAST, self.every, self.seconds)
         if not self.best:
@@ -151,6 +190,7 @@ class Checkpoints:
             save_top_k=self.best,
             save_weights_only=self.best_weights_only,
             auto_insert_metric_name=False,
-            enable_version_counter=False,  # an epoch that is trained again after a kill writes the same file
+            # an epoch that is trained again after a kill writes the same file
+            enable_version_counter=False,
         )
         return [best, last]

@@ -1,4 +1,6 @@
-"""Tables of corrections and clusters that a run appends to while it trains, and pictures of them."""
+"""Tables of corrections and clusters that a run appends to while it trains, and pictures of
+them.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -26,11 +28,12 @@ _log = logging.getLogger(__name__)
 class Tables(Callback):
     """Writes CSV files into a run's folder, and pictures of them to TensorBoard.
 
-    - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have corrections, at the end
-      of training;
-    - ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first, second, measure,
-      value), of rules with clusters;
-    - ``effects.csv`` (client, output, part, column, value, error), of mixed models, at the end of training;
+    - ``corrections.csv`` (epoch, client, part, feature, value), of methods whose clients have
+      corrections, at the end of training;
+    - ``clusters.csv`` (round, epoch, client, cluster, concept) and ``pairs.csv`` (round, first,
+      second, measure, value), of rules with clusters;
+    - ``effects.csv`` (client, output, part, column, value, error), of mixed models, at the end of
+      training;
     - ``paths.csv`` (round, first, second, path, u, loss), of the last exchange of such a rule.
 
     Args:
@@ -40,7 +43,9 @@ class Tables(Callback):
     """
 
     def __init__(self, folder: Path, exchange: Exchange, pictures: bool) -> None:
-        self.folder, self.exchange, self.pictures = folder, exchange, pictures
+        self.folder = folder
+        self.exchange = exchange
+        self.pictures = pictures
         self._recorded_round = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -50,13 +55,16 @@ class Tables(Callback):
             return
         for name in (CLUSTERS, PAIRS):
             if (self.folder / name).is_file():
-                rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)  # and keep its apostrophes
+                # and keep its apostrophes
+                rows = pd.read_csv(self.folder / name, dtype=str, keep_default_na=False)
                 rows = rows[rows["round"].astype(int) <= self.exchange.rounds]
                 self._write(name, csv_of(rows, raw=True))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Record the clusters of an exchange, before the next checkpoint."""
-        found, number, epoch = self.exchange.clustering, self.exchange.rounds, trainer.current_epoch + 1
+        found = self.exchange.clustering
+        number = self.exchange.rounds
+        epoch = trainer.current_epoch + 1
         if found is None or number == self._recorded_round:
             return
         self._recorded_round = number
@@ -73,8 +81,13 @@ class Tables(Callback):
             for path, losses in own.items()
             for place, loss in enumerate(losses)
         ]
-        self._append(CLUSTERS, pd.DataFrame(clusters, columns=["round", "epoch", "client", "cluster", "concept"]))
-        self._append(PAIRS, pd.DataFrame(pairs, columns=["round", "first", "second", "measure", "value"]))
+        self._append(
+            CLUSTERS,
+            pd.DataFrame(clusters, columns=["round", "epoch", "client", "cluster", "concept"]),
+        )
+        self._append(
+            PAIRS, pd.DataFrame(pairs, columns=["round", "first", "second", "measure", "value"])
+        )
         if paths:
             columns = ["round", "first", "second", "path", "u", "loss"]
             self._write(PATHS, csv_of(pd.DataFrame(paths, columns=columns)))
@@ -82,8 +95,12 @@ class Tables(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write corrections and effects, and draw."""
         clients = pl_module.federation
-        corrections = self._gathered(CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()}))
-        effects = self._gathered(EFFECTS, effects_frame({k: getattr(own, "told", ()) for k, own in clients.items()}))
+        corrections = self._gathered(
+            CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()})
+        )
+        effects = self._gathered(
+            EFFECTS, effects_frame({k: getattr(own, "told", ()) for k, own in clients.items()})
+        )
         if self.exchange.transport.rank:
             return
         if len(corrections):
@@ -93,7 +110,11 @@ class Tables(Callback):
                 self._write(name, csv_of(rows))
         if self.pictures and len(corrections):
             epoch = trainer.current_epoch
-            _draw(trainer, f"corrections of epoch {epoch}", lambda: _correction_figures(corrections, epoch))
+            _draw(
+                trainer,
+                f"corrections of epoch {epoch}",
+                lambda: _correction_figures(corrections, epoch),
+            )
         if self.pictures and (self.folder / CLUSTERS).is_file():
             found = read_named(self.folder / CLUSTERS)
             _draw(trainer, "clusters", lambda: {"clusters/membership": membership_figure(found)})
@@ -102,7 +123,10 @@ class Tables(Callback):
         """Return the rows of all processes."""
         group = self.exchange.transport
         if group.size > 1:
-            frames = [pd.DataFrame(table, columns=rows.columns) for table in group.gather(topic, rows.to_dict("list"))]
+            frames = [
+                pd.DataFrame(table, columns=rows.columns)
+                for table in group.gather(topic, rows.to_dict("list"))
+            ]
             rows = pd.concat([frame for frame in frames if len(frame)] or [rows], ignore_index=True)
         return rows
 
@@ -121,7 +145,9 @@ class Tables(Callback):
 
 def _correction_figures(rows: pd.DataFrame, epoch: int) -> dict[str, Any]:
     found = judge(rows)
-    return {f"corrections/{side}": heatmap_figure(found, side, f"epoch {epoch}") for side in found.sides}
+    return {
+        f"corrections/{side}": heatmap_figure(found, side, f"epoch {epoch}") for side in found.sides
+    }
 
 
 def _draw(trainer: Trainer, what: str, figures: Callable[[], Mapping[str, Any]]) -> None:

@@ -66,7 +66,9 @@ def found(page: Page) -> list[tuple[str, str, str]]:
 
 def fixes(page: Page) -> dict[str, Any]:
     """Of what was found: column → the settings of the tables that would settle it."""
-    return {own.column: own.fix["data"]["source"]["init_args"] if own.fix else {} for own in odd(page)}
+    return {
+        own.column: own.fix["data"]["source"]["init_args"] if own.fix else {} for own in odd(page)
+    }
 
 
 # ---------------------------------------------------------------------- honest tables
@@ -82,7 +84,8 @@ def test_the_real_hearts_raise_no_alarm(real_file: Callable[[RemoteFile], Path])
 HONEST: dict[str, Callable[[np.random.Generator], dict[str, pd.DataFrame]]] = {
     "nothing": lambda draw: {"north": made(1), "south": made(2), "west": made(3)},
     "a good column is no leak": lambda draw: {
-        "north": made(1, good=lambda own, draw: own["outcome"] + draw.normal(0, 0.4, len(own)))  # AUROC 0.96
+        # AUROC 0.96
+        "north": made(1, good=lambda own, draw: own["outcome"] + draw.normal(0, 0.4, len(own)))
     },
     "alike names of other things; two names at one client": lambda draw: {
         "north": made(1, radius_mean=draw.normal(size=N), x1=draw.normal(size=N), site_a=draw.normal(size=N)),
@@ -113,7 +116,9 @@ def test_what_is_not_odd_is_not_found(tmp_path: Path, what: str) -> None:
 LEAKS: dict[str, Callable[[pd.DataFrame, np.random.Generator], Any]] = {
     "a noisy double": lambda own, draw: own["outcome"] * 10 + draw.normal(0, 1, len(own)),
     "a code of it": lambda own, draw: np.where(own["outcome"] == 1, "X1", "Z9"),
-    "a gap where it is 1": lambda own, draw: np.where(own["outcome"] == 1, np.nan, draw.normal(size=len(own)).round(3)),
+    "a gap where it is 1": lambda own, draw: np.where(
+        own["outcome"] == 1, np.nan, draw.normal(size=len(own)).round(3)
+    ),
     "in the middle": lambda own, draw: np.where(
         own["outcome"] == 1, draw.uniform(4, 6, len(own)), draw.choice([-1, 1], len(own)) * 50 + 5
     ).round(3),
@@ -129,23 +134,29 @@ def test_a_column_that_tells_the_target_is_found(tmp_path: Path, planted: str) -
 
 
 def test_leaks_of_a_number(tmp_path: Path) -> None:
-    honest, cost = made(1).drop(columns="outcome"), np.exp(np.random.default_rng(5).normal(8, 1, N)).round(2)
+    honest = made(1).drop(columns="outcome")
+    cost = np.exp(np.random.default_rng(5).normal(8, 1, N)).round(2)
     north = honest.assign(cost=cost, in_francs=(cost * 0.94 + 3).round(2))
     south = honest.assign(cost=cost + 1, above=np.where(cost > np.median(cost), 1, 0))
     page = looked(tmp_path, "cost", {"north": north, "south": south}, task="regression")
-    assert found(page) == [("leak", "north", "in_francs"), ("rows", "north south", "")]  # these are the same people
+    # these are the same people
+    assert found(page) == [("leak", "north", "in_francs"), ("rows", "north south", "")]
 
 
 def test_leaks_are_looked_for_in_training_rows_only(tmp_path: Path) -> None:
     """A column that tells the target of test rows alone is none of training's business."""
     frame = made(1)
-    frame["part"] = np.where(np.arange(N) < 120, "train", np.where(np.arange(N) < 150, "validation", "test"))
+    frame["part"] = np.where(
+        np.arange(N) < 120, "train", np.where(np.arange(N) < 150, "validation", "test")
+    )
     frame["odd"] = np.where(np.arange(N) < 120, np.arange(N) % 7, frame["outcome"] * 100)
     page = looked(tmp_path, "outcome", {"n": frame}, split={"column": "part"})
     assert "leak" not in [kind for kind, *_ in found(page)]
 
 
-def small_sites(tell: Callable[[pd.DataFrame, np.random.Generator], Any], rows: int = 30) -> pd.DataFrame:
+def small_sites(
+    tell: Callable[[pd.DataFrame, np.random.Generator], Any], rows: int = 30
+) -> pd.DataFrame:
     """One table of eight sites, too small for a look at each alone."""
     return pd.concat([made(seed, rows, told=tell, site=f"s{seed}") for seed in range(8)])
 
@@ -168,16 +179,24 @@ def test_what_only_tells_sites_apart_is_no_leak(tmp_path: Path) -> None:
     rows = small_sites(lambda own, draw: 0.0, rows=60)
     site = rows["site"].str[1:].astype(int)
     rows["told"] = site * 100 + np.random.default_rng(3).normal(size=len(rows)).round(3)
-    rows["outcome"] = (np.random.default_rng(4).random(len(rows)) < np.where(site < 4, 0.02, 0.98)).astype(int)
+    rows["outcome"] = (
+        np.random.default_rng(4).random(len(rows)) < np.where(site < 4, 0.02, 0.98)
+    ).astype(int)
     page = looked(tmp_path, "outcome", {"sites": rows}, client_column="site")
     assert page.findings.blocks == ()
 
 
 def test_a_leak_at_one_site_is_dropped_at_all(tmp_path: Path) -> None:
     """Of a column that is common, what one site must not know is no input of the others."""
-    tables = {"north": made(1, told=LEAKS["a code of it"]), "south": made(2, told=choice("X1", "Z9"))}
+    tables = {
+        "north": made(1, told=LEAKS["a code of it"]),
+        "south": made(2, told=choice("X1", "Z9")),
+    }
     page = looked(tmp_path, "outcome", tables)
-    assert fixes(page) == {"told": {"drop": ["told"]}} and page.findings[0].clients == ("north", "south")
+    assert fixes(page) == {"told": {"drop": ["told"]}} and page.findings[0].clients == (
+        "north",
+        "south",
+    )
 
 
 def test_for_whom_nothing_was_looked_for_is_stated(tmp_path: Path) -> None:
@@ -199,7 +218,9 @@ def test_what_is_known_is_settled_and_shown(tmp_path: Path) -> None:
     tables = source.tables(seed=8)
     page = examine(tables, source, known={"told": "set at admission"})
     assert page.findings.blocks == () and page.findings.fix == {}
-    assert [own.reason for own in page.findings.known] == ["set at admission"] and "set at admission" in str(page)
+    assert [own.reason for own in page.findings.known] == [
+        "set at admission"
+    ] and "set at admission" in str(page)
     with pytest.raises(ConfigError, match=r"data\.known"):
         examine(tables, source, known={"tlod": "set at admission"})
 
@@ -211,9 +232,20 @@ def test_many_columns_take_bounded_time() -> None:
     target = pd.Series(draw.integers(0, 2, 400), name="y")
     features = pd.DataFrame(draw.normal(size=(400, 500)), columns=[f"g{n}" for n in range(500)])
     features["g17"] = target + draw.normal(0, 0.01, 400)
-    splits = dict(zip(("train", "validation", "test"), np.split(draw.permutation(400), [300, 350]), strict=True))
+    splits = dict(
+        zip(
+            ("train", "validation", "test"),
+            np.split(draw.permutation(400), [300, 350]),
+            strict=True,
+        )
+    )
     start = process_time()
-    page = examine([ClientTable(name, features + shift, target, splits) for name, shift in (("a", 0), ("b", 1))])
+    page = examine(
+        [
+            ClientTable(name, features + shift, target, splits)
+            for name, shift in (("a", 0), ("b", 1))
+        ]
+    )
     assert process_time() - start < 15
     assert found(page) == [("leak", "a b", "g17")]
 
@@ -225,7 +257,9 @@ def test_many_columns_take_bounded_time() -> None:
     ("target", "task"),
     [("outcome", None), (["outcome", "other"], None), ("outcome", "counts")],
 )
-def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, task: str | None) -> None:
+def test_a_client_that_cannot_be_trained_is_found(
+    tmp_path: Path, target: Any, task: str | None
+) -> None:
     page = looked(tmp_path, target, {"north": made(1, outcome=0, other="no")}, task=task)
     assert page.findings[0].kind == "untrainable" and page.findings[0].clients == ("north",)
 
@@ -235,18 +269,22 @@ def test_a_client_that_cannot_be_trained_is_found(tmp_path: Path, target: Any, t
 
 def test_one_category_and_one_kind_in_two_ways(tmp_path: Path) -> None:
     flag = np.random.default_rng(8).integers(0, 2, N)
-    north = made(1, smoker=flag, grade=whole(1, 4), sex=choice("M", "F"), unit=choice("Surgery", "Intensive"))
+    north = made(
+        1, smoker=flag, grade=whole(1, 4), sex=choice("M", "F"), unit=choice("Surgery", "Intensive")
+    )
     south = made(
         2, smoker=np.where(flag == 1, "yes", "no"), grade=choice("low", "mid", "high"), sex=choice("M", "female"),
         unit=choice("surgery ", "INTENSIVE"),
     )  # fmt: skip
     page = looked(tmp_path, "outcome", {"north": north, "south": south})
     assert found(page) == [
-        ("kind", "north south", "smoker"), ("kind", "north south", "grade"), ("values", "north south", "sex"),
+        ("kind", "north south", "smoker"), ("kind", "north south", "grade"), ("values", "north "
+            "south", "sex"),
         ("values", "north south", "unit"),
     ]  # fmt: skip
     assert fixes(page)["smoker"] == {"files": {"north": {"types": {"smoker": "boolean"}}}}
-    assert fixes(page)["grade"] == {}  # as categories of numbers and of words they had none in common
+    # as categories of numbers and of words they had none in common
+    assert fixes(page)["grade"] == {}
 
 
 @pytest.mark.parametrize(
@@ -272,9 +310,13 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float) -> No
     page = looked(tmp_path, "outcome", tables)
     (note,) = odd(page)
     assert (note.kind, note.column, note.clients[-1]) == ("scale", column, "south")
-    assert all(f"{tables[own][column].median():,.5g} at {own}" in note.sentence for own in note.clients)
+    assert all(
+        f"{tables[own][column].median():,.5g} at {own}" in note.sentence for own in note.clients
+    )
     (note,) = (
-        own for own in odd(looked(tmp_path, column, tables, task="regression")) if own.kind == "scale"
+        own
+        for own in odd(looked(tmp_path, column, tables, task="regression"))
+        if own.kind == "scale"
     )  # targets
     assert note.column == column and "in units of the target can only be" in note.sentence
 
@@ -286,10 +328,16 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float) -> No
         ([0, 1], [0, 1, 2, 3], True), (["AD", "HC"], ["MS", "PD"], False), ([1, 2, 5], [2, 3, 4], False),
     ],
 )  # fmt: skip
-def test_labels_that_look_alike(tmp_path: Path, ours: list[Any], theirs: list[Any], alike: bool) -> None:
+def test_labels_that_look_alike(
+    tmp_path: Path, ours: list[Any], theirs: list[Any], alike: bool
+) -> None:
     """Of clients that predict one thing: west has north's labels, and predicts another."""
     west = made(3, outcome=choice(*ours)).rename(columns={"outcome": "died", "age": "years of age"})
-    tables = {"west": west, "north": made(1, outcome=choice(*ours)), "south": made(2, outcome=choice(*theirs))}
+    tables = {
+        "west": west,
+        "north": made(1, outcome=choice(*ours)),
+        "south": made(2, outcome=choice(*theirs)),
+    }
     targets = {"west": "died", "north": "outcome", "south": "outcome"}
     notes = [own for own in looked(tmp_path, targets, tables).findings if own.kind == "labels"]
     assert [note.clients for note in notes] == [("north", "south")] * alike
@@ -297,16 +345,24 @@ def test_labels_that_look_alike(tmp_path: Path, ours: list[Any], theirs: list[An
 
 def test_the_same_people_at_two_clients(tmp_path: Path) -> None:
     north = made(1)
-    south = pd.concat([made(2).iloc[30:], north.iloc[:30]])[["bmi", "ward", "outcome", "age", "pressure"]]
+    south = pd.concat([made(2).iloc[30:], north.iloc[:30]])[
+        ["bmi", "ward", "outcome", "age", "pressure"]
+    ]
     (note,) = odd(looked(tmp_path, "outcome", {"north": north, "south": south}))
-    assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.sentence.startswith("30 rows")
+    assert (note.kind, note.clients) == ("rows", ("north", "south")) and note.sentence.startswith(
+        "30 rows"
+    )
 
 
 def test_the_same_identifiers_at_two_clients(tmp_path: Path) -> None:
     """But not numbers that count the rows."""
     ids = [f"P{n:05d}" for n in np.random.default_rng(0).permutation(90_000)[: 2 * N]]
-    north, south = (made(n, patient_id=own, row_id=range(N)) for n, own in ((1, ids[:N]), (2, ids[N - 9 : -9])))
-    (note,) = (own for own in odd(looked(tmp_path, "outcome", {"a": north, "b": south})) if own.kind)
+    north, south = (
+        made(n, patient_id=own, row_id=range(N)) for n, own in ((1, ids[:N]), (2, ids[N - 9 : -9]))
+    )
+    (note,) = (
+        own for own in odd(looked(tmp_path, "outcome", {"a": north, "b": south})) if own.kind
+    )
     assert (note.kind, note.clients, note.column) == (
         "people",
         ("a", "b"),
@@ -321,28 +377,43 @@ def test_every_client_has_its_numbers(tmp_path: Path) -> None:
     north = made(1, note=[f"patient {n} came in the morning and was well" for n in range(N)])
     north.loc[:11, "bmi"] = np.nan
     north[constant := [f"c{place}" for place in range(9)]] = "Bern"
-    page = looked(tmp_path, "outcome", {"north": north, "south": made(2, note=LEAKS["a code of it"])})
+    page = looked(
+        tmp_path, "outcome", {"north": north, "south": made(2, note=LEAKS["a code of it"])}
+    )
     own = page.clients[0]
     assert own.targets["outcome"].values == north["outcome"].value_counts().to_dict()
     assert own.columns["bmi"].missing == 12 / N
-    assert own.columns["pressure"].quantiles == tuple(north["pressure"].quantile([0, 0.25, 0.5, 0.75, 1]))
+    assert own.columns["pressure"].quantiles == tuple(
+        north["pressure"].quantile([0, 0.25, 0.5, 0.75, 1])
+    )
     assert own.left_out == {"note": "free text", **dict.fromkeys(constant, "constant")}
     text = str(page)
-    assert "3 numeric, 1 categorical. Left out: note (free text); c0, c1, c2, " in text and "Missing: bmi 5 %" in text
+    assert (
+        "3 numeric, 1 categorical. Left out: note (free text); c0, c1, c2, " in text
+        and "Missing: bmi 5 %" in text
+    )
     assert "Nothing else to review." in str(
-        replace(page, findings=Findings(tuple(own for own in page.findings if own.kind == "left out")))
+        replace(
+            page, findings=Findings(tuple(own for own in page.findings if own.kind == "left out"))
+        )
     )
     assert "No problems were found." in str(replace(page, findings=Findings()))
     told = json.loads(json.dumps(page.to_dict()))
-    assert told["findings"][0]["column"] == "note" and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
+    assert (
+        told["findings"][0]["column"] == "note"
+        and told["clients"][0]["columns"]["ward"]["kind"] == "categorical"
+    )
     for width in (40, 80):
         shown, _ = page.text(width).split("To write into")  # what is to be copied is not broken
         assert max(map(len, shown.split("\n"))) <= width
 
 
 def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
-    died, back = np.repeat([1, 0], [60, 180]), np.repeat(["yes", "no", None], [90, 130, 20])
-    page = looked(tmp_path, ["died", "back"], {"north": made(1, died=died, back=back).drop(columns="outcome")})
+    died = np.repeat([1, 0], [60, 180])
+    back = np.repeat(["yes", "no", None], [90, 130, 20])
+    page = looked(
+        tmp_path, ["died", "back"], {"north": made(1, died=died, back=back).drop(columns="outcome")}
+    )
     text = str(page)
     assert "predicts died: 0 (180 rows, 75 %), 1 (60 rows, 25 %); back: " in text
     assert "yes (90 rows, 40.9 %)" in text and "not known (20 rows)" in text
@@ -354,16 +425,24 @@ def test_a_page_of_many_clients_stays_short() -> None:
     splits = {"train": np.arange(10), "validation": np.arange(10, 12), "test": np.arange(12, 15)}
     tables = []
     for place in range(300):
-        features = pd.DataFrame({"x": draw.normal(5, 1, 15) * 10 ** (place % 2 * 3), "y": draw.normal(size=15)})
+        features = pd.DataFrame(
+            {"x": draw.normal(5, 1, 15) * 10 ** (place % 2 * 3), "y": draw.normal(size=15)}
+        )
         target = pd.Series(draw.integers(0, 2, 15), name="outcome")
-        tables.append(ClientTable(f"s{place}", features, target, splits, notes=(f"s{place}: {place} rows are odd",)))
+        tables.append(
+            ClientTable(
+                f"s{place}", features, target, splits, notes=(f"s{place}: {place} rows are odd",)
+            )
+        )
     page = examine(tables)
     assert len(page.text(80).splitlines()) < 50
 
 
 def test_labels_that_are_dates_are_text_in_json() -> None:
     days = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"] * 20), name="day")
-    splits = dict(zip(("train", "validation", "test"), np.split(np.arange(40), [30, 35]), strict=True))
+    splits = dict(
+        zip(("train", "validation", "test"), np.split(np.arange(40), [30, 35]), strict=True)
+    )
     page = examine([ClientTable("a", pd.DataFrame({"x": np.arange(40) / 7}), days, splits)])
     assert page.to_dict()["clients"][0]["targets"]["day"]["values"] == {
         "2024-01-01 00:00:00": 20, "2024-01-02 00:00:00": 20

@@ -1,4 +1,5 @@
-"""Reading: what comes back is what was written, and what is no table is refused by file, line and key."""
+"""Reading: what comes back is what was written, and what is no table is refused by file, line and
+key."""
 
 import bz2
 import csv
@@ -42,16 +43,23 @@ def read(place: str | Path, **options: Any) -> Raw:
 
 def cells(raw: Raw) -> Rows:
     """Rows, None where a cell is missing."""
-    return [[None if pd.isna(own) else own for own in row] for row in raw.frame.itertuples(index=False)]
+    return [
+        [None if pd.isna(own) else own for own in row] for row in raw.frame.itertuples(index=False)
+    ]
 
 
 def check(path: Path, options: dict[str, Any], rows: Rows | None, word: str) -> None:
-    """A table with these rows and a note that has the word, none if it is empty; or one message with the word."""
+    """A table with these rows and a note that has the word, none if it is empty; or one message
+    with the word."""
     if rows is None:
         with pytest.raises(DataError) as caught:
             read(path, **options)
         message = str(caught.value)
-        assert message.startswith("client 'north', file ") and "\n" not in message and len(message) < 1500
+        assert (
+            message.startswith("client 'north', file ")
+            and "\n" not in message
+            and len(message) < 1500
+        )
         assert re.search(word, message), message
         return
     raw = read(path, **options)
@@ -77,19 +85,24 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     **yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8")),
     "an open quote": (LONG + b'3,"4\n' + b"5,6\n" * 3000, {}, None, "line 5,002: .*3,001 lines"),
     "short": (LONG + b"1\n" + LONG, {}, None, "line 5,002: expected 2 fields .*found 1"),
-    "long": (LONG + b'"1\n",2\n\n1,2,3\n' + LONG, {}, None, "line 5,005: expected 2 fields .*found 3"),
+    "long": (LONG + b'"1\n",2\n\n1,2,3\n' + LONG, {}, None, "line 5,005: expected 2 fields .*found "
+        "3"),
     "UTF-16": ("nr;ort\n1;Köln\n2;東京\n".encode("utf-16"), {}, TOWNS, "read as utf-16"),
-    "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* encoding"),
-    "UTF-16, cut": ("nr,ort\n1,Köln\n".encode("utf-16")[:-1], {}, None, "expected text in utf-16.*truncated"),
+    "UTF-16 without a mark": ("nr,ort\n1,Koeln\n".encode("utf-16-be"), {}, None, "NUL bytes.* "
+        "encoding"),
+    "UTF-16, cut": ("nr,ort\n1,Köln\n".encode("utf-16")[:-1], {}, None, "expected text in "
+        "utf-16.*truncated"),
     "UTF-16, said": ("nr,ort\n1,Köln\n2,東京\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, TOWNS, ""),
-    "Western": ("a,b\n5 µg,Genève\n".encode("cp1252"), {}, [["5 µg", "Genève"]], "cp1252, such as 'µg'"),
+    "Western": ("a,b\n5 µg,Genève\n".encode("cp1252"), {}, [["5 µg", "Genève"]], "cp1252, such as "
+        "'µg'"),
     "Cyrillic": ("имя,город\nИван,Москва\n".encode("cp1251"), {}, [["Иван", "Москва"]], "cp1251"),
     "Japanese": ("名前,市\n太郎,東京都\n".encode("cp932"), {}, [["太郎", "東京都"]], "read as (cp932|shift_jis)"),
     "ASCII, said otherwise": ("a,b\n東京,1\n".encode("iso2022_jp"), {"encoding": "iso2022_jp"}, [["東京", "1"]], ""),
     "a mark, said": ("a,b\nÅsa,1\n".encode("utf-8-sig"), {"encoding": "utf-8-sig"}, [["Åsa", "1"]], ""),
     "no letter of it": ("é\n".encode("cp1252") * 300 + b"\x81\n", {}, [["é"]] * 299 + [["\x81"]], "latin-1"),
     "late": (LONG * 60 + "1,Müller\n".encode("latin-1"), {"max_rows": 9}, None, "max_rows"),
-    "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: expected"),
+    "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: "
+        "expected"),
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
     "bytes": (LONG, {"max_bytes": len(LONG) - 1}, None, "max_bytes"),
     "old Excel": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\n\0", {}, None, r"old Excel.*save it as \.xlsx"),
@@ -99,10 +112,12 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "binary Excel": (zipped(**{"xl/workbook.bin": b""}), {}, None, "xlsb.*soffice"),
     "a name like a format": (b"ORC,b\n1,2\n", {}, [["1", "2"]], ""),
     "packed by bzip2": (bz2.compress(b"a,b\n1,2\n"), {}, [["1", "2"]], ""),
-    "a page": (b'<table border="1"><tr><td>x</td></tr></table>', {}, None, "a web page.*save it as CSV"),
+    "a page": (b'<table border="1"><tr><td>x</td></tr></table>', {}, None, "a web page.*save it as "
+        "CSV"),
     "JSON": (b'[{"a": 1}]', {}, None, "JSON"),
     "packed twice": (gzip.compress(gzip.compress(LONG)), {}, None, "NUL bytes"),
-    "OpenDocument": (zipped(**{"mimetype": b"", "content.xml": b""}), {}, None, "found mimetype, content.xml"),
+    "OpenDocument": (zipped(**{"mimetype": b"", "content.xml": b""}), {}, None, "found mimetype, "
+        "content.xml"),
     "a zip of two": (zipped(a=LONG, b=LONG), {}, None, "found a, b"),
     "a bomb": (gzip.compress(LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
     "a bomb in a zip": (zipped(a=LONG * 400), {"max_bytes": 200_000}, None, "max_bytes"),
@@ -128,14 +143,20 @@ text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    table=st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(text, min_size=width, max_size=width), min_size=1)),
+    table=st.integers(1, 4).flatmap(
+        lambda width: st.lists(st.lists(text, min_size=width, max_size=width), min_size=1)
+    ),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
     sep=st.sampled_from(",;\t|"),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_any_table_of_text_comes_back(tmp_path: Path, table: list[list[str]], end: str, sep: str, quoting: int) -> None:
+def test_any_table_of_text_comes_back(
+    tmp_path: Path, table: list[list[str]], end: str, sep: str, quoting: int
+) -> None:
     if end != "\r\n":  # the writer leaves the other line end without quotes
         quoting = csv.QUOTE_ALL
     written = io.StringIO(newline="")
@@ -144,11 +165,15 @@ def test_any_table_of_text_comes_back(tmp_path: Path, table: list[list[str]], en
     writer.writerows([header, *table])
     (tmp_path / "north.csv").write_bytes(written.getvalue().encode())
     raw = read(tmp_path / "north.csv", sep=sep)
-    assert cells(raw) == [[cell or None for cell in row] for row in table] and list(raw.frame) == header
+    assert (
+        cells(raw) == [[cell or None for cell in row] for row in table]
+        and list(raw.frame) == header
+    )
 
 
 def test_long_lines_and_many_columns(tmp_path: Path) -> None:
-    path, names = tmp_path / "north.csv", [f"x{place}" for place in range(3_000)]
+    path = tmp_path / "north.csv"
+    names = [f"x{place}" for place in range(3_000)]
     path.write_text("\n".join([",".join(names), ",".join(map(str, range(3_000)))]))
     assert cells(read(path)) == [[str(place) for place in range(3_000)]]
     path.write_bytes(b"a,b\n1," + b"x" * 1_000_000 + b"\n")
@@ -160,18 +185,26 @@ def test_long_lines_and_many_columns(tmp_path: Path) -> None:
 
 def test_headers_inside_and_totals_are_left_out(tmp_path: Path) -> None:
     """Rows keep their places in the file. Without a sum, a word alone may be data."""
-    header, total = "ward,age,outcome", "Summe,1.600,ill"
+    header = "ward,age,outcome"
+    total = "Summe,1.600,ill"
     lines = [header, *[f"w{n % 3},{n},ill" for n in range(40)], header, *["w1,20,well"] * 41]
     path = tmp_path / "north.csv"
     path.write_text("\n".join([*lines, total, "Mean, 19.75,"]))
     raw = read(path)
     assert raw.frame.index.tolist() == [*range(40), *range(41, 82)]
-    assert [note.kind for note in raw.notes] == ["rows left out", "rows left out"] and "row 40" in raw.notes[0]
+    assert [note.kind for note in raw.notes] == [
+        "rows left out",
+        "rows left out",
+    ] and "row 40" in raw.notes[0]
     path.write_text("\n".join([*lines, "Total,31,ill"]))
     assert read(path).frame["ward"].iloc[-1] == "Total"
     assert read(path).notes[-1].alternatives == ({"footer": 1}, {"footer": 0})
-    assert read(path, footer=1).frame["ward"].iloc[-1] == "w1" and len(read(path, footer=0).frame) == 82
-    path.write_text("\n".join(["kind,n", *["total,1", "half,2"] * 9, "total,18"]))  # a category, not a total
+    assert (
+        read(path, footer=1).frame["ward"].iloc[-1] == "w1"
+        and len(read(path, footer=0).frame) == 82
+    )
+    # a category, not a total
+    path.write_text("\n".join(["kind,n", *["total,1", "half,2"] * 9, "total,18"]))
     assert len(read(path).frame) == 19 and not read(path).notes
 
 
@@ -187,10 +220,14 @@ PACKED = {
 
 def test_of_a_long_text_the_first_whole_rows_are_read_on_request(tmp_path: Path) -> None:
     """init looks at no more; it is cut behind a row, not within a quoted cell of two lines."""
-    path, lines = tmp_path / "long.csv", ["a,b", *(f'{row},"one\ntwo"' for row in range(200_000))]
+    path = tmp_path / "long.csv"
+    lines = ["a,b", *(f'{row},"one\ntwo"' for row in range(200_000))]
     path.write_text("\n".join(lines))
     raw = read_table(path, ReadOptions(), "north", 2**20)
-    assert cells(raw)[-1] == [str(len(raw.frame) - 1), "one\ntwo"] and 50_000 < len(raw.frame) < 100_000
+    assert (
+        cells(raw)[-1] == [str(len(raw.frame) - 1), "one\ntwo"]
+        and 50_000 < len(raw.frame) < 100_000
+    )
     assert [note.kind for note in raw.notes if "first 1 MiB" in note] == ["sample"]
     assert len(read(path).frame) == 200_000
 
@@ -237,7 +274,11 @@ def test_typed_files(tmp_path: Path) -> None:
     raw = read(write(pa.table(ARROW)))
     assert list(raw.frame) == [name.strip() for name in ARROW]
     for name, column in ARROW.items():
-        held = [own for own in raw.frame[name.strip()].tolist() if own is not None and not np.all(pd.isna(own))]
+        held = [
+            own
+            for own in raw.frame[name.strip()].tolist()
+            if own is not None and not np.all(pd.isna(own))
+        ]
         kept = [own for own in column.to_pylist() if own is not None]
         assert len(held) == len(kept) and (held == kept or name in ("far", "span", "moment")), name
     dtypes = raw.frame.dtypes.astype(str)
@@ -256,11 +297,14 @@ def test_typed_files(tmp_path: Path) -> None:
     path.write_bytes(write(pa.table({"a": ["x"]})).read_bytes())
     check(path, {}, [["x"]], "")
     check(write(pa.table({"a": pa.array([], pa.int64())})), {}, None, "found none")
-    assert read(write(pa.table({f"x{n}": [n] for n in range(500)}))).frame.iloc[0].tolist() == list(range(500))
+    assert read(write(pa.table({f"x{n}": [n] for n in range(500)}))).frame.iloc[0].tolist() == list(
+        range(500)
+    )
 
 
 def test_texts_kept_once_are_bounded_as_they_would_be_in_memory(tmp_path: Path) -> None:
-    path, column = tmp_path / "north.parquet", pa.DictionaryArray.from_arrays(np.zeros(100_000, "int32"), ["x" * 9999])
+    path = tmp_path / "north.parquet"
+    column = pa.DictionaryArray.from_arrays(np.zeros(100_000, "int32"), ["x" * 9999])
     pq.write_table(pa.table({"a": column}), path, store_schema=False)  # 1 GB of text
     assert path.stat().st_size < 200_000
     check(path, {"max_bytes": 2**26}, None, "max_bytes")
@@ -319,7 +363,12 @@ def test_excel_under_another_name_damaged_or_without_its_package(
     check(path, {}, [["1", "2"]], "")
     with zipfile.ZipFile(io.BytesIO(content)) as old:
         path.write_bytes(
-            zipped(**{name: old.read(name)[: -30 * ("sheet1" in name) or None] for name in old.namelist()})
+            zipped(
+                **{
+                    name: old.read(name)[: -30 * ("sheet1" in name) or None]
+                    for name in old.namelist()
+                }
+            )
         )
     check(path, {}, None, "cannot be read")
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
@@ -331,7 +380,14 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to(tmp_path / "absent.csv")
     (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
     os.mkfifo(tmp_path / "pipe.csv")
-    for place in (tmp_path, "x" * 5000 + ".csv", "", " ", "a\0b", *(tmp_path / f"{own}.csv" for own in ("no", "link"))):
+    for place in (
+        tmp_path,
+        "x" * 5000 + ".csv",
+        "",
+        " ",
+        "a\0b",
+        *(tmp_path / f"{own}.csv" for own in ("no", "link")),
+    ):
         check(place, {}, None, "cannot be read|expected a file")  # type: ignore[arg-type]
     for name in ("loop", "pipe"):
         check(tmp_path / f"{name}.csv", {}, None, "cannot be read|expected a file")
@@ -348,7 +404,12 @@ def test_options_are_checked() -> None:
             ReadOptions.from_dict(wrong, "here")
     with pytest.raises(ConfigError, match="Did you mean 'rename'"):
         ReadOptions.from_dict({"renames": {}}, "here")
-    options = {"sep": "\t", "missing": {"age": [-999, "?"], "bmi": -1}, "rename": {"a": "b"}, "max_rows": 5}
+    options = {
+        "sep": "\t",
+        "missing": {"age": [-999, "?"], "bmi": -1},
+        "rename": {"a": "b"},
+        "max_rows": 5,
+    }
     assert ReadOptions.from_dict(options, "here").to_dict() == options
     assert ReadOptions(sep=r"\t").to_dict() == {"sep": "\t"} and ReadOptions().to_dict() == {}
 
@@ -369,10 +430,20 @@ def url(tmp_path: Path) -> str:
 def test_tables_and_queries(url: str, tmp_path: Path) -> None:
     raw = read(url, query="visits")
     frame = raw.frame
-    assert frame["age"].dtype == "Int64" and frame["age"][2999] == 2**60 + 2999 and frame["id"][7] == "007"
-    assert frame["bmi"].dtype == "float64" and frame["mixed"][3] == 3 and frame["mixed"][3000] == "text"
+    assert (
+        frame["age"].dtype == "Int64"
+        and frame["age"][2999] == 2**60 + 2999
+        and frame["id"][7] == "007"
+    )
+    assert (
+        frame["bmi"].dtype == "float64"
+        and frame["mixed"][3] == 3
+        and frame["mixed"][3000] == "text"
+    )
     assert raw.where.startswith("client 'north', database sqlite:///")
-    raw = read(url, query="select id as a, '12:30' as b, ' :x %s' as c from visits where age is null;")
+    raw = read(
+        url, query="select id as a, '12:30' as b, ' :x %s' as c from visits where age is null;"
+    )
     assert cells(raw) == [["x", "12:30", " :x %s"]]
     assert list(read(url, query="select bmi from visits", rename={"bmi": "x"}).frame) == ["x"]
     for options, word in (
@@ -395,7 +466,9 @@ def test_tables_and_queries(url: str, tmp_path: Path) -> None:
 
 def test_new_rows_of_a_run_that_read_a_database_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "new.csv").write_bytes(CONTENT)
-    run: Any = SimpleNamespace(schema=Schema({}, {"query": "visits", "missing": [-9]}), client="north", columns=())
+    run: Any = SimpleNamespace(
+        schema=Schema({}, {"query": "visits", "missing": [-9]}), client="north", columns=()
+    )
     assert list(read_rows(tmp_path / "new.csv", run).frame) == ["id", "x"]
 
 
@@ -418,10 +491,14 @@ def test_a_password_in_a_url_is_refused_and_not_shown(place: str, good: bool) ->
         return
     with pytest.raises(ConfigError) as caught:
         read(place, query="visits")
-    assert "${NAME}" in str(caught.value) and "hunter2" not in "".join(traceback.format_exception(caught.value))
+    assert "${NAME}" in str(caught.value) and "hunter2" not in "".join(
+        traceback.format_exception(caught.value)
+    )
 
 
-def test_variables_are_read_late_and_never_shown(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_read_late_and_never_shown(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FOLDER", str(tmp_path))
     raw = read("sqlite:///${FOLDER}/north.db", query="visits")
     assert len(raw.frame) == 3001 and str(tmp_path) not in raw.where

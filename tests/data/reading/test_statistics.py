@@ -27,15 +27,25 @@ def rows() -> pd.DataFrame:
         "ward": rng.choice(["A", "Süd", ""], ROWS),
         "ill": rng.choice([0, 1], ROWS),
     })  # fmt: skip
-    frame["seen"] = [datetime.date(2020, 1, 1) + datetime.timedelta(days=day) for day in range(ROWS)]
+    frame["seen"] = [
+        datetime.date(2020, 1, 1) + datetime.timedelta(days=day) for day in range(ROWS)
+    ]
     return frame.assign(age=frame["age"].mask(frame.index == 3))
 
 
 WRITERS: dict[str, Any] = {
-    "north.sav": lambda frame, path: pyreadstat.write_sav(frame, path, variable_value_labels=LABELS),
-    "north.zsav": lambda frame, path: pyreadstat.write_sav(frame, path, compress=True, variable_value_labels=LABELS),
-    "north.dta": lambda frame, path: pyreadstat.write_dta(frame, path, variable_value_labels=LABELS),
-    "old.dta": lambda frame, path: pyreadstat.write_dta(frame, path, version=8, variable_value_labels=LABELS),
+    "north.sav": lambda frame, path: pyreadstat.write_sav(
+        frame, path, variable_value_labels=LABELS
+    ),
+    "north.zsav": lambda frame, path: pyreadstat.write_sav(
+        frame, path, compress=True, variable_value_labels=LABELS
+    ),
+    "north.dta": lambda frame, path: pyreadstat.write_dta(
+        frame, path, variable_value_labels=LABELS
+    ),
+    "old.dta": lambda frame, path: pyreadstat.write_dta(
+        frame, path, version=8, variable_value_labels=LABELS
+    ),
     "north.xpt": pyreadstat.write_xport,
     "old.xpt": lambda frame, path: pyreadstat.write_xport(frame, path, file_format_version=5),
 }
@@ -45,26 +55,37 @@ def written_out(frame: pd.DataFrame, *, labels: bool) -> pd.DataFrame:
     """The same rows, as a person would write them to CSV."""
     if not labels:
         return frame
-    return frame.assign(sex=frame["sex"].map(LABELS["sex"]), pain=frame["pain"].replace(LABELS["pain"]))
+    return frame.assign(
+        sex=frame["sex"].map(LABELS["sex"]), pain=frame["pain"].replace(LABELS["pain"])
+    )
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_file_of_statistics_reads_as_its_csv(name: str, rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_file_of_statistics_reads_as_its_csv(
+    name: str, rows: pd.DataFrame, tmp_path: Path
+) -> None:
     WRITERS[name](rows, tmp_path / name)
     written_out(rows, labels="xpt" not in name).to_csv(tmp_path / "north.csv", index=False)
     tables = []
     for file in (name, "north.csv"):
-        place = {"path": str(tmp_path / file), "encoding": "utf-8"}  # which old files of Stata do not say
+        # which old files of Stata do not say
+        place = {"path": str(tmp_path / file), "encoding": "utf-8"}
         (table,) = Tables({"north": place}, "ill", types={"seen": "date"}).tables(seed=1)
         tables.append(table)
     pd.testing.assert_frame_equal(tables[0].features, tables[1].features)
-    assert tables[0].target.tolist() == tables[1].target.tolist() and tables[0].categorical == tables[1].categorical
+    assert (
+        tables[0].target.tolist() == tables[1].target.tolist()
+        and tables[0].categorical == tables[1].categorical
+    )
 
 
 def test_a_folder_of_such_files_is_a_federation(rows: pd.DataFrame, tmp_path: Path) -> None:
     pyreadstat.write_sav(rows, tmp_path / "north.sav")
     pyreadstat.write_dta(rows, tmp_path / "south.dta")
-    assert [table.name for table in Tables(str(tmp_path), "ill").tables(seed=1)] == ["north", "south"]
+    assert [table.name for table in Tables(str(tmp_path), "ill").tables(seed=1)] == [
+        "north",
+        "south",
+    ]
 
 
 @pytest.mark.parametrize("name", ["north.sav", "north.xpt"])
@@ -85,10 +106,15 @@ def test_sizes_damage_and_a_missing_extra(
 
 
 @pytest.mark.parametrize("compression", ["uncompressed", "zstd"])
-def test_a_feather_file_reads_as_parquet(compression: Any, rows: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_feather_file_reads_as_parquet(
+    compression: Any, rows: pd.DataFrame, tmp_path: Path
+) -> None:
     rows.to_feather(tmp_path / "north.feather", compression=compression)
     rows.to_parquet(tmp_path / "north.parquet")
-    frames = [read_table(tmp_path / f"north.{end}", ReadOptions(), "north").frame for end in ("feather", "parquet")]
+    frames = [
+        read_table(tmp_path / f"north.{end}", ReadOptions(), "north").frame
+        for end in ("feather", "parquet")
+    ]
     pd.testing.assert_frame_equal(*frames)
     with pytest.raises(DataError, match="max_rows"):
         read_table(tmp_path / "north.feather", ReadOptions(max_rows=9), "north")

@@ -1,4 +1,5 @@
-"""Planted faults and shifts: each against what it says, by NumPy; drawn by the seed; nothing else changes."""
+"""Planted faults and shifts: each against what it says, by NumPy; drawn by the seed; nothing else
+changes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,34 +25,54 @@ def tables(clients: int = 3, rows: int = 200) -> list[ClientTable]:
     for number in range(clients):
         rng = np.random.default_rng(number)
         frame = pd.DataFrame(
-            {"a": rng.normal(5, 2, rows), "b": rng.normal(-1, 1, rows), "town": rng.integers(0, 3, rows)}
+            {
+                "a": rng.normal(5, 2, rows),
+                "b": rng.normal(-1, 1, rows),
+                "town": rng.integers(0, 3, rows),
+            }
         )
         target = pd.Series(np.where(rng.random(rows) < 0.4, "yes", "no"), name="y")
-        made.append(ClientTable(f"c{number}", frame, target, random_split(rows, 0, 0.3, 0.2), ("town",), "yes"))
+        made.append(
+            ClientTable(
+                f"c{number}", frame, target, random_split(rows, 0, 0.3, 0.2), ("town",), "yes"
+            )
+        )
     return made
 
 
 Changes = dict[str, Any]
-# fault → the columns that it changes at c1, of its own rows, its training rows and those of all clients
-FAULTS: dict[str, tuple[dict[str, Any], Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], Changes]]] = {
+# fault → the columns that it changes at c1, of its own rows, its training rows and those of all
+# clients
+FAULTS: dict[
+    str, tuple[dict[str, Any], Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], Changes]]
+] = {
     "scale": ({"feature": "a", "by": 3.28}, lambda own, *_: {"a": 3.28 * own["a"]}),
-    "shift": ({"feature": "b", "by": -1.5}, lambda own, _, every: {"b": own["b"] - 1.5 * every["b"].std(ddof=0)}),
+    "shift": (
+        {"feature": "b", "by": -1.5},
+        lambda own, _, every: {"b": own["b"] - 1.5 * every["b"].std(ddof=0)},
+    ),
     "clip": (
         {"feature": "a", "by": 0.1},
         lambda own, train, _: {"a": own["a"].clip(*train["a"].quantile([0.1, 0.9]))},
     ),
     "swap": ({"feature": "a", "other": "b"}, lambda own, *_: {"a": own["b"], "b": own["a"]}),
     "flip": ({}, lambda own, *_: {"y": own["y"].map({"yes": "no", "no": "yes"})}),
-    "missing": ({"feature": "a", "by": 1.0}, lambda own, *_: {"a": own["a"].mask(own["y"] == "yes")}),
+    "missing": (
+        {"feature": "a", "by": 1.0},
+        lambda own, *_: {"a": own["a"].mask(own["y"] == "yes")},
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_changes_what_it_says_and_nothing_else(kind: str) -> None:
     settings, expected = FAULTS[kind]
-    before, copies = tables(), [table.features.copy() for table in tables()]
+    before = tables()
+    copies = [table.features.copy() for table in tables()]
     after, planted = mutate(before, [Mutation(kind, "c1", **settings)], seed=1)
-    assert [own.clients for own in planted] == [("c1",)] and str(planted[0]).startswith("c1: a fault was planted: ")
+    assert [own.clients for own in planted] == [("c1",)] and str(planted[0]).startswith(
+        "c1: a fault was planted: "
+    )
     for old, new, copy in zip(before, after, copies, strict=True):
         pd.testing.assert_frame_equal(old.features, copy)  # what was handed in is left alone
         if new.name != "c1":
@@ -77,7 +98,9 @@ def test_a_fault_changes_what_it_says_and_nothing_else(kind: str) -> None:
         ("flip", "c3", {}, "flip: expected two labels at c3, found 3"),
     ],
 )
-def test_what_cannot_be_planted(kind: Any, client: str, settings: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_planted(
+    kind: Any, client: str, settings: dict[str, Any], message: str
+) -> None:
     three = replace(tables()[0], name="c3", target=pd.Series(np.arange(200) % 3, name="y"))
     with pytest.raises(ConfigError, match=message):
         mutate([*tables(), three], [Mutation(kind, client, **settings)], seed=0)
@@ -93,7 +116,11 @@ def meanings(before: list[ClientTable], after: list[ClientTable]) -> dict[str, d
     """Concept → label → what it became, in all rows of all its clients."""
     found: dict[str, dict[Any, Any]] = {}
     for old, new in zip(before, after, strict=True):
-        assert (old.name, old.features.equals(new.features), new.target.dtype) == (new.name, True, old.target.dtype)
+        assert (old.name, old.features.equals(new.features), new.target.dtype) == (
+            new.name,
+            True,
+            old.target.dtype,
+        )
         assert new.concept is not None
         known = found.setdefault(new.concept, {})
         for label, became in zip(old.target, new.target, strict=True):
@@ -118,7 +145,10 @@ def test_concepts_differ_from_each_other_in_every_label(concepts: int) -> None:
 def test_the_seed_draws_who_and_how() -> None:
     made = [ConceptShift(DIGITS).tables(seed) for seed in (0, 1, 1, 2)]
     who = [[own.concept for own in after] for after in made]
-    how = [meanings(DIGITS.tables(seed), after)["2"] for seed, after in zip((0, 1, 1, 2), made, strict=True)]
+    how = [
+        meanings(DIGITS.tables(seed), after)["2"]
+        for seed, after in zip((0, 1, 1, 2), made, strict=True)
+    ]
     assert who[1] == who[2] and how[1] == how[2]
     assert len({*map(tuple, who)}) > 1 and how[0] != how[1] != how[3] != how[0]
 
@@ -138,7 +168,11 @@ def test_two_labels_are_exchanged_clients_know_their_concept_and_the_notes_tell(
     [
         (DIGITS, 8, "concepts: expected from 1 to 7"),
         (CANCER, 3, "2, the number of labels, found 3"),
-        (Bundled(clients=["diabetes"]), 2, "source: expected one of several classes a row at diabetes, .*a number"),
+        (
+            Bundled(clients=["diabetes"]),
+            2,
+            "source: expected one of several classes a row at diabetes, .*a number",
+        ),
         (Populations(1, 2, 5, 9, 99), 2, "source: .*a label for each position"),
     ],
 )

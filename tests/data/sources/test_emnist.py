@@ -25,7 +25,9 @@ def test_images_are_upright_and_labels_characters(layout: str, tmp_path: Path) -
     train, labels = LAYOUTS[layout](tmp_path, "train")
     test, _ = LAYOUTS[layout](tmp_path, "test")
     (table,) = EMNIST(str(tmp_path)).tables(seed=0)
-    np.testing.assert_array_equal(table.features.to_numpy().reshape(-1, 28, 28), np.concatenate([train, test]))
+    np.testing.assert_array_equal(
+        table.features.to_numpy().reshape(-1, 28, 28), np.concatenate([train, test])
+    )
     assert table.features["pixel_02_05"].iloc[3] == train[3, 1, 4]
     assert table.target.tolist()[:124] == [CHARACTERS[label] for label in labels]
     assert len(set(table.target)) == 62
@@ -49,7 +51,9 @@ def test_every_layout_gives_the_same_tensors(tmp_path: Path) -> None:
         assert torch.equal(tensors[0].x, other.x) and torch.equal(tensors[0].y, other.y)
 
 
-@pytest.mark.parametrize("harm", [lambda data: data[:-3], lambda data: b"\0\0\x09" + data[3:], lambda data: data[:7]])
+@pytest.mark.parametrize(
+    "harm", [lambda data: data[:-3], lambda data: b"\0\0\x09" + data[3:], lambda data: data[:7]]
+)
 def test_a_damaged_idx_file_is_named(harm: Callable[[bytes], bytes], tmp_path: Path) -> None:
     for half in ROWS:
         write_idx(tmp_path, half, packed=False)
@@ -64,7 +68,9 @@ def test_a_damaged_idx_file_is_named(harm: Callable[[bytes], bytes], tmp_path: P
         EMNIST(str(tmp_path)).tables(seed=0)
 
 
-@pytest.mark.parametrize(("old", "new"), [(",", ";"), (",", ",256,"), ("0,", "62,"), ("0,", "?,"), ("0,", "")])
+@pytest.mark.parametrize(
+    ("old", "new"), [(",", ";"), (",", ",256,"), ("0,", "62,"), ("0,", "?,"), ("0,", "")]
+)
 def test_a_damaged_csv_file_is_named(old: str, new: str, tmp_path: Path) -> None:
     for half in ROWS:
         write_csv(tmp_path, half)
@@ -74,8 +80,12 @@ def test_a_damaged_csv_file_is_named(old: str, new: str, tmp_path: Path) -> None
         EMNIST(str(tmp_path)).tables(seed=0)
 
 
-def test_a_missing_file_is_named_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDLIT_CACHE", str(tmp_path / "cache"))
     write_csv(tmp_path, "train")
-    with pytest.raises(DataError, match=r"emnist/emnist-byclass-test-images.*emnist-byclass-test\.csv"):
+    with pytest.raises(
+        DataError, match=r"emnist/emnist-byclass-test-images.*emnist-byclass-test\.csv"
+    ):
         EMNIST(str(tmp_path)).tables(seed=0)

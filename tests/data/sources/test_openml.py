@@ -15,15 +15,25 @@ from fedlit import OpenML
 from fedlit.data.sources.base import check_tables
 from fedlit.errors import ConfigError, DataError
 
-IRIS, CPU, TITANIC, MICE, EMOTIONS, REVIEWS, GLASS, SPARSE = 61, 561, 40945, 40966, 40589, 42074, 40675, 292
+IRIS = 61
+CPU = 561
+TITANIC = 40945
+MICE = 40966
+EMOTIONS = 40589
+REVIEWS = 42074
+GLASS = 40675
+SPARSE = 292
 
 # What scikit-learn warns of before fedlit says what to do.
-pytestmark = pytest.mark.filterwarnings("ignore:A network error|Invalid cache|Version .* is inactive")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:A network error|Invalid cache|Version .* is inactive"
+)
 
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy on a port that nobody listens to, so that it is the same with and without a network."""
+    """A proxy on a port that nobody listens to, so that it is the same with and without a
+    network."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
@@ -38,8 +48,10 @@ def test_values_labels_and_splits_of_iris_by_id_and_by_name(tmp_path: Path, cach
     described(cache, IRIS, name="all")  # a name that no client can have
     bunch = datasets.load_iris()
     expected = bunch.data.copy()
-    # scikit-learn's copy follows R's, OpenML's is UCI's, which is known to differ in these two flowers.
-    expected[34], expected[37] = [4.9, 3.1, 1.5, 0.1], [4.9, 3.1, 1.5, 0.1]
+    # scikit-learn's copy follows R's, OpenML's is UCI's, which is known to differ in these two
+    # flowers.
+    expected[34] = [4.9, 3.1, 1.5, 0.1]
+    expected[37] = [4.9, 3.1, 1.5, 0.1]
     _, test = train_test_split(range(150), test_size=0.2, random_state=3)
     sources = (OpenML("61", root=root), OpenML("iris", 1, root=root), OpenML(IRIS))
     tables = [oldest, *(source.tables(seed=3)[0] for source in sources)]
@@ -47,7 +59,9 @@ def test_values_labels_and_splits_of_iris_by_id_and_by_name(tmp_path: Path, cach
     for table in tables:
         assert (table.target.name, table.categorical) == ("class", ())
         np.testing.assert_array_equal(table.features.to_numpy(), expected)
-        assert table.target.tolist() == [f"Iris-{bunch.target_names[label]}" for label in bunch.target]
+        assert table.target.tolist() == [
+            f"Iris-{bunch.target_names[label]}" for label in bunch.target
+        ]
         assert table.splits["test"].tolist() == test
 
 
@@ -55,11 +69,17 @@ def test_categories_text_and_missing_values(tmp_path: Path) -> None:
     (table,) = check_tables(OpenML(TITANIC, root=recorded(tmp_path, TITANIC)).tables(seed=0))
     assert table.name == "titanic"
     assert table.categorical == ("name", "sex", "ticket", "cabin", "embarked", "boat", "home.dest")
-    # As published with the data: 1309 passengers, 500 survivors, 263 of unknown age, 2 without a port.
+    # As published with the data: 1309 passengers, 500 survivors, 263 of unknown age, 2 without a
+    # port.
     assert table.target.value_counts().to_dict() == {0: 809, 1: 500}
     assert table.target.dtype == np.int64
     missing = table.features.isna().sum()
-    assert (len(table.features), missing["age"], missing["embarked"], missing["sex"]) == (1309, 263, 2, 0)
+    assert (len(table.features), missing["age"], missing["embarked"], missing["sex"]) == (
+        1309,
+        263,
+        2,
+        0,
+    )
     assert table.features[["sex", "age", "fare"]].iloc[0].tolist() == ["female", 29.0, 211.3375]
 
 
@@ -71,11 +91,17 @@ def test_row_identifiers_and_ignored_columns_are_left_out(tmp_path: Path) -> Non
 
 def test_classes_that_are_whole_numbers_and_targets_of_many_numbers(tmp_path: Path) -> None:
     (table,) = OpenML(GLASS, root=recorded(tmp_path, GLASS)).tables(seed=0)
-    assert (table.features.shape, sorted(set(table.target)), table.categorical) == ((163, 9), [0, 1], ())
+    assert (table.features.shape, sorted(set(table.target)), table.categorical) == (
+        (163, 9),
+        [0, 1],
+        (),
+    )
     root = recorded(tmp_path, CPU)
     (cpu,) = OpenML("cpu", 1, root=root, task="classification").tables(seed=0)
     assert (cpu.target.dtype, cpu.categorical) == (np.int64, ("vendor",))
-    (cpu,) = OpenML("cpu", 1, root=root, task={"name": "regression", "loss": "huber"}).tables(seed=0)
+    (cpu,) = OpenML("cpu", 1, root=root, task={"name": "regression", "loss": "huber"}).tables(
+        seed=0
+    )
     assert cpu.task == {"name": "regression", "loss": "huber"}
 
 
@@ -83,7 +109,12 @@ def test_classes_that_are_whole_numbers_and_targets_of_many_numbers(tmp_path: Pa
     ("data_id", "arguments", "error", "message"),
     [
         (IRIS, {"target": "klass"}, ConfigError, "target: .*Did you mean 'class'"),
-        (IRIS, {"target": "petalwidth"}, DataError, "expected class labels, found numbers such as 0.2"),
+        (
+            IRIS,
+            {"target": "petalwidth"},
+            DataError,
+            "expected class labels, found numbers such as 0.2",
+        ),
         (REVIEWS, {}, ConfigError, "target: expected one"),
         (EMOTIONS, {}, ConfigError, "target: .*amazed"),
         (SPARSE, {}, DataError, "data set 292.*Sparse"),

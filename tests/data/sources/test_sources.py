@@ -1,4 +1,5 @@
-"""What every source has in common: files that are found or fetched, lazy imports, checks of tables and of settings."""
+"""What every source has in common: files that are found or fetched, lazy imports, checks of tables
+and of settings."""
 
 import dataclasses
 import hashlib
@@ -60,13 +61,18 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_where_a_file_is_found(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, variable, file = tmp_path / "given", tmp_path / "variable", sample(None, None)
+def test_where_a_file_is_found(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "given"
+    variable = tmp_path / "variable"
+    file = sample(None, None)
     given.mkdir()
     assert search_roots() == [Path.cwd() / "data", cache] and find(file) is None
     monkeypatch.setenv("FEDLIT_DATA", str(variable))
     assert search_roots() == [variable, cache] and search_roots(given) == [given, cache]
-    for folder, name in ((cache, "sample/sample.csv"), (given, "sample.txt")):  # each one found hides those after it
+    # each one found hides those after it
+    for folder, name in ((cache, "sample/sample.csv"), (given, "sample.txt")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("x")  # used as it is: its checksum is not the original's
         assert find(file, given) == locate(file, given) == folder / name
@@ -80,11 +86,15 @@ def test_download_into_the_cache_once(cache: Path, server: tuple[str, Path]) -> 
     )
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", program]  # two at once
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) for _ in range(2)]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) for _ in range(2)
+    ]
     path = cache / "sample" / "sample.csv"
     assert [process.communicate(timeout=60)[0].strip() for process in processes] == [str(path)] * 2
     original.unlink()
-    assert locate(sample(url)) == path and path.read_bytes() == CONTENT and files_in(cache) == [path]
+    assert (
+        locate(sample(url)) == path and path.read_bytes() == CONTENT and files_in(cache) == [path]
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +113,11 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     with pytest.raises(DataError) as caught:
         locate(sample(url, sha256))
     message = str(caught.value)
-    assert reason in message and (url or "") in message and all(str(root) in message for root in search_roots())
+    assert (
+        reason in message
+        and (url or "") in message
+        and all(str(root) in message for root in search_roots())
+    )
     assert f"Put it at {Path.cwd() / 'data' / 'sample' / 'sample.csv'}" in message
     assert files_in(cache) == []
 
@@ -115,7 +129,9 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/file"
 
 
-def test_a_mirror_is_used_where_the_first_does_not_answer(cache: Path, server: tuple[str, Path], silent: str) -> None:
+def test_a_mirror_is_used_where_the_first_does_not_answer(
+    cache: Path, server: tuple[str, Path], silent: str
+) -> None:
     file = dataclasses.replace(sample(silent), mirrors=("http://127.0.0.1:9/file", server[0]))
     begin = time.monotonic()
     assert locate(file).read_bytes() == CONTENT
@@ -140,7 +156,9 @@ def test_without_a_network_all_addresses_are_named_in_five_seconds(
     assert main(["data", "fetch", source]) == 1
     assert time.monotonic() - begin < 5
     told = capsys.readouterr().err
-    addresses = [address for file in known_sources()[source].known_files for address in file.addresses]
+    addresses = [
+        address for file in known_sources()[source].known_files for address in file.addresses
+    ]
     assert len(addresses) >= 2
     assert all(address in told for address in addresses)
 
@@ -179,16 +197,31 @@ INFINITE = pd.DataFrame({"x": [np.inf, -np.inf, np.nan, *range(7)], "code": list
     [
         ({"name": "Federation"}, "this name is taken"),
         ({"name": "a b"}, "client 'a b': expected a name"),
-        ({"categorical": ("cod",)}, "categorical: expected columns, found 'cod'.* Did you mean 'code'"),
+        (
+            {"categorical": ("cod",)},
+            "categorical: expected columns, found 'cod'.* Did you mean 'code'",
+        ),
         ({"categorical": ()}, "client 'north': columns: expected numbers, found {'code'"),
-        ({"features": pd.DataFrame(index=range(10)), "categorical": ()}, "expected a column beside the target"),
+        (
+            {"features": pd.DataFrame(index=range(10)), "categorical": ()},
+            "expected a column beside the target",
+        ),
         ({"features": INFINITE}, r"client 'north'.* expected finite numbers, found .*'x': 2"),
         ({"target": pd.Series([0, 1] * 4)}, "10 rows of features and 8 labels"),
-        ({"target": pd.Series([0, None] * 5, name="y")}, "target 'y': expected a label in every row, found 5 rows"),
+        (
+            {"target": pd.Series([0, None] * 5, name="y")},
+            "target 'y': expected a label in every row, found 5 rows",
+        ),
         ({"splits": {"train": np.arange(10)}}, "expected the splits"),
         ({"splits": splits(8, np.arange(0), 8)}, "expected rows in validation, found none"),
-        ({"splits": splits(8, np.arange(7, 9), 8)}, "expected rows of the table, each in one split"),
-        ({"splits": splits(8, np.arange(8, 9), 9, 12)}, "expected rows of the table, each in one split"),
+        (
+            {"splits": splits(8, np.arange(7, 9), 8)},
+            "expected rows of the table, each in one split",
+        ),
+        (
+            {"splits": splits(8, np.arange(8, 9), 9, 12)},
+            "expected rows of the table, each in one split",
+        ),
     ],
 )
 def test_a_bad_table_is_refused(changes: dict[str, object], message: str) -> None:
@@ -217,7 +250,9 @@ SETTINGS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("source", "settings", "message"), SETTINGS, ids=str)
-def test_settings_that_cannot_be_meant_are_refused(source: Any, settings: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_meant_are_refused(
+    source: Any, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(FedlitError, match=message):
         source(**settings).tables(0)
 
@@ -237,5 +272,7 @@ def test_importing_and_building_sources_is_light() -> None:
         "print(sorted({'torch', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
     )
     checkout = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=checkout, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -45,13 +45,27 @@ def test_types_are_inferred_alike_from_csv_and_parquet(name: str, tmp_path: Path
         "smoker": [True, False] * (ROWS // 2),
     }
     more = {"dose": [n / 8 for n in range(ROWS)], "empty": [None] * ROWS, "constant": [7] * ROWS}
-    frame, path = pd.DataFrame({**columns, **more, "outcome": ["ill", "well"] * (ROWS // 2)}), tmp_path / name
-    frame.to_parquet(path, index=False) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
+    frame = pd.DataFrame({**columns, **more, "outcome": ["ill", "well"] * (ROWS // 2)})
+    path = tmp_path / name
+    frame.to_parquet(path, index=False) if path.suffix == ".parquet" else frame.to_csv(
+        path, index=False
+    )
     table = read(path, "outcome", types={"ward": "categorical"}, drop=["dose"])
-    assert table.features.to_dict("list") == columns and table.categorical == ("ward", "town", "smoker")
+    assert table.features.to_dict("list") == columns and table.categorical == (
+        "ward",
+        "town",
+        "smoker",
+    )
     assert table.target.tolist() == ["ill", "well"] * (ROWS // 2)
-    assert {split: len(rows) for split, rows in table.splits.items()} == {"train": 28, "validation": 4, "test": 8}
-    for said in ("empty: left out: it has no value", "constant: left out: it has the single value 7"):
+    assert {split: len(rows) for split, rows in table.splits.items()} == {
+        "train": 28,
+        "validation": 4,
+        "test": 8,
+    }
+    for said in (
+        "empty: left out: it has no value",
+        "constant: left out: it has the single value 7",
+    ):
         assert sum(note == f"north: {said}" for note in table.notes) == 1
     assert any("AUROC and AUPRC are those of 'well'" in note for note in table.notes)
 
@@ -69,7 +83,11 @@ def test_targets_columns_and_lists_for_each_client(tmp_path: Path) -> None:
     ):
         north, south = source.tables(seed=1)
         assert (list(north.features), north.categorical, north.target.name) == (["x"], (), "y")
-        assert (list(south.features), south.categorical, south.target.name) == (["x", "w"], ("w",), "label")
+        assert (list(south.features), south.categorical, south.target.name) == (
+            ["x", "w"],
+            ("w",),
+            "label",
+        )
 
 
 def test_relative_paths(cache: Path, tmp_path: Path) -> None:
@@ -78,7 +96,8 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
     write(root / "north.csv", GOOD)
     assert len(read("north.csv", root=str(root)).features) == ROWS
     write(Path.cwd() / "north.csv", GOOD + "1,1,1\n")
-    assert len(read("north.csv", root=str(root)).features) == ROWS + 1  # the working directory comes first
+    # the working directory comes first
+    assert len(read("north.csv", root=str(root)).features) == ROWS + 1
     with pytest.raises(DataError, match=r"client 'north': expected a file 'south\.csv' in .*root"):
         read("south.csv", root=str(root))
 
@@ -112,7 +131,10 @@ def test_relative_paths(cache: Path, tmp_path: Path) -> None:
         ({"types": {"w": "drop"}}, "types: .* found 'w'"),
         ({"drop": ["y"]}, "drop: .*target of client 'north', found 'y'"),
         ({"drop": ["x", "z"]}, "north.*expected a column beside the target, found none"),
-        ({"types": {"x": "drop", "z": "text"}}, r"found none; left out: x \(dropped\), z \(free text\)"),
+        (
+            {"types": {"x": "drop", "z": "text"}},
+            r"found none; left out: x \(dropped\), z \(free text\)",
+        ),
         ({"target": "x"}, "say task: regression"),
         ({"target": "t", "task": "regression"}, "expected numbers, found 40 other cells"),
         ({"target": "below", "task": "counts"}, "below.*count"),
@@ -126,16 +148,25 @@ def test_what_does_not_fit_is_refused(
     if arguments.get("target") in ("t", "below"):
         write(tmp_path / "north.csv", rows.assign(t=["a", "b"] * 20, below=rows["z"] - 1))
     with pytest.raises(FedlitError, match=message):
-        FederatedData(Tables(**{"files": {"north": "north.csv"}, "target": "y", **arguments}), batches=1).setup()
+        FederatedData(
+            Tables(**{"files": {"north": "north.csv"}, "target": "y", **arguments}), batches=1
+        ).setup()
 
 
 def test_what_is_said_of_columns_holds_for_targets_and_splits(tmp_path: Path) -> None:
-    days = [f"{n % 12 + 1:02d}/{n // 12 + 1:02d}/2024" for n in range(96)]  # day/month, which could be month/day
-    rows, path = NUMBERED.assign(when=days), tmp_path / "north.csv"
+    # day/month, which could be month/day
+    days = [f"{n % 12 + 1:02d}/{n // 12 + 1:02d}/2024" for n in range(96)]
+    rows = NUMBERED.assign(when=days)
+    path = tmp_path / "north.csv"
     write(path, rows)
     table = read(path, split={"time": "when"}, types={"when": {"date": "%d/%m/%Y"}})
-    assert table.splits["train"].max() < table.splits["validation"].min() < table.splits["test"].min()
-    write(path, rows.assign(who=[[f"P{n // 3}", f" p{n // 3}", f"P{n // 3} "][n % 3] for n in range(96)]))
+    assert (
+        table.splits["train"].max() < table.splits["validation"].min() < table.splits["test"].min()
+    )
+    write(
+        path,
+        rows.assign(who=[[f"P{n // 3}", f" p{n // 3}", f"P{n // 3} "][n % 3] for n in range(96)]),
+    )
     table = read(path, split={"group": "who"})
     apart(table, np.arange(96) // 3)
     assert table.schema is not None and table.schema.keys == ["who"] and "who" not in table.features
@@ -149,7 +180,9 @@ def test_clients_may_be_split_in_ways_of_their_own(tmp_path: Path) -> None:
         "north": write(tmp_path / "n.csv", NUMBERED.assign(id=owner)),
         "south": write(tmp_path / "s.csv", NUMBERED),
     }
-    north, south = Tables(files, "y", split={"north": {"group": "id"}, "s*": "random"}).tables(seed=1)
+    north, south = Tables(files, "y", split={"north": {"group": "id"}, "s*": "random"}).tables(
+        seed=1
+    )
     apart(north, owner)
     (alone,) = Tables({"south": files["south"]}, "y", split="random").tables(seed=1)
     assert all((south.splits[split] == part).all() for split, part in alone.splits.items())
@@ -160,31 +193,50 @@ def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path
     files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("north", "south")}
     for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
         tables = Tables(files, "y", task=task).tables(seed=1)  # type: ignore[arg-type]
-        assert [own.name for own in tables if any("number is predicted at" in note for note in own.notes)] == noted
+        assert [
+            own.name
+            for own in tables
+            if any("number is predicted at" in note for note in own.notes)
+        ] == noted
 
 
 def test_identifiers_are_unique_over_all_clients_of_a_table(tmp_path: Path) -> None:
     """Files have a schema each; `check` notes a column that only one of them leaves out."""
-    visit, case = np.random.default_rng(1).permutation(48), np.random.default_rng(2).permutation(96) * 9
-    rows = NUMBERED.assign(visit_no=[*visit, *visit[::-1]], case_no=case, site=["north"] * 48 + ["south"] * 48)
+    visit = np.random.default_rng(1).permutation(48)
+    case = np.random.default_rng(2).permutation(96) * 9
+    rows = NUMBERED.assign(
+        visit_no=[*visit, *visit[::-1]], case_no=case, site=["north"] * 48 + ["south"] * 48
+    )
     path = write(tmp_path / "train.csv", rows)  # a name that no client could have
     for table in Tables(path, "y", client_column="site").tables(seed=1):
-        assert list(table.features) == ["x", "visit_no"] and table.schema and table.schema.keys == ["case_no"]
-    files = {"north": write(tmp_path / "n.csv", rows[:48]), "south": write(tmp_path / "s.csv", rows[48:66])}
+        assert (
+            list(table.features) == ["x", "visit_no"]
+            and table.schema
+            and table.schema.keys == ["case_no"]
+        )
+    files = {
+        "north": write(tmp_path / "n.csv", rows[:48]),
+        "south": write(tmp_path / "s.csv", rows[48:66]),
+    }
     found = examine(Tables(files, "y", split="random", drop=["site"]).tables(seed=1)).findings
     told = {own.column: own.sentence.rpartition("; ")[0] for own in found if own.kind == "kind"}
-    assert told == dict.fromkeys(("visit_no", "case_no"), "left out (identifier) at north; numeric at south")
+    assert told == dict.fromkeys(
+        ("visit_no", "case_no"), "left out (identifier) at north; numeric at south"
+    )
 
 
 def test_rows_that_are_doubles_are_noted(tmp_path: Path) -> None:
     rows = NUMBERED.assign(part=["train"] * 70 + ["validation"] * 10 + ["test"] * 16)
-    among, across = rows.iloc[:5], rows.iloc[:1].assign(part="test")
+    among = rows.iloc[:5]
+    across = rows.iloc[:1].assign(part="test")
     for more, said in (
         (among, "5 of 101"),
         (across, "1 in validation or test with a twin in training"),
         (None, ""),
     ):
-        table = read(write(tmp_path / "north.csv", pd.concat([rows, more])), split={"column": "part"})
+        table = read(
+            write(tmp_path / "north.csv", pd.concat([rows, more])), split={"column": "part"}
+        )
         notes = [note for note in table.notes if getattr(note, "kind", "") == "duplicate"]
         assert said in notes[0] if said else not notes
 
@@ -205,18 +257,39 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
 
 CELLS = st.one_of(
     st.none(),
-    st.sampled_from(["", "NA", "?", "-", "yes", "1,5", "1.5", "−3", "12 mg", "€ 5", "50 %", "2024-01-31", "a", "A "]),
+    st.sampled_from(
+        [
+            "",
+            "NA",
+            "?",
+            "-",
+            "yes",
+            "1,5",
+            "1.5",
+            "−3",
+            "12 mg",
+            "€ 5",
+            "50 %",
+            "2024-01-31",
+            "a",
+            "A ",
+        ]
+    ),
     st.integers(-(10**6), 10**6).map(str),
     st.floats(allow_nan=True).map(str),
     st.text(max_size=12),
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.data())
 def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True))
-    frame = pd.DataFrame({name: data.draw(st.lists(CELLS, min_size=24, max_size=24)) for name in names})
+    frame = pd.DataFrame(
+        {name: data.draw(st.lists(CELLS, min_size=24, max_size=24)) for name in names}
+    )
     frame["y"] = data.draw(st.lists(st.sampled_from(["0", "1", "x", ""]), min_size=24, max_size=24))
     path = tmp_path / "any.csv"
     path.write_bytes(frame.to_csv(index=False).encode("utf-8", "surrogatepass"))
@@ -228,5 +301,7 @@ def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
     else:
         assert bool(rows.clients[0].train.x.isfinite().all())
         seen = rows.encoders["north"]
-        again, _ = seen.read(rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.schema.used))
+        again, _ = seen.read(
+            rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.schema.used)
+        )
         assert len(again) == 0

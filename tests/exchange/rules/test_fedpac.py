@@ -1,4 +1,5 @@
-"""FedPAC's weights of classifiers: against a general solver, the conditions of an optimum, and closed forms."""
+"""FedPAC's weights of classifiers: against a general solver, the conditions of an optimum, and
+closed forms."""
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ def random_matrix(size: int, seed: int, variance: float) -> Tensor:
     return torch.tensor(h @ h.T + np.diag(diagonal))
 
 
-@pytest.mark.parametrize(("size", "variance"), [(2, 1.0), (5, 4.0), (12, 30.0), (40, 100.0), (40, 0.0), (40, 1e-6)])
+@pytest.mark.parametrize(
+    ("size", "variance"), [(2, 1.0), (5, 4.0), (12, 30.0), (40, 100.0), (40, 0.0), (40, 1e-6)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_weights_are_the_least_on_the_simplex(size: int, variance: float, seed: int) -> None:
     p = random_matrix(size, seed, variance)
@@ -33,7 +36,8 @@ def test_weights_are_the_least_on_the_simplex(size: int, variance: float, seed: 
     value = alpha @ p @ alpha
     assert (alpha >= 0).all() and alpha.sum() == pytest.approx(1, abs=1e-12)
     scale = float(p.diagonal().max())
-    assert (p @ alpha >= value - 1e-10 * scale).all()  # no weight has a gradient that promises a decrease
+    # no weight has a gradient that promises a decrease
+    assert (p @ alpha >= value - 1e-10 * scale).all()
     assert torch.equal(alpha, least_on_simplex(p, start))
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -51,7 +55,9 @@ def test_weights_are_the_least_on_the_simplex(size: int, variance: float, seed: 
 
 def test_clients_that_are_the_same_have_weights_by_variance() -> None:
     same = {"ill": [1.0, 2.0], "well": [0.5, 0.0]}
-    weights = collaboration({name: sent(same, v) for name, v in {"a": 1.0, "b": 2.0, "c": 4.0}.items()})
+    weights = collaboration(
+        {name: sent(same, v) for name, v in {"a": 1.0, "b": 2.0, "c": 4.0}.items()}
+    )
     for found in weights.values():
         assert found == pytest.approx({"a": 4 / 7, "b": 2 / 7, "c": 1 / 7})
 
@@ -78,10 +84,15 @@ def test_labels_are_matched_by_name() -> None:
 
 
 def test_a_client_that_took_no_part_keeps_its_head() -> None:
-    updates = {"a": sent({"ill": [0.0]}, 1.0, head=1.0, rows=3), "b": sent({"ill": [0.0]}, 1.0, head=5.0)}
+    updates = {
+        "a": sent({"ill": [0.0]}, 1.0, head=1.0, rows=3),
+        "b": sent({"ill": [0.0]}, 1.0, head=5.0),
+    }
     names = ("core.weight", "head.bias")
     received = FedPACMean()(Round(0, 0, updates, dict.fromkeys("abc", names)))
-    assert received["a"]["head.bias"].item() == pytest.approx(3) and "head.bias" not in received["c"]
+    assert (
+        received["a"]["head.bias"].item() == pytest.approx(3) and "head.bias" not in received["c"]
+    )
     assert {state["core.weight"].item() for state in received.values()} == {2.0}  # by rows
 
 
@@ -95,7 +106,9 @@ def test_slices_are_combined_over_the_clients_that_have_them() -> None:
         )
         for name, owned in states.items()
     }
-    received = FedPACMean()(Round(0, 0, updates, {name: tuple(owned) for name, owned in states.items()}))
+    received = FedPACMean()(
+        Round(0, 0, updates, {name: tuple(owned) for name, owned in states.items()})
+    )
     assert received == {
         "a": {"head.bias[ill]": torch.tensor([0.5])},
         "b": {"head.bias[ill]": torch.tensor([0.5]), "head.bias[well]": torch.tensor([1.0])},

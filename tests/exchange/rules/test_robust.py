@@ -1,5 +1,6 @@
-"""Robust rules against what other libraries and their definitions say; and what is true of all rules whatever clients
-send: permutations, agreement, and how many attackers it takes to move their result. Examples are the same in each run.
+"""Robust rules against what other libraries and their definitions say; and what is true of all
+rules whatever clients send: permutations, agreement, and how many attackers it takes to move their
+result. Examples are the same in each run.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,15 @@ from scipy.optimize import minimize
 from scipy.stats import trim_mean
 
 import fedlit
-from fedlit import CenteredClipping, GeometricMedian, Krum, Median, MultiKrum, NormBound, TrimmedMean
+from fedlit import (
+    CenteredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    NormBound,
+    TrimmedMean,
+)
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import Blueprint
@@ -24,14 +33,20 @@ from fedlit.exchange.rules.robust import Robust
 from fedlit.sharing import Sharing
 
 ALL = (Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, CenteredClipping)
-each = pytest.mark.parametrize("make", [partial(rule, 1) for rule in ALL], ids=lambda make: make.func.__name__)
+each = pytest.mark.parametrize(
+    "make", [partial(rule, 1) for rule in ALL], ids=lambda make: make.func.__name__
+)
 
 
-def a_round(values: Any, number: int = 0, order: list[int] | None = None, dtype: Any = torch.float32) -> Round:
-    """A round in which client k sends row k of [clients, numbers]; ``order`` is who is called by which name."""
+def a_round(
+    values: Any, number: int = 0, order: list[int] | None = None, dtype: Any = torch.float32
+) -> Round:
+    """A round in which client k sends row k of [clients, numbers]; ``order`` is who is called by
+    which name."""
     rows = torch.as_tensor(np.asarray(values), dtype=dtype)
     updates = {
-        f"c{place:02d}": Update({"w": rows[k]}, parameters=("w",)) for place, k in enumerate(order or range(len(rows)))
+        f"c{place:02d}": Update({"w": rows[k]}, parameters=("w",))
+        for place, k in enumerate(order or range(len(rows)))
     }
     return Round(number, 0, updates, dict.fromkeys(updates, ("w",)))
 
@@ -50,7 +65,9 @@ def sent(clients: int, numbers: int = 4, seed: int = 0) -> np.ndarray:
 def test_the_median_and_the_trimmed_mean_are_what_numpy_and_scipy_say(clients: int) -> None:
     values = sent(clients)
     assert ruled(Median(), values) == pytest.approx(np.median(values, axis=0), abs=1e-6)
-    assert ruled(TrimmedMean(1), values) == pytest.approx(trim_mean(values, 1 / clients + 1e-9, axis=0), abs=1e-6)
+    assert ruled(TrimmedMean(1), values) == pytest.approx(
+        trim_mean(values, 1 / clients + 1e-9, axis=0), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(("clients", "attackers"), [(5, 1), (7, 2), (9, 1)])
@@ -71,7 +88,9 @@ def test_the_geometric_median_has_the_least_sum_of_distances() -> None:
 
 
 def test_a_norm_bound_is_the_mean_of_clipped_moves() -> None:
-    rule, values, now = NormBound(1, bound=0.5), sent(5), np.ones(4)
+    rule = NormBound(1, bound=0.5)
+    values = sent(5)
+    now = np.ones(4)
     rule.begin(a_round(np.ones((5, 4)), -1))
     for number in range(2):  # the next round begins from what this one gave
         moves = values - now
@@ -80,8 +99,12 @@ def test_a_norm_bound_is_the_mean_of_clipped_moves() -> None:
 
 
 @pytest.mark.parametrize("radius", [0.5, None])
-def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restored(radius: float | None) -> None:
-    rule, w, v = CenteredClipping(1, radius=radius, iterations=2), np.zeros(4), np.zeros(4)
+def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restored(
+    radius: float | None,
+) -> None:
+    rule = CenteredClipping(1, radius=radius, iterations=2)
+    w = np.zeros(4)
+    v = np.zeros(4)
     rule.begin(a_round(np.zeros((5, 4)), -1))
     for number in range(3):
         values = sent(5, seed=number)
@@ -98,10 +121,16 @@ def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restor
 
 
 @each
-def test_parts_of_some_clients_are_decided_among_these_and_statistics_by_their_median(make: Any) -> None:
-    names, rng = [f"c{place}" for place in range(7)], np.random.default_rng(0)
+def test_parts_of_some_clients_are_decided_among_these_and_statistics_by_their_median(
+    make: Any,
+) -> None:
+    names = [f"c{place}" for place in range(7)]
+    rng = np.random.default_rng(0)
     states = {
-        name: {"w": torch.tensor(rng.normal(size=3)).float(), "running_var": torch.tensor(rng.random(2)).float()}
+        name: {
+            "w": torch.tensor(rng.normal(size=3)).float(),
+            "running_var": torch.tensor(rng.random(2)).float(),
+        }
         for name in names
     }
     for name in names[:5]:
@@ -113,19 +142,24 @@ def test_parts_of_some_clients_are_decided_among_these_and_statistics_by_their_m
     }
     receivers = {name: tuple(state) for name, state in states.items()}
     received = make()(Round(0, 0, updates, receivers))
-    alone = {name: Update({"part": states[name]["part"]}, parameters=("part",)) for name in names[:5]}
+    alone = {
+        name: Update({"part": states[name]["part"]}, parameters=("part",)) for name in names[:5]
+    }
     expected = make()(Round(0, 0, alone, dict.fromkeys(names[:5], ("part",))))
     assert {name: tuple(own) for name, own in received.items()} == receivers
     part = received["c0"]["part"]
     assert part.dtype == torch.bfloat16 and torch.equal(part, expected["c4"]["part"])
     assert torch.equal(received["c6"]["own"], torch.ones(1))
-    variances = np.median(torch.stack([own["running_var"] for own in states.values()]).numpy(), axis=0)
+    variances = np.median(
+        torch.stack([own["running_var"] for own in states.values()]).numpy(), axis=0
+    )
     assert received["c3"]["running_var"].numpy() == pytest.approx(variances, abs=1e-6)
 
 
 @each
 def test_huge_numbers_overflow_nowhere(make: Any) -> None:
-    rule, values = make(), sent(7)
+    rule = make()
+    values = sent(7)
     values[3] = 3e38
     rule.begin(a_round(np.zeros((7, 4)), -1))
     assert np.abs(ruled(rule, values)).max() < 5
@@ -148,7 +182,10 @@ def test_fewer_clients_than_the_theory_needs_are_refused(make: Any) -> None:
     names = {f"c{place}": ("core.w",) for place in range(fewest)}
     rule.check(Sharing(names, names), 1.0, nothing, fewest)
     few = {**names, "other": ("core.w", "part"), "another": ("part", "alone")}
-    for sharing, clients, key in ((names, fewest - 1, "core.w"), (few, fewest + 2, "part at 2 clients")):
+    for sharing, clients, key in (
+        (names, fewest - 1, "core.w"),
+        (few, fewest + 2, "part at 2 clients"),
+    ):
         with pytest.raises(ConfigError, match=key):
             rule.check(Sharing(sharing, sharing), 1.0, nothing, clients)
 
@@ -192,15 +229,30 @@ TABLE: dict[str, tuple[Callable[[], Rule], Callable[[int], int] | None]] = {
 }
 # whoever sends what, no number moves further than the learning rate
 ADAPTIVE = ("FedAdagrad", "FedAdam", "FedYogi")
-CLUSTERED = {"CFL": partial(fedlit.CFL, 9.0, 1e-6), "Agglomerative": partial(fedlit.Agglomerative, 1, clusters=2)}
+CLUSTERED = {
+    "CFL": partial(fedlit.CFL, 9.0, 1e-6),
+    "Agglomerative": partial(fedlit.Agglomerative, 1, clusters=2),
+}
 MADE: dict[str, Callable[[], Rule]] = {**{name: own[0] for name, own in TABLE.items()}, **CLUSTERED}
-# abstract; or they ask clients, evaluate their networks, or give each client a state of its own from what it publishes
-OTHERS = {"Clustered", "FedDynMean", "FedGMCC", "GrowForest", "IFCA", "MixedEffects", "Newton", "Rule", "ScaffoldMean"}
+# abstract; or they ask clients, evaluate their networks, or give each client a state of its own
+# from what it publishes
+OTHERS = {
+    "Clustered",
+    "FedDynMean",
+    "FedGMCC",
+    "GrowForest",
+    "IFCA",
+    "MixedEffects",
+    "Newton",
+    "Rule",
+    "ScaffoldMean",
+}
 OTHERS |= {"FedAMP", "FedPACMean", "PrototypeMean"}
 
 
 def result(name: str, values: np.ndarray, order: list[int] | None = None) -> np.ndarray:
-    """What clients receive in the first exchange, after they have started from one point: a row a client."""
+    """What clients receive in the first exchange, after they have started from one point: a row a
+    client."""
     rule = MADE[name]()
     rule.begin(a_round(np.zeros_like(values), -1, dtype=torch.float64))
     received = rule(a_round(values, 0, order, torch.float64))
@@ -208,7 +260,9 @@ def result(name: str, values: np.ndarray, order: list[int] | None = None) -> np.
 
 
 drawn = st.builds(
-    lambda seed, clients, spread: np.random.default_rng(seed).normal(size=(clients, COORDINATES)) * spread,
+    lambda seed, clients, spread: (
+        np.random.default_rng(seed).normal(size=(clients, COORDINATES)) * spread
+    ),
     st.integers(0, 2**31),
     st.integers(5, 12),
     st.floats(0.01, 100),
@@ -225,7 +279,9 @@ def near(values: np.ndarray) -> float:
 @given(values=drawn, data=st.data())
 def test_names_of_clients_do_not_matter(name: str, values: np.ndarray, data: Any) -> None:
     order = list(data.draw(st.permutations(range(len(values)))))
-    assert result(name, values, order) == pytest.approx(result(name, values)[order], abs=near(values))
+    assert result(name, values, order) == pytest.approx(
+        result(name, values)[order], abs=near(values)
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if name not in ADAPTIVE])
@@ -241,14 +297,19 @@ def test_where_all_agree_they_receive_what_they_sent(name: str, values: np.ndarr
 @pytest.mark.parametrize("name", TABLE)
 @few
 @given(values=drawn, far=st.sampled_from([1e4, 1e8]))
-def test_it_takes_as_many_attackers_to_break_a_rule_as_it_says(name: str, values: np.ndarray, far: float) -> None:
+def test_it_takes_as_many_attackers_to_break_a_rule_as_it_says(
+    name: str, values: np.ndarray, far: float
+) -> None:
     values, point, clients = values / np.abs(values).max(), np.array([far, -far, far]), len(values)
-    rule, breaks = MADE[name](), TABLE[name][1]
+    rule = MADE[name]()
+    breaks = TABLE[name][1]
     bears = rule.bears(clients) if isinstance(rule, Robust) else 0
 
     def attacked(attackers: int) -> np.ndarray:
         """Where honest clients are within 1."""
-        return result(name, np.concatenate([values[attackers:], np.repeat(point[None], attackers, 0)]))
+        return result(
+            name, np.concatenate([values[attackers:], np.repeat(point[None], attackers, 0)])
+        )
 
     assert all(np.abs(attacked(attackers)).max() <= 10 for attackers in range(bears + 1))
     if breaks is None:  # a number bounds it, whoever sends what
@@ -259,5 +320,7 @@ def test_it_takes_as_many_attackers_to_break_a_rule_as_it_says(name: str, values
 
 def test_the_table_is_complete() -> None:
     public = {name: getattr(fedlit, name) for name in fedlit.__all__}
-    kinds = {name for name, own in public.items() if isinstance(own, type) and issubclass(own, Rule)}
+    kinds = {
+        name for name, own in public.items() if isinstance(own, type) and issubclass(own, Rule)
+    }
     assert kinds == {name.partition(",")[0] for name in MADE} | OTHERS
