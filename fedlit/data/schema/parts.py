@@ -11,22 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 _SECONDS = {"weeks": 604_800, "days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
-_DECIMAL = r"\d+(?:\.\d+)?"
+_WHOLE = r"\d{1,9}"
+_DECIMAL = r"\d{1,9}(?:\.\d{1,9})?"
 _CLOCK = re.compile(
-    r"(?:(?P<days>[-+]?\d+) days?,? )?(?P<sign>[-+]?)(?P<hours>\d{1,5}):(?P<minutes>[0-5]\d)"
-    r"(?::(?P<seconds>[0-5]\d(?:\.\d+)?))?"
+    r"(?:(?P<days>[-+]?\d{1,9}) days?,? )?(?P<sign>[-+]?)(?P<hours>\d{1,5}):(?P<minutes>[0-5]\d)"
+    r"(?::(?P<seconds>[0-5]\d(?:\.\d{1,9})?))?"
 )
 _ISO = re.compile(
-    r"P(?=[\dT])(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
-    rf"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>{_DECIMAL})S)?)?"
+    rf"P(?=[\dT])(?:(?P<weeks>{_WHOLE})W)?(?:(?P<days>{_WHOLE})D)?"
+    rf"(?:T(?=\d)(?:(?P<hours>{_WHOLE})H)?(?:(?P<minutes>{_WHOLE})M)?(?:(?P<seconds>{_DECIMAL})S)?)?"
 )
 _WORDS = re.compile(
-    r"(?=\d)(?:(?P<days>\d+) ?d(?:ays?)?,? ?)?(?:(?P<hours>\d+) ?h(?:(?:ou)?rs?)?,? ?)?"
-    rf"(?:(?P<minutes>\d+) ?m(?:in(?:ute)?s?)?,? ?)?(?:(?P<seconds>{_DECIMAL}) ?s(?:ec(?:ond)?s?)?)?",
+    rf"(?=\d)(?:(?P<days>{_WHOLE}) ?d(?:ays?)?,? ?)?(?:(?P<hours>{_WHOLE}) ?h(?:(?:ou)?rs?)?,? ?)?"
+    rf"(?:(?P<minutes>{_WHOLE}) ?m(?:in(?:ute)?s?)?,? ?)?(?:(?P<seconds>{_DECIMAL}) ?s(?:ec(?:ond)?s?)?)?",
     re.I,
 )
+_SEVERAL = re.compile(r":|^P|\d ?[dhm][a-z]{0,6},? ?\d", re.I)
 _FEET = re.compile(
-    rf"(?P<feet>\d+) ?(?:['’′]|ft|feet)\.? ?(?:(?P<inches>{_DECIMAL}) ?(?:[\"”″]|''|in(?:ch(?:es)?)?\.?)?)?",
+    rf"(?P<feet>{_WHOLE}) ?(?:['’′]|ft|feet)\.? ?(?:(?P<inches>{_DECIMAL}) ?(?:[\"”″]|''|in(?:ch(?:es)?)?\.?)?)?",
     re.I,
 )
 _DEGREES = re.compile(
@@ -34,7 +36,6 @@ _DEGREES = re.compile(
     rf"(?:(?P<seconds>{_DECIMAL}) ?[\"”″] ?)?(?P<side>[NSEW])"
 )
 _LARGE = re.compile(rf"(?P<sign>-?)[$€£]?(?P<digits>{_DECIMAL}) ?(?P<size>k|m|b|bn)?", re.I)
-_DURATION = re.compile(r":|P.*\d|\d ?[dhm][a-z]*,? ?\d", re.I)
 _SIZES = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "bn": 1e9}
 _NEARLY_ALL = 0.95
 _SAMPLE = 200  # texts that show how numbers are written
@@ -49,16 +50,13 @@ def seconds_of(text: str) -> float:
         >>> seconds_of("7h 30m"), seconds_of("7:30 PM")
         (27000.0, nan)
     """
-    for form in (_CLOCK, _ISO, _WORDS):
-        found = form.fullmatch(text)
-        if found is not None:
-            parts = found.groupdict()
-            sign = -1 if parts.pop("sign", "") == "-" else 1
-            days = float(parts.pop("days") or 0) * _SECONDS["days"]
-            return days + sign * sum(
-                float(part) * _SECONDS[name] for name, part in parts.items() if part
-            )
-    return np.nan
+    found = _CLOCK.fullmatch(text) or _ISO.fullmatch(text) or _WORDS.fullmatch(text)
+    if found is None:
+        return np.nan
+    parts = found.groupdict()
+    sign = -1 if parts.pop("sign", "") == "-" else 1
+    days = float(parts.pop("days") or 0) * _SECONDS["days"]
+    return days + sign * sum(float(part) * _SECONDS[name] for name, part in parts.items() if part)
 
 
 def inches_of(text: str) -> float:
@@ -107,7 +105,7 @@ def amount_of(text: str) -> float:
 
 
 def _has_parts(texts: Sequence[str]) -> bool:
-    return any(map(_DURATION.search, texts))
+    return any(map(_SEVERAL.search, texts))
 
 
 def _has_feet(texts: Sequence[str]) -> bool:
