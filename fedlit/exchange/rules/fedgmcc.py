@@ -225,7 +225,9 @@ class FedGMCC(Clustered):
     - NOTE[DIFF]: clients train as configured. In the paper's experiments (§V) they take 10 or 5
       passes over their rows, in batches of 64, by SGD at 0.001 on
       :class:`binary cross-entropy <fedlit.BinaryCrossEntropy>`, as the methods ``fedavg_paper`` and
-      ``fedgmcc_paper`` of the study ``clusters`` do.
+      ``fedgmcc_paper`` of the study ``clusters`` do. The paper trains on 80 % of the rows and
+      scores on the rest, which it calls validation rows; studies keep rows to choose by, and others
+      to score.
     - NOTE[DIFF]: ``epsilon: barriers`` is ours. L falls from L(0) to 0, so on a trained curve it
       hardly rises anywhere, and the rule as it is written connects nearly all clients. Here the
       barrier is max |∂L/∂u|, ε is a percentile of the round's own barriers, and ε is fixed once
