@@ -15,8 +15,9 @@ from fedlit.client import FederatedClient
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import expect
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import Outcome, Server
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.run.config import listed
 from fedlit.run.run import Run

@@ -16,15 +16,17 @@ from torch import Tensor
 from fedlit.client.build import build_client
 from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.server import BEGIN, Server
+from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.accepted import PRIVATE
 from fedlit.institutions.certificates import make_site_keys
 from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.serving.patience import Patience
 from fedlit.institutions.settings import Federation, SiteSettings
 from fedlit.institutions.site import shielded
-from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.institutions.sites_server import SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.keys import fingerprint_of
 from fedlit.privacy.ledger import Ledger
@@ -137,10 +139,8 @@ def over_sites(
 
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     journal = Journal(folder / "state", sorted(clients), start)
-    make = partial(build_client, training.client)
-    server = Server(
-        rule, whole.seed, exchange.minimum, lambda spec, seed: make(spec, seed), exchange.guard
-    )
+    build = partial(build_client, training.client)
+    server = CoordinatorServer(rule, whole.seed, exchange.minimum, exchange.guard, build)
     hub = SitesServer(server, line, journal, {}, Patience(600, len(clients)), privacy=privacy)
     _, runs, errors = in_threads(line, {name: partial(site, name) for name in clients}, hub.run)
     coordinator = errors.pop("coordinator", None)

@@ -86,13 +86,13 @@ def _lying() -> Iterator[dict[str, Any]]:
     import torch
 
     from fedlit.errors import RunError
-    from fedlit.exchange.server import Outcome
-    from fedlit.institutions.sites_server import SitesServer
+    from fedlit.exchange.outcome import Outcome
+    from fedlit.institutions.serving.rounds import Rounds
     from fedlit.privacy.coordinator import Gathering
     from fedlit.privacy.site import Shield
 
     seen: dict[str, Any] = {"sums": {}, "start": {}, "true": {}}
-    stock = (SitesServer._reply, SitesServer._aggregate, Shield.meet, Shield.send, sites.MemoryLine)
+    stock = (Rounds._reply, Rounds._aggregate, Shield.meet, Shield.send, sites.MemoryLine)
     reply, aggregate, meet, send, line = stock
 
     class Impatient(line):  # type: ignore[misc, valid-type]
@@ -105,7 +105,7 @@ def _lying() -> Iterator[dict[str, Any]]:
 
     def lie(self: Any, site: str, outcome: Any, records: Any) -> dict[str, Any]:
         told_: dict[str, Any] = reply(self, site, outcome, records)
-        if self.journal.number == 0:
+        if self.hub.journal.number == 0:
             told_["received"] = {
                 name: torch.full_like(value, POISON)
                 if site == VICTIM
@@ -114,11 +114,15 @@ def _lying() -> Iterator[dict[str, Any]]:
             }
         return told_
 
-    def ask(self: Any, number: int, present: Mapping[str, Any]) -> tuple[Outcome, list[str]]:
+    def ask(
+        self: Any, number: int, present: Mapping[str, Any], asking: Any
+    ) -> tuple[Outcome, list[str]]:
         flags = {site: (not own.get("unfit"), own["flags"]) for site, own in present.items()}
-        masked = self.privacy.masked
-        server = self.server
-        gathering = Gathering(masked, server.rule, server.sharing, number, flags, self._put_masked)
+        masked = self.hub.privacy.masked
+        server = self.hub.server
+        gathering = Gathering(
+            masked, server.rule, server.sharing, number, flags, asking.ask_for_sums
+        )
         gathering.sites = [site for site, (fit, _) in flags.items() if fit]
         ((_, update),) = gathering.gather().items()
         count = len(gathering.sites)
@@ -127,7 +131,7 @@ def _lying() -> Iterator[dict[str, Any]]:
         }
         if number == 1:
             raise RunError("the coordinator has what it wants")
-        return Outcome({site: dict(update.state) for site in self.sites}), list(present)
+        return Outcome({site: dict(update.state) for site in self.hub.sites}), list(present)
 
     def remember(self: Any, offers: Any, sharing: Any, start_: Any) -> None:
         seen["start"].update(deepcopy(dict(start_)))
@@ -138,12 +142,12 @@ def _lying() -> Iterator[dict[str, Any]]:
             seen["true"] = {name: value.detach().clone() for name, value in update.state.items()}
         return send(self, number, update)
 
-    SitesServer._reply, SitesServer._aggregate = lie, ask  # type: ignore[method-assign]
+    Rounds._reply, Rounds._aggregate = lie, ask  # type: ignore[method-assign]
     Shield.meet, Shield.send, sites.MemoryLine = remember, watch, Impatient  # type: ignore[method-assign, misc]
     try:
         yield seen
     finally:
-        SitesServer._reply, SitesServer._aggregate = reply, aggregate  # type: ignore[method-assign]
+        Rounds._reply, Rounds._aggregate = reply, aggregate  # type: ignore[method-assign]
         Shield.meet, Shield.send, sites.MemoryLine = meet, send, line  # type: ignore[method-assign, misc]
 
 

@@ -159,23 +159,19 @@ def coordinator(script: Script, line: Any, state: Path, minimum: float) -> Any:
     :func:`fedlit.institutions.coordinator.coordinate`).
     """
     from fedlit.client.build import build_client
+    from fedlit.exchange.minimum import least
     from fedlit.exchange.rule import Rule
-    from fedlit.exchange.server import BEGIN, Server, least
+    from fedlit.exchange.schedule import BEGIN
+    from fedlit.institutions.coordinator_server import CoordinatorServer
     from fedlit.institutions.facts import agreed
     from fedlit.institutions.journal import Journal
-    from fedlit.institutions.sites_server import Patience, SitesServer
+    from fedlit.institutions.serving.patience import Patience
+    from fedlit.institutions.sites_server import SitesServer
 
     run = script.run
     rule = deepcopy(run.exchange.rule)
-    guard = deepcopy(run.exchange.guard)
-    client = run.loop.federation.training.client
-    server = Server(
-        rule,
-        run.seed,
-        run.exchange.minimum,
-        lambda spec, seed: build_client(client, spec, seed),
-        guard,
-    )
+    build = partial(build_client, run.loop.federation.training.client)
+    server = CoordinatorServer(rule, run.seed, run.exchange.minimum, run.exchange.guard, build)
     journal = Journal(state, sorted(SITES), BEGIN if type(rule).begin is not Rule.begin else 0)
     patience = Patience(PATIENCE, least(minimum, len(SITES)), 0.2)
     meet = partial(agreed, terms=run.data.terms(known=False))

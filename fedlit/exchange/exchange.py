@@ -5,6 +5,7 @@ each client takes.
 import time
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import dropwhile
 from typing import Any, Literal
 
@@ -16,15 +17,19 @@ from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
-from fedlit.exchange.guard import Guard, GuardMode
-from fedlit.exchange.members import Lending, Members, collect, planned, recover
-from fedlit.exchange.named import Named
+from fedlit.exchange.apply import Lending, recover, write_back
+from fedlit.exchange.checks import unchanged
+from fedlit.exchange.collect import collect, planned
+from fedlit.exchange.guard import GuardMode, guard_mode
+from fedlit.exchange.members import Members
+from fedlit.exchange.minimum import Minimum, is_minimum, least
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Answerer, Blueprint, Question
-from fedlit.exchange.rule import Rule, Update, demand, settings_of
+from fedlit.exchange.rule import Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.rules.server import ServerOptimizer
-from fedlit.exchange.schedule import Every, cohort, cohort_size, due, wrong_every
-from fedlit.exchange.server import BEGIN, Minimum, Server, is_minimum, least, unchanged
+from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Transport
 from fedlit.meanings import Described, Meaning, check_meanings, find_meanings
 from fedlit.names import Clustering
@@ -87,9 +92,10 @@ class Exchange(Callback):
         sharing: which tensors of each client are federated; known once the clients are built.
         published: maps each client to what it published before training; names, types and shapes
             must stay the same.
+        server: applies the rule; it owns the rule's state, the guard, and the counts of which
+            clients were left out. The plan makes it; until then there is one without clients.
         clustering: which clients belong together after the last exchange, if the rule finds
             clusters.
-        named: counts which clients were left out or watched.
         matched_by_shape: maps each client to its federated tensors that are matched by name and
             shape alone, because it is not known which columns or labels they stand for (see
             :mod:`fedlit.meanings`).
@@ -123,10 +129,10 @@ class Exchange(Callback):
     ) -> None:
         rule = rule if rule is not None else Mean()
         facts = rule.facts
-        share = "a share in (0, 1]"
-        needs = f"{type(rule).__name__} needs it"
-        if wrong := wrong_every(every):
+        wrong = wrong_every(every)
+        if wrong:
             raise ConfigError(wrong)
+        share = "a share in (0, 1]"
         demand(
             0 < rate <= 1,
             "exchange.rate",
@@ -134,7 +140,8 @@ class Exchange(Callback):
             rate,
             "for no exchange set exchange.federated: []",
         )
-        demand(rate == 1 or not (facts.whole_rate and federated), "exchange.rate", "1", rate, needs)
+        whole = rate == 1 or not (facts.whole_rate and federated)
+        demand(whole, "exchange.rate", "1", rate, f"{type(rule).__name__} needs it")
         demand(
             0 < participation <= 1,
             "exchange.participation",
@@ -145,18 +152,12 @@ class Exchange(Callback):
         wanted = f"at least 1 client, or {share}"
         demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
         sends = bool(federated) or facts.by_questions
-        found = "exchange.federated: []; set one of them"
+        nothing = "exchange.federated: []; set one of them"
         demand(
-            participation == 1 or sends, "exchange.participation", "something to exchange", found
+            participation == 1 or sends, "exchange.participation", "something to exchange", nothing
         )
-        self.rate = rate
-        self.buffers = buffers
-        self.minimum: Minimum = minimum
-        self.optimizer_state: OptimizerState = optimizer_state
-        self.participation = participation
-        self.rule = rule
         self.federated = [*federated, *facts.private] if federated else []
-        # patterns that only leave out say nothing by themselves
+        # Patterns that only leave tensors out select nothing by themselves.
         more = (
             facts.by_name
             if by_name
@@ -164,22 +165,28 @@ class Exchange(Callback):
         )
         self.by_name = [*(by_name or []), *more]
         self.every: Every = every
+        self.rule = rule
+        self.rate = rate
+        self.buffers = buffers
+        self.optimizer_state: OptimizerState = optimizer_state
+        self.participation = participation
+        self.minimum: Minimum = minimum
+        self.guard = guard_mode(guard)
+        self.attackers = Attackers(attacks or [])
+        self.transport = Transport()
+        self.server = Server(rule, minimum=minimum, guard=self.guard)
+        self.sharing = self.server.sharing
+        self.published: dict[str, dict[str, Tensor]] = {}
+        self.matched_by_shape: dict[str, list[str]] = {}
+        self.clustering: Clustering | None = None
         self.remark = ""
         self.started = False
         self.open = False
-        self.matched_by_shape: dict[str, list[str]] = {}
         self.rounds = 0
         self.bytes = 0
         self.seconds = 0.0
-        self.transport = Transport()
-        self.sharing = Sharing({}, {})
-        self.published: dict[str, dict[str, Tensor]] = {}
-        self.clustering: Clustering | None = None
-        self.guard = None if guard is False else Guard("leave_out" if guard is True else guard)
-        self.named = Named()
         self._lending = Lending()
         self._specs: dict[str, ClientSpec] = {}
-        self.attackers = Attackers(attacks or [])
 
     @property
     def on(self) -> bool:
@@ -200,7 +207,7 @@ class Exchange(Callback):
         """Counts what was done about each client, and the exchanges that it took part in (see
         :data:`~fedlit.exchange.named.Found`).
         """
-        return self.named.found()
+        return self.server.incidents.found()
 
     @property
     def completes(self) -> bool:
@@ -226,8 +233,6 @@ class Exchange(Callback):
             clients, self.federated, self.buffers, self.transport.share, self.by_name
         )
         self.matched_by_shape = self._check_meanings(members)
-        if self.guard is not None:
-            self.guard.steps = members.steps
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         wanted = f"at most the number of clients that take part in a round, {taking_part}"
@@ -238,29 +243,45 @@ class Exchange(Callback):
             self.minimum,
         )
         if self.on:
-            model = self._blueprint(members, min(clients))
-            model.clients = tuple(clients.values())
-            model.reset = self.optimizer_state == "reset"
-            self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
-            if "model" in self.rule.needs:
-                sizes = {
-                    name: [client.spec.num_features, client.spec.num_outputs]
-                    for name, client in clients.items()
-                }
-                self.transport.share("model", sizes)
-                specs = {name: client.spec.state_dict() for name, client in clients.items()}
-                told = self.transport.gather("specs", specs)
-                self._specs = {
-                    name: ClientSpec.from_state(state)
-                    for one in told
-                    for name, state in one.items()
-                }
+            self._check_rule(members, taking_part)
+            self._share_models(members)
+        self.server = Server(
+            self.rule,
+            members.seed,
+            self.minimum,
+            self.guard,
+            sharing=self.sharing,
+            steps=members.steps,
+            blueprint=partial(self._blueprint_if_known, members),
+            device=members.device,
+        )
         self._take_hold(members)
         self.published = {
             name: planned(client, members.seed) if self.on else {}
             for name, client in clients.items()
         }
         return self.sharing
+
+    def _check_rule(self, members: Members, taking_part: int) -> None:
+        """Let the rule refuse settings, and keep its remark."""
+        model = self._blueprint(members, min(members.clients))
+        model.clients = tuple(members.clients.values())
+        model.reset = self.optimizer_state == "reset"
+        self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
+
+    def _share_models(self, members: Members) -> None:
+        """Let all processes know what the networks of all clients are like, if the rule needs
+        that.
+        """
+        if "model" not in self.rule.needs:
+            return
+        specs = {name: client.spec for name, client in members.clients.items()}
+        sizes = {name: [spec.num_features, spec.num_outputs] for name, spec in specs.items()}
+        self.transport.share("model", sizes)
+        states = {name: spec.state_dict() for name, spec in specs.items()}
+        for of_process in self.transport.gather("specs", states):
+            for name, state in of_process.items():
+                self._specs[name] = ClientSpec.from_state(state)
 
     def _check_meanings(self, members: Members) -> dict[str, list[str]]:
         """Refuse tensors that stand for different columns or labels at different clients. Return
@@ -271,10 +292,9 @@ class Exchange(Callback):
             name: Described(client, client.spec, names[name])
             for name, client in members.clients.items()
         }
-        found = find_meanings(
-            clients, members.fresh, agreed=members.data.align in ("features", "both")
-        )
-        # also of one that federates nothing
+        agreed = members.data.terms(known=False).features
+        found = find_meanings(clients, members.fresh, agreed)
+        # A client that federates nothing sends an empty mapping.
         sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}
         for client, meanings in found.meanings.items():
             sent[client] = {
@@ -285,6 +305,7 @@ class Exchange(Callback):
 
     def _take_hold(self, members: Members) -> None:
         """Give each client references to its federated tensors as they are on this device."""
+        self.server.device = members.device
         for name, client in members.clients.items():
             client._federated = live_of(client, named_tensors(client), self.sharing.names[name])
 
@@ -293,6 +314,11 @@ class Exchange(Callback):
         names = self.sharing.names[name]
         parameters = self.sharing.parameters[name]
         return Blueprint(lambda seed: members.fresh(spec, seed), names, parameters, members.device)
+
+    def _blueprint_if_known(self, members: Members, name: str) -> Blueprint | None:
+        if name not in members.clients and name not in self._specs:
+            return None
+        return self._blueprint(members, name)
 
     # ------------------------------------------------------------------ when
 
@@ -307,16 +333,12 @@ class Exchange(Callback):
         members = _members(pl_module)
         self.attackers.say()
         if trainer.global_step == 0:
-            # nothing is collected for nothing
+            # Nothing is collected for a rule that leaves clients what they start from.
             if self.on and type(self.rule).begin is not Rule.begin:
                 self._begin(members)
             for client in members.clients.values():
-                self._tell(
-                    members,
-                    client,
-                    {key: value.clone() for key, value in client.federated.items()},
-                    "start",
-                )
+                state = {key: value.clone() for key, value in client.federated.items()}
+                self._tell(members, client, state, "start")
                 client.steps_taken = 0
         self._draw_cohort(members)
 
@@ -326,14 +348,16 @@ class Exchange(Callback):
         """Exchange if an exchange is due."""
         last = trainer.is_last_batch
         members = _members(pl_module)
-        due = self.due(trainer.global_step - 1, last, trainer.current_epoch)
-        due = due or (self.completes and trainer.global_step == members.last_step)
-        self.open = self.completes and not due
-        if due and not members.tuning:
-            # Drift costs as much as an exchange, so not at every step.
+        follows = self.due(trainer.global_step - 1, last, trainer.current_epoch)
+        follows = follows or (self.completes and trainer.global_step == members.last_step)
+        self.open = self.completes and not follows
+        if follows and not members.tuning:
+            # Drift costs as much as an exchange, so it is not measured at every step.
             self.exchange(members, measure=last or self.every != "step")
             self._draw_cohort(members)
-        if last:  # here, and not in a hook of the loop: a checkpoint may be written right behind
+        if last:
+            # Here, and not in a hook of the loop, because a checkpoint may be written right after
+            # this hook.
             members.end_exchange()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
@@ -366,24 +390,12 @@ class Exchange(Callback):
                 "core (fedlit add-client)"
             )
         for name, state in outcome.received.items():
-            self._write_back(members.clients[name], state, 1.0)
+            write_back(members.clients[name], state, 1.0)
         self.bytes += outcome.bytes
 
     def _round(
         self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool
-    ) -> Any:
-        server = Server(
-            self.rule,
-            members.seed,
-            self.minimum,
-            guard=self.guard,
-            model=lambda name: (
-                self._blueprint(members, name) if name in {*members.clients, *self._specs} else None
-            ),
-            sharing=self.sharing,
-            device=members.device,
-        )
-
+    ) -> Outcome:
         asked = Counter[str]()
 
         def answer(name: str, question: Question) -> Any:
@@ -394,7 +406,7 @@ class Exchange(Callback):
             ):
                 return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
 
-        return self.transport.exchange(server, number, collected, answer, measure=measure)
+        return self.transport.exchange(self.server, number, collected, answer, measure=measure)
 
     @torch.no_grad()
     def exchange(self, members: Members, measure: bool = True) -> None:
@@ -411,11 +423,25 @@ class Exchange(Callback):
         try:
             outcome = self._round(members, self.rounds, collected, measure=measure)
         except RunError as error:
-            raise RunError(f"{error}{self.named.before()}") from error
+            raise RunError(f"{error}{self.server.incidents.before()}") from error
+        self._apply(members, collected, outcome)
+        taking_part = self.sharing.names if members.cohort is None else members.cohort
+        counts = self.server.count(outcome, self.rounds, taking_part)
+        self.rounds += 1
+        self.bytes += outcome.bytes
+        self.clustering = outcome.clustering
+        seconds = time.perf_counter() - begun
+        self.seconds += seconds
+        records = {**outcome.records, **counts}
+        here = {name: value for name, value in records.items() if _is_of(name, members)}
+        members.record({**here, "exchange/seconds": seconds})
+
+    def _apply(self, members: Members, collected: Mapping[str, Update], outcome: Outcome) -> None:
+        """Let each client here take over its part of a round's outcome."""
         gone = {*outcome.lost, *outcome.verdict.left_out}
         if outcome.void:
             finite = all_finite({name: update.state for name, update in collected.items()})
-            gone |= {name for name, sound in finite.items() if not sound}
+            gone |= {name for name, is_finite in finite.items() if not is_finite}
         rate = 1.0 if outcome.void else self.rate
         sent = {
             value.data_ptr() for update in collected.values() for value in update.state.values()
@@ -424,30 +450,17 @@ class Exchange(Callback):
             state = outcome.received.get(name, {})
             if name in gone:
                 recover(client, named_tensors(members.fresh(client.spec)))
-                self._write_back(client, state, 1.0)
+                write_back(client, state, 1.0)
             elif name in collected or rate != 1:
-                self._write_back(client, state, rate)
+                write_back(client, state, rate)
             else:
-                self._write_back(client, self._lending.lend(client, state, sent), 1.0)
+                write_back(client, self._lending.lend(client, state, sent), 1.0)
             self._tell(members, client, state, self.rounds)
             self._lending.check(name)
             client.steps_taken = 0
             if self.optimizer_state == "reset":
                 for optimizer in client._optimizers:
                     optimizer.state.clear()
-        took = self.sharing.names if members.cohort is None else members.cohort
-        named = self.named.take(outcome.verdict, self.rounds, took, outcome.lost, outcome.void)
-        self.rounds += 1
-        self.bytes += outcome.bytes
-        self.clustering = outcome.clustering
-        seconds = time.perf_counter() - begun
-        self.seconds += seconds
-        here = {
-            name: value
-            for name, value in {**outcome.records, **named}.items()
-            if _is_of(name, members)
-        }
-        members.record({**here, "exchange/seconds": seconds})
 
     def _tell(
         self, members: Members, client: FederatedClient, received: State, number: int | str
@@ -475,37 +488,19 @@ class Exchange(Callback):
         seed = derive_seed(members.seed, "send", name, self.rounds)
         return collect(client, self.sharing, self.published[name], seed, begin=begin)
 
-    @torch.no_grad()
-    def _write_back(self, client: FederatedClient, received: State, rate: float) -> None:
-        """Compute ω_k ← (1 − r) ω_k + r ω̄_k in place, on the device of the tensors."""
-        federated = client.federated
-        names = [name for name in received if name in federated]
-        mine = [federated[name] for name in names]
-        theirs = [received[name].to(federated[name].dtype) for name in names]
-        if not names:
-            return
-        if rate == 1:
-            torch._foreach_copy_(mine, theirs)
-            return
-        torch._foreach_lerp_(mine, theirs, rate)
-
     # ------------------------------------------------------------------ state
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs."""
-        counted = {name: getattr(self, name) for name in ("rounds", "bytes", "seconds")}
-        guard = {} if self.guard is None else {"guard": self.guard.state_dict()}
-        rule = {"rule": self.rule.state_dict(), "rule_is": settings_of(self.rule)}
-        return {**counted, **rule, "named": self.named.state_dict(), **guard}
+        counts = {"rounds": self.rounds, "bytes": self.bytes, "seconds": self.seconds}
+        return counts | self.server.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        for name in ("rounds", "bytes", "seconds"):
-            setattr(self, name, state_dict[name])
-        self.rule.load_state_dict(state_dict["rule"])
-        self.named.load_state_dict(state_dict["named"])
-        if self.guard is not None and "guard" in state_dict:
-            self.guard.load_state_dict(state_dict["guard"])
+        self.rounds = state_dict["rounds"]
+        self.bytes = state_dict["bytes"]
+        self.seconds = state_dict["seconds"]
+        self.server.load_state_dict(state_dict)
 
 
 def _members(module: Any) -> Members:

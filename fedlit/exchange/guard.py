@@ -232,6 +232,25 @@ DONE = ("left_out", "watched")
 """What is done about a client whose update is far, or about one that is suspicious."""
 
 
+def guard_mode(setting: GuardMode | bool) -> GuardMode | None:
+    """Return the mode of a guard as ``exchange.guard`` sets it; None for no guard.
+
+    Raises:
+        ConfigError: there is no such mode.
+
+    Example:
+        >>> guard_mode(True), guard_mode("watch"), guard_mode(False)
+        ('leave_out', 'watch', None)
+    """
+    if setting is False:
+        return None
+    if setting is True:
+        return "leave_out"
+    modes = get_args(GuardMode)
+    expect(setting in modes, "exchange.guard", f"{', '.join(modes)}, true or false", setting)
+    return setting
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The findings of a guard in a round.
@@ -273,21 +292,18 @@ class Guard:
     Args:
         mode: ``leave_out`` leaves a client whose update is far from the others' out of the rule,
             and names suspicious clients; ``watch`` only names clients, which protects nobody.
-
-    Attributes:
-        given: maps each client to the tensors that it received last.
         steps: maps each client to the number of optimizer steps that it takes in an epoch; a client
             with more steps may move further.
 
-    Raises:
-        ConfigError: there is no such mode.
+    Attributes:
+        given: maps each client to the tensors that it received last.
     """
 
-    def __init__(self, mode: GuardMode = "leave_out") -> None:
-        modes = get_args(GuardMode)
-        expect(mode in modes, "exchange.guard", f"{', '.join(modes)}, true or false", mode)
+    def __init__(
+        self, mode: GuardMode = "leave_out", steps: Mapping[str, int] | None = None
+    ) -> None:
         self.mode: GuardMode = mode
-        self.steps: Mapping[str, int] = {}
+        self.steps: Mapping[str, int] = {} if steps is None else steps
         self.given: dict[str, State] = {}
         self._unknown: set[str] = set()
         self._past: list[tuple[Tensor, Tensor]] = []

@@ -30,7 +30,7 @@ _SAID = {
 _ADVICE = "look at its data, its units and its learning rate"
 
 
-class Named:
+class Incidents:
     """Counts and logs the clients whose updates were not finite, or that the guard named."""
 
     def __init__(self) -> None:

@@ -19,10 +19,12 @@ from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroupGloo, rendezvous  # type: ignore[attr-defined]
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.place import Place, find_place, first_to_end
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import BEGIN, Outcome, Server
+from fedlit.exchange.schedule import BEGIN
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_to
 from fedlit.show.shown import Notices, print_notice, say, say_by

@@ -13,6 +13,19 @@ from fedlit.seeding import derive_seed
 
 Every = Literal["step", "epoch"] | dict[str, int]
 
+BEGIN = -1
+"""The number of the round before training, in which a rule determines what clients start from."""
+
+
+def round_seed(seed: int, number: int) -> int:
+    """Return the seed of a round.
+
+    Args:
+        seed: the run's seed.
+        number: the number of exchanges before the round, or :data:`BEGIN`.
+    """
+    return derive_seed(seed, "exchange", "begin" if number == BEGIN else number)
+
 
 def wrong_every(every: Every) -> str:
     """Return what is wrong with a schedule; an empty text if nothing is."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import Outcome, Server
+from fedlit.exchange.server import Server
 from fedlit.meanings import Meaning
 from fedlit.sharing import all_here
 

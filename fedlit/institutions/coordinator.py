@@ -10,17 +10,20 @@ from fedlit.client.build import build_client
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.exchange.minimum import least
 from fedlit.exchange.named import words
 from fedlit.exchange.rule import Rule
-from fedlit.exchange.schedule import rounds
-from fedlit.exchange.server import BEGIN, Server, least
+from fedlit.exchange.schedule import BEGIN, rounds
 from fedlit.institutions.behind import JOINED
+from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import settings_of, wrong_settings
 from fedlit.institutions.progress import Progress, read_progress, with_time, write_json
+from fedlit.institutions.serving.line import Line
+from fedlit.institutions.serving.patience import Patience
 from fedlit.institutions.settings import federation_of, plain_federation, read_coordinator
-from fedlit.institutions.sites_server import Line, Patience, SitesServer
+from fedlit.institutions.sites_server import SitesServer
 from fedlit.run.arguments import Asked
 from fedlit.run.config import shown
 from fedlit.run.keys import check_keys
@@ -88,13 +91,8 @@ def coordinate(
     sites = sorted(sites)
     rule = run.exchange.rule
     training = run.loop.federation.training
-    server = Server(
-        rule,
-        run.seed,
-        run.exchange.minimum,
-        lambda spec, seed: build_client(training.client, spec, seed),
-        run.exchange.guard,
-    )
+    build = partial(build_client, training.client)
+    server = CoordinatorServer(rule, run.seed, run.exchange.minimum, run.exchange.guard, build)
     start = BEGIN if type(rule).begin is not Rule.begin else 0
     told = federation_of(federation)
     privacy = told.privacy
@@ -128,10 +126,10 @@ def coordinate(
     planned = _planned(run)
     progress = Progress(state, planned or _epochs(run))
     meet = partial(agreed, terms=run.data.terms(known=False))
-    own = SitesServer(
+    hub = SitesServer(
         server, line, journal, settings, limit, progress.write, privacy, planned, meet
     )
-    own.run()
+    hub.run()
     if journal.number < planned:
         found = max(journal.number, 0)
         raise RunError(
@@ -145,16 +143,16 @@ def coordinate(
             site: sum(site in took for number, took in journal.took.items() if number >= 0)
             for site in sites
         },
-        "bytes": own.bytes,
-        "scores": own.scores,
-        "refused": own.refused,
-        **({"guarded": guarded} if (guarded := own.named.found()) else {}),
+        "bytes": hub.desk.bytes,
+        "scores": hub.desk.scores,
+        "refused": hub.desk.refused,
+        **({"guarded": guarded} if (guarded := server.incidents.found()) else {}),
     }
     write_json(state / "result.json", result)
-    progress.write(own, "finished")
+    progress.write(hub, "finished")
     for warning in words(guarded):
         _log.warning("since this coordinator was started: %s", warning)
-    _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{own.bytes:,}")
+    _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{hub.desk.bytes:,}")
     return result
 
 

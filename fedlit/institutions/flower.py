@@ -344,7 +344,7 @@ def _lost() -> Iterator[None]:
 
 
 class FlowerLine:
-    """See :class:`~fedlit.institutions.sites_server.Line`. A site has the name that its key was
+    """See :class:`~fedlit.institutions.serving.line.Line`. A site has the name that its key was
     registered with, whatever its messages claim. Flower's messages go to nodes, which answer them:
     a reply is a message to the site's node, and the answer to it is the site's next request.
 
@@ -370,12 +370,12 @@ class FlowerLine:
 
     @_lost()
     def sites(self) -> frozenset[str]:
-        """See :class:`~fedlit.institutions.sites_server.Line`."""
+        """See :class:`~fedlit.institutions.serving.line.Line`."""
         return frozenset(self._nodes())
 
     @_lost()
     def reply(self, site: str, content: bytes) -> None:
-        """See :class:`~fedlit.institutions.sites_server.Line`."""
+        """See :class:`~fedlit.institutions.serving.line.Line`."""
         self._asked[site] = content
         self._sent.pop(site, None)
         self._due[site] = 0.0
@@ -383,7 +383,7 @@ class FlowerLine:
 
     @_lost()
     def requests(self, timeout: float) -> list[tuple[str, bytes | RunError]]:
-        """See :class:`~fedlit.institutions.sites_server.Line`."""
+        """See :class:`~fedlit.institutions.serving.line.Line`."""
         end = time.monotonic() + timeout
         wait = _FAST
         looked = 0.0

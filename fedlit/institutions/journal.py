@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.server import BEGIN
+from fedlit.exchange.schedule import BEGIN
 from fedlit.store import Store
 
 FORMAT = 5
@@ -108,6 +108,23 @@ class Journal:
     def begun(self) -> bool:
         """Whether the journal holds anything, that is, whether a coordinator ran before."""
         return bool(self.told)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The sites without which training began: the others have agreed on facts, or begun,
+        without them.
+        """
+        agreed = [set(facts_by_site) for facts_by_site in self.told.values()]
+        began = self.took.get(BEGIN)
+        if began:
+            agreed.append(set(began))
+        return frozenset(site for site in self.sites if not all(site in sites for sites in agreed))
+
+    @property
+    def members(self) -> list[str]:
+        """The sites that take part, or may come back to do so."""
+        left_out = self.left_out
+        return [site for site in self.sites if site not in left_out]
 
     def tell(self, topic: str, said: Mapping[str, Any]) -> None:
         """Record what all sites sent on a topic."""

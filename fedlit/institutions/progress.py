@@ -18,7 +18,7 @@ from fedlit.run.config import shown
 from fedlit.show.shown import Grid, Notices, print_notice, say_by
 
 if TYPE_CHECKING:
-    from fedlit.institutions.sites_server import SitesServer
+    from fedlit.institutions.serving.hub import Hub
 
 ENDS = ("finished", "failed")
 """States after which nothing changes."""
@@ -57,24 +57,26 @@ class Progress:
         self.begun = time.time()
         self.written = 0.0
 
-    def write(self, server: SitesServer, state: str = "running") -> None:
+    def write(self, hub: Hub, state: str = "running") -> None:
         """Write where the federation is; at most once a second while it runs."""
         now = time.time()
         if now - self.written < 1 and state == "running":
             return
         self.written = now
-        here = server.line.sites() - server.away
+        desk = hub.desk
+        sites = set(hub.sites)
+        here = desk.line.sites() - desk.away
         content = {
             "state": state,
-            "round": max(server.journal.number, 0),
+            "round": max(hub.journal.number, 0),
             "rounds": self.rounds,
-            "in": sorted(here & set(server.sites)),
-            "away": sorted(set(server.sites) - here),
-            "answered": sorted(server.waiting),
-            "refused": server.refused,
+            "in": sorted(here & sites),
+            "away": sorted(sites - here),
+            "answered": sorted(desk.waiting),
+            "refused": desk.refused,
             "seconds": round(now - self.begun, 1),
-            "bytes": server.bytes,
-            "scores": server.scores,
+            "bytes": desk.bytes,
+            "scores": desk.scores,
             "updated": now,
         }
         write_json(self.path, content)

@@ -14,8 +14,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from fedlit.data.columns import NUMBERS
 from fedlit.errors import ConfigError, RunError, described, expect, told_as
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.schedule import cohort, cohort_size
-from fedlit.exchange.server import BEGIN
+from fedlit.exchange.schedule import BEGIN, cohort, cohort_size
 from fedlit.exchange.transport import Transport
 from fedlit.institutions.accepted import PRIVATE, without
 from fedlit.institutions.behind import JOINED, check_classes, rows_behind

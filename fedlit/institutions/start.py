@@ -24,7 +24,7 @@ from fedlit.run.config import shown
 from fedlit.show.shown import say
 
 if TYPE_CHECKING:
-    from fedlit.institutions.sites_server import Line
+    from fedlit.institutions.serving.line import Line
 
 
 LISTEN = 0.2

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedlit.errors import ConfigError, RunError, told_as
+from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.question_terms import elements_of
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update
-from fedlit.exchange.server import BEGIN, Outcome, Server, round_seed
+from fedlit.exchange.schedule import BEGIN, round_seed
+from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, update_to
 from fedlit.institutions.consent import Consent

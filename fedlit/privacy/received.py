@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.rule import DOWN
-from fedlit.exchange.server import BEGIN
+from fedlit.exchange.schedule import BEGIN
 from fedlit.privacy.ledger import RECEIVED, prepare
 from fedlit.sharing import State
 from fedlit.store import Store

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlit.errors import RunError
 from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Rule, Update
-from fedlit.exchange.server import BEGIN
+from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.wire import question_from
 from fedlit.privacy.client_level import clipped, difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key

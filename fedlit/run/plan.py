@@ -207,7 +207,7 @@ def make_plan(federation: Federation, length: Length) -> Plan:
     told = federation.group.gather("the plan", [own, _facts(federation), federation.notes])
     clients = {name: described for one in told for name, described in one[0].items()}
     facts = {name: about for one in told for name, about in one[1].items()}
-    guard = exchange.guard.mode if exchange.guard is not None else "off"
+    guard = exchange.guard or "off"
     remarks = dict[str, list[str]]()
     for name, about in facts.items():
         for remark in about["remarks"]:

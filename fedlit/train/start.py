@@ -166,7 +166,7 @@ class Begun:
             known.add(_inputs_and_labels(spec))
             clients[name] = Described(federation.fresh(spec), spec, taken)
         if len(clients) > 1:
-            agreed = federation.data.align in ("features", "both")
+            agreed = federation.data.terms(known=False).features
             problems = unlike(find_meanings(clients, federation.fresh, agreed).meanings)
             if problems:
                 raise ConfigError(

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from fedlit import IFCA, FedAvgM, Mean, Network, Round
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.checks import check_received
 from fedlit.exchange.rule import Update
-from fedlit.exchange.server import check_received
 from fedlit.sharing import State
 
 

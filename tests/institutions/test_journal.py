@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedlit.errors import ConfigError
-from fedlit.exchange.server import BEGIN
+from fedlit.exchange.schedule import BEGIN
 from fedlit.institutions.journal import Journal
 from fedlit.store import Store
 

@@ -16,12 +16,14 @@ from lines import MemoryLine, federate
 from fedlit import Mean
 from fedlit.data.agree import Terms
 from fedlit.data.moments import SKETCHED, sketch
-from fedlit.exchange.server import Server
 from fedlit.exchange.wire import pack, unpack
+from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.facts import agreed
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import HEAD, MOST, read
-from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.institutions.serving.patience import Patience
+from fedlit.institutions.serving.states import first_state
+from fedlit.institutions.sites_server import SitesServer
 from fedlit.institutions.topics import NAMED, check_facts
 from fedlit.privacy.settings import Masked, Privacy
 
@@ -58,19 +60,21 @@ def before_training(
     line = MemoryLine(SITES)
     journal = Journal(folder, SITES, 0)
     minimum = options.pop("minimum", 3)
-    hub = SitesServer(Server(Mean(), 0), line, journal, {}, Patience(0.0, minimum), **options)
+    hub = SitesServer(
+        CoordinatorServer(Mean()), line, journal, {}, Patience(0.0, minimum), **options
+    )
 
     def tell(topic: str, facts: Any, **others: Any) -> None:
         for site in SITES:
-            if site not in hub.left_out:
+            if site not in hub.journal.left_out:
                 message = {
                     "key": f"share:{topic}",
                     "site": site,
                     "facts": {site: others.get(site, facts)},
                 }
-                hub._take(site, pack(message))
-        hub._advance()
-        hub._advance()
+                hub.take(site, pack(message))
+        hub.advance()
+        hub.advance()
 
     return hub, line, tell
 
@@ -105,15 +109,17 @@ def test_the_odd_one_is_named_and_the_others_begin(
     hub, line, tell = before_training(tmp_path)
     tell("settings", {})
     tell(topic, facts, **{liar: lie})
-    assert hub.left_out == {liar} == set(hub.refused)
+    assert hub.journal.left_out == {liar} == set(hub.desk.refused)
     for site in SITES:
         reply = read(line.last[site], MOST)
         assert ("failed" in reply) == (site == liar)
         assert site == liar or set(reply["reply"]["facts"]) == set(SITES) - {liar}
     again = Journal(tmp_path, SITES, 0)
-    assert SitesServer(Server(Mean(), 0), line, again, {}, Patience(0.0, 3)).left_out == {liar}
+    assert SitesServer(
+        CoordinatorServer(Mean()), line, again, {}, Patience(0.0, 3)
+    ).journal.left_out == {liar}
     # it comes too late
-    hub._take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))
+    hub.take(liar, pack({"key": "share:settings", "site": liar, "facts": {liar: {}}}))
     assert "failed" in unpack(line.last[liar])
 
 
@@ -127,7 +133,7 @@ def test_moments_that_spoil_the_numbers_of_all_are_refused(
     tell("settings", {})
     facts = {"columns": {"age": "numeric"}, "moments": {"age": [57, 58.0, 84.4]}}
     tell("values", facts, south={**facts, "moments": {"age": lie}})
-    assert hub.left_out == {"south"} == set(hub.refused)
+    assert hub.journal.left_out == {"south"} == set(hub.desk.refused)
 
 
 REGRESSION = {"task": "regression", "target": "cost", "loss": "squared", "shared": True}
@@ -148,7 +154,7 @@ def test_a_target_that_spoils_that_of_all_is_refused(target: Any, lie: Any, tmp_
     hub, _, tell = before_training(tmp_path, meet=partial(agreed, terms=Terms()))
     tell("settings", {})
     tell("columns", {"target": target}, south={"target": lie})
-    assert hub.left_out == {"south"} == set(hub.refused)
+    assert hub.journal.left_out == {"south"} == set(hub.desk.refused)
 
 
 CODES = [f"{number}" for number in range(200_000)]
@@ -170,7 +176,7 @@ def test_facts_that_make_the_networks_of_all_wide_are_refused(lie: Any, tmp_path
     hub, _, tell = before_training(tmp_path)
     tell("settings", {})
     tell("values", {"columns": {"age": "numeric"}}, south=lie)
-    assert hub.left_out == {"south"} == set(hub.refused)
+    assert hub.journal.left_out == {"south"} == set(hub.desk.refused)
 
 
 def test_as_much_as_a_table_can_say_is_believed() -> None:
@@ -190,11 +196,12 @@ def test_as_much_as_a_table_can_say_is_believed() -> None:
 def test_a_site_that_ends_again_and_again_delays_nobody(tmp_path: Path) -> None:
     hub, _, _tell = before_training(tmp_path)
     hub.journal.took[0] = SITES
+    hub.state = first_state(hub)
     done = pack({"key": "done", "site": "south"})
-    hub._take("south", done)
-    first = hub._since
-    hub._take("south", done)
-    assert hub.done == {"south"} and hub._since == first
+    hub.take("south", done)
+    first = hub.desk.since
+    hub.take("south", done)
+    assert hub.journal.done == ["south"] and hub.desk.since == first
 
 
 def test_two_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:
@@ -203,7 +210,7 @@ def test_two_that_contradict_each_other_are_both_named(tmp_path: Path) -> None:
     private = {**OFFER, "tensors": {**OFFER["tensors"], "v": ["float32", [2]]}}  # type: ignore[dict-item]
     lie = {**OFFER, "tensors": {**OFFER["tensors"], "v": ["float32", [3]]}}  # type: ignore[dict-item]
     tell("federated", OFFER, north=private, south=lie)
-    assert set(hub.refused) == {"north", "south"}
+    assert set(hub.desk.refused) == {"north", "south"}
 
 
 @pytest.mark.parametrize(
@@ -221,15 +228,15 @@ def test_all_wait_for_a_liar_where_none_may_be_missing(
         for record in caplog.records
         if "waiting for south (site south: federated" in record.getMessage()
     ]
-    assert len(waits) == 1 and hub.left_out == set() and len(hub.waiting) == 3
+    assert len(waits) == 1 and hub.journal.left_out == set() and len(hub.desk.waiting) == 3
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 61)  # a minute later it is said again
     caplog.clear()
-    hub._advance()
+    hub.advance()
     assert "waiting for south (site south: federated" in caplog.text
     monkeypatch.undo()
     tell("federated", OFFER)  # it comes to its senses
-    assert hub.journal.told.keys() == {"settings", "federated"} and hub.refused == {}
+    assert hub.journal.told.keys() == {"settings", "federated"} and hub.desk.refused == {}
 
 
 ANSWERS: list[Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]] = [

@@ -16,21 +16,23 @@ import pytest
 import torch
 from lines import Killed, MemoryLine, SiteEnd
 
-from fedlit import GrowForest, Mean, Newton
+from fedlit import GrowForest, Mean, Newton, Round
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import InputRange, Losses, Own
-from fedlit.exchange.rule import Update
-from fedlit.exchange.server import Server
+from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.institutions.accepted import accepted, given_up, keep, refuse_lost
 from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import Gate
 from fedlit.institutions.joining import consent
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.replies import heard
-from fedlit.institutions.sites_server import Patience, SitesServer
+from fedlit.institutions.serving.patience import Patience
+from fedlit.institutions.serving.states import first_state
+from fedlit.institutions.sites_server import SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
 from fedlit.privacy.ledger import Ledger
 from fedlit.seeding import derive_seed
@@ -443,8 +445,8 @@ def test_a_site_hears_messages_as_long_as_the_coordinator_does(tmp_path: Path) -
         site.share("federated", {"north": fact})
     journal = Journal(tmp_path / "hub", ["north", "south"], 0)
     journal.tell("federated", {"north": {"north": fact}, "south": {"south": fact}})
-    hub = SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2))
-    assert site._most == hub.most > 4 * 2**20 * 16
+    hub = SitesServer(CoordinatorServer(Mean()), line, journal, {}, Patience(60, 2))
+    assert site._most == hub.desk.most > 4 * 2**20 * 16
 
 
 def reply(**changes: Any) -> dict[str, Any]:
@@ -503,13 +505,17 @@ def test_a_site_does_not_believe_what_cannot_be_meant(odd: Any, tmp_path: Path) 
         exchanged(tmp_path, odd)
 
 
-def hub_at_round(folder: Path) -> tuple[SitesServer, MemoryLine]:
+def hub_at_round(
+    folder: Path, rule: Rule | None = None, patience: Patience | None = None
+) -> tuple[SitesServer, MemoryLine]:
     """Before the first round."""
     journal = Journal(folder, SITES, 0)
     line = MemoryLine(SITES)
     for topic, fact in {"federated": OFFER, "steps": {"steps": 3}}.items():
         journal.tell(topic, {site: {site: fact} for site in SITES})
-    return SitesServer(Server(Mean(), 0), line, journal, {}, Patience(60, 2)), line
+    return SitesServer(
+        CoordinatorServer(rule or Mean()), line, journal, {}, patience or Patience(60, 2)
+    ), line
 
 
 def said(state: Any = None, **changes: Any) -> dict[str, Any]:
@@ -551,11 +557,11 @@ def test_the_coordinator_refuses_one_site_and_waits_for_the_others(
     odd: Any, tmp_path: Path
 ) -> None:
     hub, line = hub_at_round(tmp_path)
-    hub._take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
+    hub.take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
     assert set(line.last) == {"south"} and "site south" in unpack(line.last["south"])["failed"]
-    hub._take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
-    hub._take("south", pack(said()))  # a site that comes to its senses is heard
-    assert set(hub.waiting) == {"north", "south"} and hub.refused == {}
+    hub.take("north", pack(said(site="north", updates={"north": said()["updates"]["south"]})))
+    hub.take("south", pack(said()))  # a site that comes to its senses is heard
+    assert set(hub.desk.waiting) == {"north", "south"} and hub.desk.refused == {}
 
 
 @pytest.mark.parametrize(
@@ -571,8 +577,71 @@ def test_no_site_is_refused_for_what_fails_at_the_coordinator(
 
     monkeypatch.setattr(line, "reply", fail)
     with pytest.raises(type(error)):
-        hub._take("south", pack({"key": "at:0", "site": "south"}))
-    assert hub.refused == {}
+        hub.take("south", pack({"key": "at:0", "site": "south"}))
+    assert hub.desk.refused == {}
+
+
+CLOSED = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
+FACTS = {"facts": {"south": {"w": {}}}}
+ACCEPTED: list[Any] = [
+    ("before training", "round:0", {}, True),
+    ("before training", "at:0", {}, True),
+    ("before training", "share:meaning", FACTS, True),
+    ("before training", "done", {}, False),
+    ("round 2", "round:1", {}, True),
+    ("round 2", "at:1", {}, True),
+    ("round 2", "done", {}, True),
+    ("round 2", "share:meaning", FACTS, False),
+    ("after round 1", "round:1", {}, False),
+    ("after round 1", "at:1", {}, False),
+]
+
+
+@pytest.mark.parametrize(("state", "key", "changes", "accepted"), ACCEPTED)
+def test_each_state_takes_its_requests_and_names_others(
+    state: str, key: str, changes: Any, accepted: bool, tmp_path: Path
+) -> None:
+    hub, line = hub_at_round(tmp_path)
+    if state != "before training":
+        hub.journal.close(SITES, dict.fromkeys(SITES, CLOSED), hub.server.memory())
+        hub.state = first_state(hub)
+    if state == "after round 1":
+        for site in SITES:
+            hub.take(site, pack({"key": "done", "site": site}))
+        hub.advance()
+    assert hub.state.name == state
+    hub.take("south", pack(said(key=key, **changes)))
+    assert ("south" not in hub.desk.refused) == accepted
+    if not accepted:
+        assert state in hub.desk.refused["south"] and key in hub.desk.refused["south"]
+        assert "failed" in unpack(line.last["south"])
+
+
+class Asks(Mean):
+    """Asks each client of a round for the range of its inputs."""
+
+    def __call__(self, round: Round) -> Any:
+        round.ask(dict.fromkeys(round.updates, InputRange()))
+        return super().__call__(round)
+
+
+def test_a_site_that_comes_while_others_are_asked_is_heard(tmp_path: Path) -> None:
+    hub, line = hub_at_round(tmp_path, Asks(), Patience(0, 2))
+    for site in ("north", "south"):
+        hub.take(site, pack(said(site=site, updates={site: said()["updates"]["south"]})))
+    late = pack(said(site="east", updates={"east": said()["updates"]["south"]}))
+    line.answered.put(("east", late))
+    for site in ("north", "south"):
+        line.answered.put(
+            (site, pack({"key": "round:0/0", "site": site, "answers": torch.zeros(2, 1)}))
+        )
+    with line.turn:
+        hub.advance()
+    assert hub.journal.took == {0: ["north", "south"]}
+    # it is asked where it is, rather than left to wait
+    assert unpack(line.last["east"]) == {"to": ""}
+    hub.take("east", late)
+    assert unpack(line.last["east"])["reply"]["next"] == 1
 
 
 BODIES: list[Any] = [
