@@ -1,9 +1,9 @@
 """Whether two checkouts compute the same bits: ``same_bits.py OLD NEW [--only PATTERN]``.
 
-Runs every method of the contract tests under each engine, resumed runs, shipped configurations and
-a study in both checkouts on this machine, and compares hashes of tensors, scores, plans and files.
-No hash is kept: another machine gives other bits. What a checkout has answered lies in ``--cache``
-and is not computed again for the same commit.
+Runs every method of the contract tests under each engine, resumed runs, shipped configurations,
+mixtures and a study in both checkouts on this machine, and compares hashes of tensors, scores,
+plans and files. No hash is kept: another machine gives other bits. What a checkout has answered
+lies in ``--cache`` and is not computed again for the same commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-DATA = ("covertype", "heart", "shifts", "digits", "quickstart")
+DATA = ("covertype", "heart", "shifts", "digits", "quickstart", "diabetes")
 SLOW = ("covertype_fedgmcc", "covertype_centralized")  # one epoch: they take minutes
 
 
@@ -139,6 +139,37 @@ def study(folder: Path) -> dict[str, str]:
     }
 
 
+def mixture(config: str, **settings: Any) -> Callable[[Path], dict[str, str]]:
+    """A mixture of two local baselines and a shipped configuration: its weights, test scores and
+    predictions.
+    """
+
+    def work(folder: Path) -> dict[str, str]:
+        from fedlit.mixture.mixture import Mixture
+
+        trees = {"go_alone": "extra_trees", "grid": {"n_estimators": [20, 40]}}
+        linear = {"go_alone": "ridge" if config == "diabetes" else "logistic_regression"}
+        federated = {"config": f"{config}.yaml", "set": {"trainer.max_epochs": 2}}
+        parts = {"trees": trees, "linear": linear, "federated": federated}
+        content = {"parts": parts, "admit": False, **settings}
+        trainer = {"default_root_dir": str(folder)}
+        whole = Mixture(
+            {"mixture": content, "seed": 8, "folds": 2, "name": "mixture", "trainer": trainer}
+        )
+        whole.fit(quiet=True)
+        whole.test(quiet=True)
+        whole.predict(quiet=True)
+        assert whole.folder is not None
+        found = {"weights": digest((whole.folder / "mixture.json").read_text())}
+        for path in sorted(
+            [whole.folder / "test.csv", *(whole.folder / "predictions").rglob("*.csv")]
+        ):
+            found[path.name] = digest(path.read_text())
+        return found
+
+    return work
+
+
 def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
     """Name → what computes it, in a fresh folder."""
     import federations
@@ -168,6 +199,9 @@ def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
         "quickstart", *many, "--exchange.participation=0.5"
     )
     found["study"] = study
+    for how in ("fitted", "together"):
+        found[f"mixture quickstart / {how}"] = mixture("quickstart", weights=how)
+        found[f"mixture diabetes / {how}"] = mixture("diabetes", weights=how)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
-from fedlit.tasks import Classification, Task, task_from, task_state
+from fedlit.tasks import Task, default_task, task_from, task_state
 from fedlit.tasks.metrics import Site
 
 
@@ -57,7 +57,7 @@ class ClientSpec:
 
     def __post_init__(self) -> None:
         if self.task is None:
-            object.__setattr__(self, "task", Classification(self.classes, self.class_rows))
+            object.__setattr__(self, "task", default_task(self.classes, self.class_rows))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the description as plain data. A checkpoint keeps it, so that a client can be

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
+from fedlit.outcomes import Outcome
+from fedlit.outcomes.base import Array
 
-Array = NDArray[np.float64]
 Terms = Callable[[Array], tuple[float, Array]]
 """(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n,
 width)."""
@@ -18,8 +18,6 @@ Stack = Sequence[Sequence[float]]
 """Of each output the intercept and the slope by which a prediction is corrected; empty for none."""
 
 _LEAST = 1e-12  # a weight whose logarithm is taken
-# probabilities and rates at or below it, and above 1 less it, have this one's logarithm
-_EDGE = 1e-3
 
 
 def checked(name: str, predictions: np.ndarray) -> Array:
@@ -144,47 +142,20 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
     return scaled
 
 
-def linked(task: str, predictions: Array) -> Array:
-    """Return predictions (n, width) on the link scale, on which effects are added, (n, outputs):
-    the log odds of the positive one of two classes, or of each of several classes or labels; the
-    logarithm of a rate; a number unchanged.
+def on_stack(outcome: Outcome, predictions: Array, stack: Stack) -> Array:
+    """Return predictions corrected on the scale of the outcome's link: intercept + slope ·
+    prediction.
 
     Args:
-        task: the name of the task.
-        predictions: predictions as the task returns them.
-    """
-    if task == "regression":
-        return predictions
-    if task == "counts":
-        return np.log(np.maximum(predictions, _EDGE))
-    two = task == "classification" and predictions.shape[1] == 2
-    own = np.clip(predictions[:, 1:] if two else predictions, _EDGE, 1 - _EDGE)
-    return np.log(own / (1 - own))
-
-
-def on_stack(task: str, predictions: Array, stack: Stack) -> Array:
-    """Return predictions corrected on the scale of :func:`linked`: intercept + slope · prediction.
-    Probabilities of several classes are scaled to sum to 1.
-
-    Args:
-        task: the name of the task.
+        outcome: what is predicted.
         predictions: (n, width), as the task returns them.
         stack: the intercept and the slope for each output.
 
     Example:
-        >>> on_stack("classification", np.array([[0.5, 0.5], [0.2, 0.8]]), [(np.log(3), 1.0)]).round(3)
+        >>> from fedlit.outcomes.labels import OneLabel
+        >>> on_stack(OneLabel(("no", "yes")), np.array([[0.5, 0.5], [0.2, 0.8]]), [(np.log(3), 1.0)]).round(3)
         array([[0.25 , 0.75 ],
                [0.077, 0.923]])
     """
     intercept, slope = np.array(stack, float).T
-    eta: Array = intercept + slope * linked(task, predictions)
-    if task == "regression":
-        return eta
-    scaled: Array = np.exp(np.clip(eta, -30, 30))
-    if task == "counts":
-        return scaled
-    made: Array = scaled / (1 + scaled)
-    if made.shape[1] < predictions.shape[1]:
-        return np.hstack([1 - made, made])
-    whole: Array = made.sum(1, keepdims=True)
-    return made if task == "multi_label" else made / whole
+    return outcome.unlink(intercept + slope * outcome.link(predictions))

@@ -246,7 +246,7 @@ def _labels(table: ClientTable, attack: Attack) -> list[object]:
     if not has_classes(table) or isinstance(table.target.name, tuple):
         raise ConfigError(
             f"exchange.attacks: {attack.kind}: expected one label a row at {table.name}, found "
-            f"{without_classes(table.target)}; choose another client or attack"
+            f"{without_classes(table)}; choose another client or attack"
         )
     return sorted(table.target.unique().tolist())
 

@@ -35,7 +35,7 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.inputs import Input
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
-from fedlit.tasks import MultiLabel, SequenceLabelling, Task, task_from, task_state
+from fedlit.tasks import Task, task_from, task_state
 from fedlit.tasks.metrics import Site
 
 
@@ -343,9 +343,8 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
     """
     rows = len(table.splits["train"])
     notes = list[Note]()
-    sequence = isinstance(task, SequenceLabelling)
-    if isinstance(task, MultiLabel):
-        counted = list(zip(task.classes, task.class_rows, task.known_rows, strict=True))
+    if task.label_counts:
+        counted = [(label, have, known) for label, (have, known) in task.label_counts.items()]
         if same := [label for label, have, known in counted if known and have in (0, known)]:
             text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
             notes.append(client_note(table.name, "one class", text, columns=same))
@@ -357,14 +356,15 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
         return notes
     target = [str(table.target.name)]
     classes = sum(own > 0 for own in task.class_rows)
-    if classes > 20 and classes > rows / 4 and not sequence:
+    if classes > 20 and classes > rows / 4 and not task.outcome.sequence:
         text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
         notes.append(client_note(table.name, "many classes", text, columns=target))
     if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
         text = f"{target[0]!r} is the same in all training rows: there is nothing to learn"
         notes.append(client_note(table.name, "one value", text, columns=target))
-    if unseen := int(((validation == -1) if sequence else ~task.known(validation)).sum()):
-        what = "positions of validation rows" if sequence else "validation rows"
+    if unseen := int(task.unseen(validation).sum()):
+        unit = task.outcome.unit
+        what = "validation rows" if unit == "row" else f"{unit}s of validation rows"
         text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
         notes.append(client_note(table.name, "rare class", text, columns=target))
     return notes

@@ -15,7 +15,6 @@ from fedlit.data.moments import own_edges
 from fedlit.data.table import SPLITS, Split
 from fedlit.errors import DataError, expect
 from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification
 from fedlit.tasks.metrics import Site
 
 POOLED_CLIENT = "centralized"
@@ -118,9 +117,7 @@ class EncodedClient:
         """
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
-        digest.update(
-            b"" if isinstance(self.spec.task, Classification) else repr(self.spec.task).encode()
-        )
+        digest.update(self.spec.task.fingerprint.encode())
         digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():

@@ -18,8 +18,9 @@ from fedlit.data.schema.column import Column
 from fedlit.data.schema.find import find, spellings, unsupported
 from fedlit.data.schema.numbers import find_notation, plain_numbers
 from fedlit.data.schema.odd_numbers import missing_notes
-from fedlit.data.table import TaskSettings, class_labels, is_classification, own_task, several
+from fedlit.data.table import TaskSettings, class_labels, outcome_for, several
 from fedlit.errors import DataError, Told, expect
+from fedlit.outcomes import COUNT_TASK, DEFAULT_TASK, NUMBER_TASK
 from fedlit.show.text import in_rows, shorten
 
 _MINORITY = 0.5  # of the cells: fewer that are no numbers are mistakes in a column of numbers
@@ -74,7 +75,8 @@ def read_target(
         DataError: rows without a label, or values that are none.
     """
     where = f"client {client!r}, target"
-    classes = raw.ndim > 1 or is_classification(own_task(task, client))
+    outcome = outcome_for(task, client)
+    classes = outcome.one_label or (raw.ndim > 1 and not outcome.number)
     frame = pd.DataFrame(raw)
     made = list[pd.Series]()
     notes = list[Note]()
@@ -242,7 +244,7 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
             f"{len(counts)} different whole numbers are treated as classes; if they are "
             "numbers, set task: regression"
         )
-        tasks = [{"task": task} for task in ("regression", "counts", "classification")]
+        tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
         notes.append(Note(f"{said} or task: counts", "task", alternatives=tasks))
     elif task is None and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
         said = (
@@ -252,7 +254,7 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
         said += (
             "they are grades, set task: regression; if they are numbers of something, task: counts"
         )
-        tasks = [{"task": task} for task in ("regression", "counts", "classification")]
+        tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
         notes.append(Note(said, "task", alternatives=tasks))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
         largest = max(names)

@@ -18,7 +18,7 @@ from fedlit.data.table import (
     Split,
     check_patterns,
     first_match,
-    own_task,
+    outcome_at,
     row_hashes,
 )
 from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, told_as
@@ -34,7 +34,6 @@ SplitSettings = str | dict[str, str | dict[str, str]]
 one of these for each client, by its name or pattern."""
 
 _BY = ("group", "time", "column")
-_NUMBERS = ("regression", "counts")
 _BINS = 10  # of equal counts, by which a number's rows are spread over folds
 _FEWEST = 3  # rows of a class of which one can be in each split
 
@@ -453,12 +452,7 @@ def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
     # whatever the split that the source gives
     places = places[np.argsort(number[places], kind="stable")]
     target = table.target.iloc[places]
-    task = own_task(table.task, table.name)
-    numbers = (
-        pd.to_numeric(target, errors="coerce")
-        if task is not None and task["name"] in _NUMBERS
-        else None
-    )
+    numbers = pd.to_numeric(target, errors="coerce") if outcome_at(table).number else None
     y = (
         pd.factorize(target)[0]
         if numbers is None or numbers.isna().any()

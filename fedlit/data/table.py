@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from fedlit.errors import ConfigError, DataError, FedlitError, Told, did_you_mean, expect
-from fedlit.outcomes import SEQUENCE
+from fedlit.outcomes import DEFAULT_TASK, LABELS_TASK, Outcome, outcome_type
 from fedlit.show.text import in_rows, shorten
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ClientTable:
                 several(cast("pd.DataFrame", self.target), f"client {self.name!r}, target"),
             )
         if isinstance(self.target.name, tuple) and self.task is None:
-            object.__setattr__(self, "task", "multi_label")
+            object.__setattr__(self, "task", LABELS_TASK)
 
     def only(self, columns: Sequence[str]) -> ClientTable:
         """Return the table with only some of its columns. New rows then need no others."""
@@ -270,11 +270,7 @@ def class_labels(client: str, target: pd.Series, task: TaskSettings | None = Non
     Raises:
         DataError: numbers that are no classes.
     """
-    if (
-        is_classification(own_task(task, client))
-        and target.dtype.kind == "f"
-        and target.notna().all()
-    ):
+    if outcome_for(task, client).one_label and target.dtype.kind == "f" and target.notna().all():
         odd = target[target % 1 != 0]
         where = f"client {client!r}, target {target.name!r}"
         advice = (
@@ -318,51 +314,70 @@ def own_task(task: TaskSettings | None, client: str) -> dict[str, str] | None:
     return None if task is None else _checked(task)
 
 
-def is_classification(task: Mapping[str, str] | None) -> bool:
-    """Return whether a client's task, as :func:`own_task` returns it, is classification, which is
-    the default.
+def outcome_for(task: TaskSettings | None, client: str) -> type[Outcome]:
+    """Return what a client predicts.
+
+    Args:
+        task: the task setting of the configuration.
+        client: the client's name.
+
+    Raises:
+        ConfigError: an unknown task or choice.
     """
-    return task is None or task["name"] == "classification"
+    settings = own_task(task, client)
+    outcome = outcome_type(DEFAULT_TASK if settings is None else settings["name"])
+    assert outcome is not None  # the setting names a task, and so its class has been imported
+    return outcome
+
+
+def task_name(table: ClientTable) -> str:
+    """Return the name of a client's task. It is looked up without torch, which knows all tasks."""
+    task = table.task or DEFAULT_TASK
+    if isinstance(task, dict) and "name" not in task:
+        task = first_match(task, table.name) or DEFAULT_TASK
+    return task if isinstance(task, str) else str(task["name"])
+
+
+def outcome_at(table: ClientTable) -> type[Outcome]:
+    """Return what is predicted of the rows of a client's table."""
+    return outcome_type(task_name(table)) or outcome_for(table.task, table.name)
 
 
 def has_classes(table: ClientTable) -> bool:
     """Return whether a client's target is one of several classes."""
-    return is_classification(own_task(table.task, table.name))
+    return outcome_at(table).one_label
 
 
 def has_sequences(table: ClientTable) -> bool:
     """Return whether a client's target is a label for each position of a row, as with reads."""
-    task = own_task(table.task, table.name)
-    return task is not None and task["name"] == SEQUENCE
+    return outcome_at(table).sequence
 
 
-def without_classes(target: pd.Series) -> str:
+def without_classes(table: ClientTable) -> str:
     """Describe a target that is not one of several classes."""
-    several = isinstance(target.name, tuple)
-    if not several and target.dtype.kind not in "biuf":
-        return "a label for each position (task: sequence_labelling)"
-    return (
-        "several labels a row (task: multi_label)"
-        if several
-        else "a number to predict (task: regression or counts)"
-    )
+    outcome = outcome_at(table)
+    if isinstance(table.target.name, tuple):
+        what = "several columns" if outcome.number else "several labels"
+        what = f"{what} a row"
+    else:
+        what = "a label for each position" if outcome.sequence else "a number to predict"
+    return f"{what} (task: {task_name(table)})"
 
 
 def _checked(task: TaskSettings) -> dict[str, str]:
-    from fedlit.tasks import TASKS
+    from fedlit.tasks import TASKS, task_of_settings
 
-    known = ", ".join(TASKS)
     own = {"name": task} if isinstance(task, str) else dict(task) if isinstance(task, dict) else {}
-    # the hint takes its time, and each of many clients asks
-    if (name := str(own.get("name", ""))) not in TASKS:
-        expect(
-            False,
-            "task",
-            f"one of {known}, or {{name: one of them, …}}",
-            task,
-            did_you_mean(name, TASKS).strip(),
+    name = str(own.get("name", ""))
+    found = task_of_settings(name)
+    if found is None:  # the hint takes its time, and each of many clients asks
+        known = (
+            f"one of {', '.join(TASKS)}, the path of a task's class, or {{name: one of them, …}}"
         )
-    choices = TASKS[name].choices
+        expect(False, "task", known, task, did_you_mean(name, TASKS).strip())
+    assert found is not None
+    own["name"] = found.name
+    choices = found.choices
     for key, value in own.items():
         takes = (
             "; ".join(f"{key}: {' or '.join(values)}" for key, values in choices.items())
@@ -384,12 +399,12 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
     Raises:
         DataError: a target that the task cannot predict.
     """
-    from fedlit.tasks import TASKS
+    from fedlit.tasks import task_named
 
-    settings = own_task(table.task, table.name) or {"name": "classification"}
+    settings = own_task(table.task, table.name) or {"name": DEFAULT_TASK}
     target: pd.Series = table.target.iloc[table.splits["train"]]
     try:
-        facts = TASKS[settings["name"]].facts(target, settings, table.positive)
+        facts = task_named(settings["name"]).facts(target, settings, table.positive)
     except FedlitError as error:
         raise type(error)(f"client {table.name!r}, {error}") from error
     if table.classes:
@@ -411,7 +426,7 @@ def agree_on_task(
     Raises:
         DataError: nothing can be learnt of the target.
     """
-    from fedlit.tasks import TASKS
+    from fedlit.tasks import task_named
 
     own = facts[client]
     alike = {name: other for name, other in facts.items() if other["task"] == own["task"]}
@@ -420,7 +435,7 @@ def agree_on_task(
         for name, other in alike.items()
         if other["shared"] or (classes and "labels" in other)
     }
-    return TASKS[own["task"]].agree(client, met if client in met else {client: own})
+    return task_named(own["task"]).agree(client, met if client in met else {client: own})
 
 
 def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
@@ -456,10 +471,24 @@ def sent_about_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> li
         )
     pooled = {name: str(own["target"]) for name, own in facts.items() if own["shared"]}
     if pooled:
-        numbers = {name: len({"count", "mean", "variance"} & facts[name].keys()) for name in pooled}
-        what = "count, mean and variance" if 3 in numbers.values() else "count and mean"
+        numbers = {name: list(numbers_sent(facts[name])) for name in pooled}
+        longest = max(numbers.values(), key=len)
+        what = (
+            " and ".join([", ".join(longest[:-1]), *longest[-1:]])
+            if len(longest) > 1
+            else "".join(longest)
+        )
         columns = sorted(set(pooled.values()))
+        counts = {name: len(sent) for name, sent in numbers.items()}
         told.append(
-            {"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": numbers}
+            {"what": what, "key": "task.targets: pooled", "columns": columns, "numbers": counts}
         )
     return told
+
+
+def numbers_sent(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers among what a client sends about its target, by their names."""
+    from fedlit.tasks import task_named
+
+    names = ("count", "mean", "variance", *task_named(facts["task"]).more_facts)
+    return {name: facts[name] for name in names if name in facts}

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.statement import Statement
+from fedlit.data.table import numbers_sent
 from fedlit.errors import DataError, Told, expect
 from fedlit.run.layers import Layer
 from fedlit.run.run import Run
@@ -35,7 +36,9 @@ def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict
     if "labels" in target or _names_classes(run, site):
         counted["target"] = {"labels": class_rows(run, site)}
     elif "count" in target:
-        counted["target"] = {key: target["count"] for key in ("mean", "variance") if key in target}
+        counted["target"] = {
+            name: target["count"] for name in numbers_sent(target) if name != "count"
+        }
     coded = _coded_in_slices(run, site, counted.get("categories", {}))
     if coded:
         (table,) = run.data.tables()

@@ -11,8 +11,7 @@ import torch
 from fedlit.data.moments import SKETCHED
 from fedlit.errors import RunError
 from fedlit.meanings import INPUTS, LABELS
-from fedlit.tasks import TASKS
-from fedlit.tasks.number import MOST_COUNTED, Counts
+from fedlit.tasks import known_task
 
 Form = Callable[[Any], bool]
 """Returns whether plain data has a form."""
@@ -157,15 +156,20 @@ _TARGET: dict[str, Form] = {
     "variance": lambda value: _number(value) and value >= 0,
     "loss": _text,
 }
-_ANY_TARGET = _fields(
-    {"task": TASKS.__contains__, "target": _optional(_scalar), "shared": _flag}, _TARGET
-)
 
 
 def _target(value: Any) -> bool:
-    if not _ANY_TARGET(value):
+    """Return whether a value is what a client says about its target, for a task that is known
+    here.
+    """
+    task = (
+        known_task(value["task"]) if isinstance(value, dict) and _text(value.get("task")) else None
+    )
+    if task is None:
         return False
-    return bool(value["task"] != Counts.name or 0 <= value.get("mean", 0) <= MOST_COUNTED)
+    needed: dict[str, Form] = {"task": _text, "target": _optional(_scalar), "shared": _flag}
+    fits = _fields(needed, {**_TARGET, **dict.fromkeys(task.more_facts, _number)})
+    return fits(value) and task.plausible(value)
 
 
 def _moments(value: Any) -> bool:

@@ -43,7 +43,7 @@ class BinaryCrossEntropy(FederatedClient):
 
     def __init__(self, spec: ClientSpec, network: NetworkFactory, **kwargs: Any) -> None:
         super().__init__(spec, network, **kwargs)
-        if spec.task.name != "classification":
+        if not spec.task.outcome.one_label:
             raise ConfigError(
                 f"client {spec.name!r}: BinaryCrossEntropy expected a client that predicts one of "
                 f"several classes, found the task {spec.task.name}; set model.client to "

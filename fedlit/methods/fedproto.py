@@ -63,7 +63,7 @@ class FedProto(FederatedClient):
         super().__init__(spec, network, **kwargs)
         method = type(self).__name__
         expect(strength >= 0, f"{method}: strength", "at least 0", strength)
-        if spec.task.name != "classification":
+        if not spec.task.outcome.one_label:
             raise ConfigError(
                 f"client {spec.name!r}: {method} expected a client that predicts one of several "
                 f"classes, found the task {spec.task.name}; set model.client to another method"

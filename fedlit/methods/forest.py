@@ -16,7 +16,6 @@ from fedlit.methods.bases import Fitted
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification, Regression
 from fedlit.trees.draws import Way
 from fedlit.trees.grow import finished
 from fedlit.trees.nodes import Grown, find_leaves, root_keys
@@ -75,14 +74,11 @@ class Forest(Fitted):
         )
         task = spec.task
         self.smoothing = smoothing
-        if (
-            not isinstance(task, Classification | Regression)
-            or getattr(task, "kind", "squared") != "squared"
-        ):
-            what = f"{task.name} with loss: huber" if isinstance(task, Regression) else task.name
+        if task.glm not in ("logistic", "gaussian"):
             raise ConfigError(
                 f"client {spec.name!r}: Forest: expected a task of one label, or of a number with "
-                f"loss: squared, found {what}; leave the client out, or use another model.client"
+                f"loss: squared, found {task.title}; leave the client out, or use another "
+                "model.client"
             )
         self._classes = len(task.classes)
         self._lacks = [

@@ -18,7 +18,6 @@ from fedlit.methods.bases import Fitted
 from fedlit.methods.pooled_logistic import safe_name
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification, Counts, Regression
 
 INTERCEPT = "(intercept)"
 
@@ -256,15 +255,11 @@ class MixedModel(Fitted):
 
 
 def _family(spec: ClientSpec) -> str:
-    task: Any = spec.task
-    if isinstance(task, Classification):
-        return "logistic"
-    if isinstance(task, Counts):
-        return "poisson"
-    if isinstance(task, Regression) and task.kind == "squared":
-        return "gaussian"
+    family = spec.task.glm
+    if family is not None:
+        return family
     raise ConfigError(
         f"client {spec.name!r}: MixedModel: expected task classification, counts, or regression "
-        f"with loss: squared, found {task.name}; take a network (fedlit.FederatedClient with "
+        f"with loss: squared, found {spec.task.title}; take a network (fedlit.FederatedClient with "
         "fedlit.MLP) for it"
     )

@@ -4,7 +4,7 @@ others found.
 
 import logging
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from fedlit.methods.bases import Fitted
 from fedlit.methods.penalised import FEW, RIDGES, STRENGTHS, Kind, choose, fit, prior, profile
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
-from fedlit.tasks import Classification, Regression
 
 _log = logging.getLogger(__name__)
 
@@ -200,15 +199,12 @@ class PooledLogistic(Fitted):
 
 
 def _kind(spec: ClientSpec) -> Kind:
-    task: Any = spec.task
-    if isinstance(task, Classification):
-        return "logistic"
-    if isinstance(task, Regression) and task.kind == "squared":
-        return "gaussian"
-    found = f"{task.name} with loss: {task.kind}" if isinstance(task, Regression) else task.name
+    family = spec.task.glm
+    if family == "logistic" or family == "gaussian":
+        return family
     raise ConfigError(
         f"client {spec.name!r}: PooledLogistic: expected task classification, or regression with "
-        f"loss: squared (ridge regression then), found {found}; take a network "
+        f"loss: squared (ridge regression then), found {spec.task.title}; take a network "
         "(fedlit.FederatedClient with fedlit.MLP) for it"
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.outcomes.base import Array
 from fedlit.score.plain import defined
 from fedlit.statistics import (
     BLOCKED,
@@ -27,7 +28,7 @@ from fedlit.statistics import (
     verdict,
 )
 from fedlit.tasks import Score
-from fedlit.weights import Array, mixed
+from fedlit.weights import mixed
 
 BLEND = "mixture"
 # for a mean; of many rows, where there is little to correct, a quarter

@@ -25,7 +25,7 @@ from fedlit.mixture.parts import Part
 from fedlit.score.arrays import ArrayFunction, as_arrays
 from fedlit.score.folder import write
 from fedlit.score.scorer import Scorer
-from fedlit.tasks import COMPARED, Classification, Score, Task, task_state
+from fedlit.tasks import COMPARED, Score, Task, task_state
 from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone, fit_weighted
 
 Make = Callable[[Mapping[str, Any]], Any]
@@ -124,7 +124,7 @@ def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
     known = task.known(rows.y)
     x = rows.x[known].numpy()
     y = rows.y[known].numpy()
-    if isinstance(task, Classification) and len(np.unique(y)) == 1:
+    if task.outcome.one_label and len(np.unique(y)) == 1:
         model = DummyClassifier(strategy="prior")
     if rows.weight is None:
         return model.fit(x, y)

@@ -14,6 +14,7 @@ from fedlit import yaml_text
 from fedlit.data.agree import Terms, agree, facts
 from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect
+from fedlit.outcomes import outcome_type
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
 from fedlit.tasks.go_alone import LINEAR, TREES
@@ -156,7 +157,7 @@ def candidates_of(
         out["logistic, forest"] = (
             "no column is shared by two clients; give columns that mean the same one name"
         )
-    elif len(found.tasks) > 1 or not found.tasks <= {"classification", "regression"}:
+    elif len(found.tasks) > 1 or not all(map(_one_label_or_number, found.tasks)):
         out["logistic, forest"] = (
             "it takes clients that all predict one label, or all one number; tasks are "
             + ", ".join(sorted(found.tasks))
@@ -181,6 +182,14 @@ def candidates_of(
     elif "model" in raw or "exchange" in raw:
         made["yours"] = Candidate("the method of your configuration")
     return made, out
+
+
+def _one_label_or_number(task: str) -> bool:
+    """Return whether the clients of a task can have a linear model and a forest in common."""
+    outcome = outcome_type(task)
+    return outcome is not None and (
+        outcome.one_label or (outcome.number and outcome.family == "gaussian")
+    )
 
 
 def configuration(

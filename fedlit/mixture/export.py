@@ -160,7 +160,7 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
             predictions_of(scorer, part).astype(np.float64) for scorer in (own, read)
         )
         worst = max(worst, float(np.abs(found - expected).max()))
-        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * own.outcome.scale):
+        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * own.outcome.magnitude):
             raise RunError(
                 f"client {own.client!r}: expected the exported network to predict what the run "
                 f"predicts, found differences of up to {worst:.3g} on {len(part):,} {kind}; "

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import torch
 from scipy.stats import norm
 
 from fedlit import reml
 from fedlit.mixture.weigh import HOW, Predicted, weights_of
-from fedlit.weights import Array, Stack, linked, mixed
+from fedlit.outcomes.base import Array
+from fedlit.weights import Stack, mixed
 
 ALONE = "alone"
 STACK = "stack"
@@ -217,12 +217,6 @@ def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
 
 FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them
 
-_FAMILY = {
-    "regression": "gaussian",
-    "counts": "poisson",
-    "classification": "logistic",
-    "multi_label": "logistic",
-}
 # fewer groups say too little of how they vary (Gelman and Hill 2007, section 12.9)
 _LEAST_CLIENTS = 5
 _RIDGE = 0.1  # as of fedlit.MixedEffects
@@ -235,10 +229,12 @@ def stackable(clients: Mapping[str, Predicted]) -> bool:
     kinds = {
         (rows.task.name, rows.task.classes, frozenset(rows.parts)) for rows in clients.values()
     }
-    if len(clients) < _LEAST_CLIENTS or len(kinds) != 1 or next(iter(kinds))[0] not in _FAMILY:
+    if len(clients) < _LEAST_CLIENTS or len(kinds) != 1:
+        return False
+    if next(iter(clients.values())).task.outcome.family is None:
         return False
     folds = [
-        [_outcomes(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)
+        [_observed(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)
     ]
     if not all(len(own) for fold in folds for own in fold):
         return False
@@ -246,15 +242,17 @@ def stackable(clients: Mapping[str, Predicted]) -> bool:
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
-    """Map each client to the intercept and slope of each output, on the scale of
-    :func:`fedlit.weights.linked`.
+    """Map each client to the intercept and slope of each output, on the scale of the outcome's
+    link.
 
     Clients send only sums: of the mean of their parts and of its square, and the terms of
     :func:`fedlit.reml.solve`.
     """
-    task = next(iter(clients.values())).task
+    outcome = next(iter(clients.values())).task.outcome
+    family = outcome.family
+    assert family is not None  # stackable
     sites = {
-        client: (linked(task.name, _equal(rows)), _outcomes(rows))
+        client: (outcome.link(_equal(rows)), _observed(rows))
         for client, rows in sorted(clients.items())
     }
     counts = {
@@ -269,7 +267,7 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
             weight = counts[client]
             counted = None if weight is None else weight[kept]
             known[client] = means[kept, output], outcomes[kept, output], counted
-        for client, own in _effects(known, _FAMILY[task.name]).items():
+        for client, own in _effects(known, family).items():
             made[client].append(own)
     return dict(made)
 
@@ -309,17 +307,6 @@ def _equal(rows: Predicted) -> Array:
     return mixed(rows.parts, weights_of("equal", rows, []))
 
 
-def _outcomes(rows: Predicted) -> Array:
-    """Return the outcomes (n, outputs): 0 and 1 for classes and labels, or numbers in the user's
-    units; NaN if unknown.
-    """
-    task = rows.task
-    y = rows.y.cpu()
-    if task.name in ("regression", "counts"):
-        return task.true(y).numpy()[:, None]  # type: ignore[attr-defined, no-any-return]  # tasks of a number have it
-    if task.name == "multi_label":
-        return y.double().numpy()
-    classes = torch.arange(1 if len(task.classes) == 2 else 0, len(task.classes))
-    each = (y[:, None] == classes).double()
-    each[~task.known(y)] = torch.nan
-    return each.numpy()
+def _observed(rows: Predicted) -> Array:
+    """Return the target (n, outputs), see :meth:`fedlit.outcomes.base.Outcome.observed`."""
+    return rows.task.outcome.observed(rows.y.cpu().numpy())

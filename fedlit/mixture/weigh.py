@@ -13,102 +13,48 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import ConfigError, DataError, Told, expect
+from fedlit.outcomes import RowLoss
+from fedlit.outcomes.base import Array
 from fedlit.tasks import Score, Task
 from fedlit.tasks.base import of_people
-from fedlit.weights import Array, Stack, checked, fitted, mixed, on_stack, stacked
-
-FLOOR = 1e-6
-"""Below this probability the log loss goes on as a straight line: it stays convex, and one row
-costs at most 14.8."""
-
-
-@dataclass(frozen=True)
-class RowLoss:
-    """The loss of each row, which is convex in its predictions.
-
-    Attributes:
-        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an
-            unknown target.
-        known: (n,) bool, which rows have a known target.
-        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some
-            unit.
-        weight: (n,) float64, how much each row counts in sums and means; None if all count alike.
-    """
-
-    each: Callable[[Tensor], Tensor]
-    known: np.ndarray
-    nats: bool = True
-    weight: Tensor | None = None
-
-    def __call__(self, predictions: np.ndarray) -> Array:
-        """Return the losses (n,) float64 of predictions (n, width), without weights."""
-        losses: Array = self.each(torch.tensor(np.asarray(predictions, float))).numpy()
-        return losses
-
-    def terms(self, predictions: Array) -> tuple[float, Array]:
-        """Return the sum over rows, and its gradient (n, width)."""
-        at = torch.from_numpy(predictions).requires_grad_()
-        losses = self.each(at)
-        total = losses.sum() if self.weight is None else (losses * self.weight).sum()
-        (slopes,) = torch.autograd.grad(total, at)
-        return float(total.detach()), slopes.numpy()
-
-    def mean(self, predictions: np.ndarray) -> float:
-        """Return the mean over the rows with a known target; NaN if there are none."""
-        if not self.known.any():
-            return math.nan
-        if self.weight is None:
-            return float(self(predictions).sum() / int(self.known.sum()))
-        weight = self.weight.numpy()
-        return float(self(predictions) @ weight / weight[self.known].sum())
-
-
-def _minus_log(probability: Tensor) -> Tensor:
-    inside = probability.clamp_min(FLOOR)
-    return torch.where(
-        probability < FLOOR, 1 - probability / FLOOR - math.log(FLOOR), -inside.log()
-    )
+from fedlit.weights import Stack, checked, fitted, mixed, on_stack, stacked
 
 
 def row_loss(task: Task, y: Tensor) -> RowLoss:
-    """Return the loss by which a task's predictions are mixed: minus the logarithm of the
-    probability of a row's class, or the mean of this over its known labels; the squared error in
-    the user's unit; half the Poisson deviance of a count.
+    """Return the loss by which a task's predictions are mixed, see
+    :meth:`fedlit.outcomes.base.Outcome.row_loss`.
+
+    Logarithms and sums are those of PyTorch.
 
     Args:
         task: the task of the client.
         y: the target in the format of the task's ``encode``.
 
     Raises:
-        ConfigError: the task is of another kind.
+        ConfigError: the task has no loss that is convex in predictions.
 
     Example:
         >>> from fedlit.tasks import Regression
         >>> row_loss(Regression(mean=10.0, scale=2.0), torch.tensor([0.0, 1.0]))(np.array([[10.0], [10.0]]))
         array([0., 4.])
     """
-    y = y.cpu()
-    known = task.known(y).numpy()
-    if task.name == "classification":
-        place = y.clamp_min(0).long()[:, None]
-        counts = torch.from_numpy(known)
-        return RowLoss(lambda found: _minus_log(found.gather(1, place))[:, 0] * counts, known)
-    if task.name == "multi_label":
-        cells = y == y
-        share = cells / cells.sum(1, keepdim=True).clamp_min(1)
-        return RowLoss(
-            lambda found: (_minus_log(torch.where(y == 1, found, 1 - found)) * share).sum(1), known
+    loss = task.outcome.row_loss(y.cpu().numpy(), _log)
+    if loss is None:
+        raise ConfigError(
+            "mixture: expected a task whose predictions have a loss for each row, found "
+            f"{task.name}; take weights: equal"
         )
-    expected = "one of the tasks classification, multi_label, regression, counts"
-    expect(
-        task.name in ("regression", "counts"), "mixture", expected, task.name, "take weights: equal"
-    )
-    true = task.true(y)[:, None]  # type: ignore[attr-defined]  # tasks of a number have it
-    if task.name == "regression":
-        return RowLoss(lambda found: ((found - true) ** 2)[:, 0], known, nats=False)
-    least = torch.where(true > 0, true * true.clamp_min(1e-300).log() - true, 0.0)
-    return RowLoss(lambda found: (found + true * _minus_log(found) + least)[:, 0], known)
+    return replace(loss, total=_total)
+
+
+def _log(numbers: Array) -> Array:
+    logarithms: Array = torch.from_numpy(numbers).log().numpy()
+    return logarithms
+
+
+def _total(losses: Array) -> float:
+    return float(torch.from_numpy(losses).sum())
 
 
 @dataclass(frozen=True)
@@ -205,7 +151,7 @@ class Predicted:
     def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
         """Return the mixture's predictions (n, width) float64."""
         made = mixed(self.parts, weights)
-        return on_stack(self.task.name, made, stack) if stack else made
+        return on_stack(self.task.outcome, made, stack) if stack else made
 
     def mixed(self, weights: Mapping[str, float], stack: Stack = ()) -> Tensor:
         """Return the mixture's predictions (n, width): float32 probabilities, or float64
@@ -242,7 +188,8 @@ class Predicted:
     @property
     def loss(self) -> RowLoss:
         """The loss of each row."""
-        return replace(row_loss(self.task, self.y), weight=self.weight)
+        weight = None if self.weight is None else self.weight.numpy()
+        return replace(row_loss(self.task, self.y), weight=weight)
 
     def judge(self, metric: str) -> Judge:
         """Return one of the task's scores, as a function of predictions for these rows."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.show.text import counted
-from fedlit.tasks import Classification, Regression, Task
-from fedlit.tasks.number import MAE, RMSE
+from fedlit.tasks import Task
 
 if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
@@ -23,6 +22,7 @@ _MOST_ROWS = 2_000
 _MOST_INPUTS = 500
 _MOST_CLIENTS = 20
 _MARGIN = 0.01
+_SIMPLE = "logistic_regression"
 _SAME_SIZE = 3.0  # times: standard deviations of targets in one unit
 
 
@@ -40,7 +40,7 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
         name = client.spec.name
         task = client.spec.task
         own = results.scores.get(name)
-        if own is None or not isinstance(task, Classification):
+        if own is None or not task.outcome.one_label:
             continue
         rows = client.sites[name][results.split] if name in client.sites else None
         if rows is None or not len(rows):
@@ -58,9 +58,7 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
                     f"{name}: a logistic regression of its own {len(client.train):,} training rows "
                     f"is better: {score.label} {simple:.4f}, the network {own[score.name]:.4f}"
                 )
-    if left := sum(
-        isinstance(client.spec.task, Classification) for client in data.clients[_MOST_CLIENTS:]
-    ):
+    if left := sum(client.spec.task.outcome.one_label for client in data.clients[_MOST_CLIENTS:]):
         notes.append(
             f"not compared with the simplest models, to save time: {counted(left, 'more client')}"
         )
@@ -77,8 +75,10 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[known])) < 2:
         return None
     task = client.spec.task
+    if _SIMPLE not in task.go_alone:
+        return None
     coded = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
-    model = task.go_alone["logistic_regression"].make({"C": 1.0, "categories": "one_hot"}, coded)
+    model = task.go_alone[_SIMPLE].make({"C": 1.0, "categories": "one_hot"}, coded)
     model.fit(x[known], y[known])
     return float(task.evaluate(task.of_model(model, rows.x.numpy()), rows.y)[task.scores[0].name])
 
@@ -88,12 +88,16 @@ def mixed_units(of_clients: Iterable[Task]) -> frozenset[str]:
     that differ by more than a factor of three, because a mean over clients would be meaningless.
 
     Example:
+        >>> from fedlit.tasks import Regression
         >>> sorted(mixed_units([Regression(scale=1.0, target="days"), Regression(scale=365.0, target="days")]))
         ['mae', 'rmse']
     """
-    tasks = [task for task in of_clients if isinstance(task, Regression)]
-    if len(tasks) < 2:
+    tasks = [task for task in of_clients if task.target_unit is not None]
+    units = [task.target_unit for task in tasks if task.target_unit is not None]
+    if len(units) < 2:
         return frozenset()
-    scales = [task.scale for task in tasks]
-    apart = len({task.target for task in tasks}) > 1 or max(scales) > _SAME_SIZE * min(scales)
-    return frozenset({RMSE.name, MAE.name}) if apart else frozenset()
+    scales = [scale for _, scale in units]
+    apart = len({name for name, _ in units}) > 1 or max(scales) > _SAME_SIZE * min(scales)
+    if not apart:
+        return frozenset()
+    return frozenset(score.name for task in tasks for score in task.scores if score.in_units)

@@ -126,5 +126,5 @@ def estimator_of(scorer: Scorer) -> Trained:
         return TrainedRegressor(scorer)
     raise ConfigError(
         f"client {scorer.client!r}: expected a client that predicts one label or one number, as "
-        f"scikit-learn's displays show, found the task {outcome.name!r}; use predict_proba"
+        f"scikit-learn's displays show, found the task {scorer.state['name']!r}; use predict_proba"
     )

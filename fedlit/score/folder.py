@@ -22,7 +22,7 @@ from fedlit.data.columns import RowEncoder
 from fedlit.data.schema.column import TYPES
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
 from fedlit.extras import needs
-from fedlit.outcomes import Outcome
+from fedlit.outcomes import Outcome, outcome_of, outcome_type, unknown_task
 from fedlit.score import arrays
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, MixedScorer, Scorer
@@ -148,7 +148,11 @@ def load(folder: str | Path) -> Scorer:
         raise DataError(f"{path}: expected what fedlit export writes, found others: {odd[:200]}")
     _check_files(folder, main["files"], (ENCODER, *_FILES[main["network"]]))
     with told_as(lambda error: unfit(path, error)):
-        outcome = Outcome.of(main["task"])
+        name = main["task"]["name"]
+    if not isinstance(name, str) or outcome_type(name) is None:
+        raise DataError(f"{path}: task: {unknown_task(str(name))}")
+    with told_as(lambda error: unfit(path, error)):
+        outcome = outcome_of(main["task"])
         _check(outcome, main)
     with told_as(lambda error: unfit(folder / ENCODER, error)):
         encoder = _encoder(read_json(folder / ENCODER), main["client"], main["inputs"])

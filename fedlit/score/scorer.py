@@ -16,9 +16,9 @@ from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.data.reading.frames import frame_of
 from fedlit.data.sources.reads import are_positions
 from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
-from fedlit.outcomes import SEQUENCE, Outcome
+from fedlit.outcomes import outcome_of, outcome_type
 from fedlit.show.text import shorten
-from fedlit.weights import Stack, linked, mixed, on_stack
+from fedlit.weights import Stack, mixed, on_stack
 
 Function = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the
@@ -82,7 +82,7 @@ class Scorer:
         self.encoder = encoder
         self.function = function
         self.state = dict(state)
-        self._whole = Outcome.of(state)
+        self._whole = outcome_of(state)
         self.own_classes = tuple(range(len(self._whole.classes)) if classes is None else classes)
         self.outcome = self._whole.at(self.own_classes)
         self.keys = tuple(encoder.schema.keys if keys is None else keys)
@@ -285,7 +285,7 @@ class Scorer:
     @property
     def labels_reads(self) -> bool:
         """Whether rows are DNA reads, whose bases are cleaned as in training."""
-        return self.outcome.name == SEQUENCE and are_positions(list(self.encoder.columns))
+        return self.outcome.sequence and are_positions(list(self.encoder.columns))
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
         """Return the predictions for the client's classes, (n, width), at least float32."""
@@ -391,11 +391,6 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Raises:
         RunError: the tasks are of different kinds.
-
-    Example:
-        >>> one, other = ({"name": "classification", "classes": [*own]} for own in ("ac", "abc"))
-        >>> united([one, other])["classes"]
-        ['a', 'b', 'c']
     """
     first = states[0]
     if {own["name"] for own in states} != {first["name"]}:
@@ -404,17 +399,9 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             f"mixture: expected parts of one task, found {found}; let all parts predict the same "
             "target"
         )
-    if first["name"] not in ("classification", "multi_label"):
-        return dict(first)
-    longest = max(states, key=lambda own: len(own["classes"]))  # the first of these
-    classes = list(longest["classes"])
-    more = {label for own in states for label in own["classes"]} - {*classes}
-    if first["name"] == "multi_label" and not more:
-        return dict(longest)
-    return {
-        "name": "classification",
-        "classes": sorted({*classes, *more}, key=str) if more else classes,
-    }
+    outcome = outcome_type(first["name"])
+    assert outcome is not None  # each scorer has found it
+    return outcome.united(states)
 
 
 def aligned(
@@ -473,15 +460,16 @@ class MixedScorer(Scorer):
         every = [own for folds in self.scorers.values() for own in folds]
         state = united([own.own_state for own in every])
         super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
-        self.stack, outputs = (
-            stack,
-            linked(self.outcome.name, np.full((1, self.outcome.width), 0.5)).shape[1],
-        )
-        if stack and len(stack) != outputs:
-            raise DataError(
-                f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; export "
-                "again"
-            )
+        self.stack = stack
+        if stack:
+            outputs = 0
+            if self.outcome.family is not None:
+                outputs = self.outcome.link(np.full((1, self.outcome.width), 0.5)).shape[1]
+            if len(stack) != outputs:
+                raise DataError(
+                    f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; "
+                    "export again"
+                )
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -518,7 +506,7 @@ class MixedScorer(Scorer):
         mixture = next(iter(parts.values()))
         if len(mixture):  # of no rows there is nothing to mix
             mixture = mixed(parts, self.weights)
-            mixture = on_stack(self.outcome.name, mixture, self.stack) if self.stack else mixture
+            mixture = on_stack(self.outcome, mixture, self.stack) if self.stack else mixture
         return np.ascontiguousarray(mixture, np.float32 if classes else np.float64)
 
 

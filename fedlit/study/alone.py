@@ -103,5 +103,5 @@ def model_for(
         task: the client's task.
     """
     if is_any_model(found):
-        return GoAlone.read(name, found or {}).for_task(task.name)
+        return GoAlone.read(name, found or {}).for_outcome(task.outcome_type)
     return task.go_alone.get(name)

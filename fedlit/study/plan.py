@@ -26,6 +26,7 @@ from fedlit.data.table import ClientTable, choose_columns, leave_out, own_task
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture
+from fedlit.outcomes import DEFAULT_TASK
 from fedlit.run.arguments import read
 from fedlit.run.load import load
 from fedlit.show.text import shorten
@@ -44,7 +45,7 @@ from fedlit.study.job import (
 )  # fmt: skip
 from fedlit.study.mixtures import mixture_settings
 from fedlit.study.study import Study
-from fedlit.tasks import TASKS, Task
+from fedlit.tasks import Task, task_named
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
 _TRAINER = (
@@ -216,8 +217,10 @@ def installed() -> list[Any]:
 
 def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
     """Map each client to its task."""
-    said = {table.name: own_task(table.task, table.name) for table in tables}
-    return {name: TASKS[own["name"] if own else "classification"] for name, own in said.items()}
+    names = {
+        table.name: own_task(table.task, table.name) or {"name": DEFAULT_TASK} for table in tables
+    }
+    return {client: task_named(settings["name"]) for client, settings in names.items()}
 
 
 @dataclass(frozen=True)

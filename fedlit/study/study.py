@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 BEST_ALONE = "best_alone"
 HINDSIGHT = "best_alone_in_hindsight"
 BEST_FEDERATED = "best_federated"
-# What tables show of a task where a study does not say it; of any other task its first three
-# scores.
-_SHOWN = {
-    "classification": ["auroc", "balanced_accuracy", "auprc"],
-    "regression": ["rmse", "mae", "r2"],
-}
 
 
 def choice_of(choose: str | Mapping[str, str], client: str) -> str:
@@ -178,11 +172,7 @@ class Study:
             for score in task.scores
             if score.name in COMPARED
         }
-        shown = [
-            name
-            for task in kinds.values()
-            for name in _SHOWN.get(task.name) or [score.name for score in task.scores[:3]]
-        ]
+        shown = [name for task in kinds.values() for name in task.shown_scores()]
         main = {client: task.scores[0].name for client, task in tasks.items()}
         own = replace(
             self,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from pydoc import ErrorDuringImport, locate
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fedlit.tasks.base import WEIGHT, by_name
+from fedlit.errors import ConfigError
+from fedlit.outcomes import DEFAULT_TASK, imported, unknown_task
+from fedlit.tasks.base import COMPARED as COMPARED
+from fedlit.tasks.base import SCORES as SCORES
+from fedlit.tasks.base import WEIGHT, add_scores
 from fedlit.tasks.base import Score as Score
 from fedlit.tasks.base import Task as Task
 from fedlit.tasks.classification import Classification as Classification
@@ -23,15 +28,57 @@ if TYPE_CHECKING:
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling)
 }
-"""By the name that configurations use."""
+"""The tasks that ship with fedlit, by the name that configurations use."""
 
-SCORES: dict[str, Score] = by_name(score for task in TASKS.values() for score in task.scores)
-"""Of all tasks, by name."""
+for _task in TASKS.values():
+    add_scores(_task.scores)
 
-COMPARED: dict[str, Score] = {
-    name: own for name, own in SCORES.items() if name != "loss" and not own.context
-}
-"""Those by which models of different kinds can be compared."""
+
+def known_task(name: str) -> type[Task] | None:
+    """Return a task, given its name; None if it neither ships nor has been imported (see
+    :func:`fedlit.outcomes.outcome_type`).
+    """
+    if name in TASKS:
+        return TASKS[name]
+    task = imported(name)
+    if isinstance(task, type) and issubclass(task, Task):
+        return task
+    return None
+
+
+def task_named(name: str) -> type[Task]:
+    """Return a task, given its name, which may come from a file.
+
+    Raises:
+        ConfigError: it neither ships nor has been imported.
+    """
+    task = known_task(name)
+    if task is None:
+        raise ConfigError(f"task: {unknown_task(name)}")
+    return task
+
+
+def task_of_settings(name: str) -> type[Task] | None:
+    """Return a task that the user's settings name, given its name or the path of its class, whose
+    module is imported; None if there is no such task.
+
+    Raises:
+        ConfigError: the module fails when it is imported.
+    """
+    if name in TASKS or "." not in name:
+        return TASKS.get(name)
+    try:
+        task = locate(name)
+    except ErrorDuringImport as error:
+        raise ConfigError(f"task: expected the path of a class, found {name!r}: {error}") from error
+    if isinstance(task, type) and issubclass(task, Task):
+        return task
+    return None
+
+
+def default_task(classes: tuple[Any, ...], class_rows: tuple[int, ...]) -> Task:
+    """Return the task if nobody names one: to predict one of these labels."""
+    return TASKS[DEFAULT_TASK](classes, class_rows)  # type: ignore[call-arg]  # tasks are dataclasses
 
 
 def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
@@ -42,8 +89,11 @@ def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         frame: the columns ``target``, ``predicted`` and, for classifiers, ``probability_<label>``;
             with several labels, ``target_<label>``, ``probability_<label>`` and
             ``predicted_<label>``; and ``task``, the name of the task.
+
+    Raises:
+        ConfigError: the task is not known here.
     """
-    return TASKS[str(frame["task"].iloc[0])].read(frame)
+    return task_named(str(frame["task"].iloc[0])).read(frame)
 
 
 def read_weights(frame: pd.DataFrame) -> Tensor | None:
@@ -72,6 +122,10 @@ def task_state(task: Task) -> dict[str, Any]:
 
 
 def task_from(state: Mapping[str, Any]) -> Task:
-    """Restore a task from its :func:`task_state`."""
+    """Restore a task from its :func:`task_state`.
+
+    Raises:
+        ConfigError: the task is not known here.
+    """
     own = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
-    return TASKS[str(own.pop("name"))](**own)
+    return task_named(str(own.pop("name")))(**own)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from fedlit.errors import ConfigError
 from fedlit.outcomes import Outcome
+from fedlit.outcomes.base import Family
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +44,8 @@ class Score:
             that predictions are not finite.
         context: whether it only states on what other scores were computed, and is never used to
             choose anything.
+        in_units: whether it is in the unit of the target, so that values of targets in other units
+            have no mean.
 
     Example:
         >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
@@ -58,6 +62,7 @@ class Score:
     test_only: bool = False
     always: bool = False
     context: bool = False
+    in_units: bool = False
 
     def gain(self, first: Any, second: Any) -> Any:
         """Return by how much the first value is better than the second; positive if it is
@@ -109,17 +114,41 @@ WEIGHT = "weight"
 
 LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
 
+SCORES: dict[str, Score] = {}
+"""The scores of all tasks, by name: of those that ship with fedlit, and of those whose modules have
+been imported."""
+
+COMPARED: dict[str, Score] = {}
+"""Those by which models of different kinds can be compared."""
+
+
+def add_scores(scores: Iterable[Score]) -> None:
+    """Add scores to :data:`SCORES` and :data:`COMPARED`; the first one counts if names are
+    equal.
+    """
+    for score in scores:
+        SCORES.setdefault(score.name, score)
+        if score.name != LOSS.name and not score.context:
+            COMPARED.setdefault(score.name, score)
+
 
 class Task(ABC):
     """The prediction task of a client. Clients of one federation may have different tasks around a
     shared core.
 
-    A task is a value object. It contains what was learnt about the target (labels, mean), and
-    nothing about single rows.
+    A task is a value object, a frozen dataclass of plain values. It contains what was learnt about
+    the target (labels, mean), and nothing about single rows. A task that does not ship with fedlit
+    is named by the path of its class (``task: my_tasks.Claims``), and needs no other entry.
 
     Attributes:
-        name: the name in configurations.
+        name: the name in configurations; of a task that does not ship with fedlit, the path of its
+            class.
+        outcome_type: what predictions of the task mean.
         scores: the scores of predictions, the main one first; ``loss`` is among them.
+        shown: the names of the scores that studies show if they name none; the first three if
+            empty.
+        more_facts: the names of further numbers that a client may send about its target before
+            training, see :meth:`facts`.
         choices: maps each key that a configuration may add to the name to its possible values, of
             which the first is the default.
         go_alone: the scikit-learn models that a client can fit without other clients, by name.
@@ -130,12 +159,34 @@ class Task(ABC):
     """
 
     name: ClassVar[str]
+    outcome_type: ClassVar[type[Outcome]]
     scores: ClassVar[tuple[Score, ...]]
+    shown: ClassVar[tuple[str, ...]] = ()
+    more_facts: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     go_alone: ClassVar[Mapping[str, GoAlone]]
     weighs_rows: ClassVar[bool] = True
     classes: tuple[Any, ...] = ()
     class_rows: tuple[int, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Name the task, and add its scores to those that are known.
+
+        Raises:
+            ConfigError: a task that does not ship with fedlit has a name of its own, by which
+                nobody could find it.
+        """
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith(f"{__package__}."):
+            return
+        path = f"{cls.__module__}.{cls.__qualname__}"
+        if "name" in vars(cls):
+            raise ConfigError(
+                f"{path}: expected no name, found {cls.name!r}; leave it out: the task's name is "
+                f"{path}"
+            )
+        cls.name = path
+        add_scores(getattr(cls, "scores", ()))
 
     # ------------------------------------------------------------------ the target
 
@@ -154,6 +205,13 @@ class Task(ABC):
         Raises:
             DataError: the task cannot predict this target.
         """
+
+    @classmethod
+    def plausible(cls, facts: Mapping[str, Any]) -> bool:
+        """Return whether another site's facts, whose types have been checked, can be those of such
+        a target.
+        """
+        return True
 
     @classmethod
     @abstractmethod
@@ -203,6 +261,19 @@ class Task(ABC):
         """Return which rows have a target that can be predicted, (n,) bool."""
         return y == y
 
+    def unseen(self, y: Tensor) -> Tensor:
+        """Return where the target has a label that no training row has, a bool tensor."""
+        return ~self.known(y)
+
+    @property
+    def label_counts(self) -> dict[str, tuple[int, int]]:
+        """For each label that is a column of its own: the training rows that have it, and those in
+        which it is known.
+
+        It is empty if labels are no columns.
+        """
+        return {}
+
     def counted(self, y: Tensor) -> Tensor:
         """Return the number of terms of which the loss is the mean: the number of rows with a known
         target.
@@ -232,6 +303,33 @@ class Task(ABC):
     @abstractmethod
     def described(self) -> dict[str, Any]:
         """The description of the task in a plan: plain data, with ``classes``."""
+
+    @property
+    def title(self) -> str:
+        """The task for messages: its name, with the choices that determine its loss."""
+        return self.name
+
+    @property
+    def fingerprint(self) -> str:
+        """What was learnt about the target beyond :attr:`classes`, by which a checkpoint recognises
+        its data.
+        """
+        return repr(self)
+
+    @property
+    def target_unit(self) -> tuple[str, float] | None:
+        """The name and the scale of the target if scores are in its unit, so that units can be
+        compared; otherwise None.
+        """
+        return None
+
+    @property
+    def glm(self) -> Family | None:
+        """The generalised linear model whose negative log-likelihood the loss is: ``logistic`` for
+        one of several labels, ``gaussian`` for the squared error, ``poisson`` for counts; None if
+        it is none of them.
+        """
+        return None
 
     @property
     def alike(self) -> Hashable:
@@ -287,7 +385,7 @@ class Task(ABC):
     @property
     def outcome(self) -> Outcome:
         """What the task's predictions mean, in a form that does not need PyTorch."""
-        return Outcome.of({"name": self.name, **vars(self)})
+        return self.outcome_type.of(vars(self))
 
     def of_model(self, model: Any, x: np.ndarray) -> Tensor:
         """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of
@@ -296,6 +394,11 @@ class Task(ABC):
         return torch.from_numpy(self.outcome.of_model(model, x))
 
     # ------------------------------------------------------------------ scores
+
+    @classmethod
+    def shown_scores(cls) -> list[str]:
+        """Return the names of the scores that studies show if they name none."""
+        return list(cls.shown) or [score.name for score in cls.scores[:3]]
 
     def at(self, classes: Sequence[int]) -> Self:
         """Return the task for a site whose training rows have only some of the classes, given by
@@ -381,8 +484,8 @@ class Task(ABC):
         self, row: np.ndarray, y: Tensor, predictions: Tensor, weight: Tensor | None = None
     ) -> pd.DataFrame:
         """Return predictions for the user, one row for each row of data: ``row``, the columns of
-        :meth:`written`, and those of :meth:`fedlit.outcomes.Outcome.columns`: probabilities, and
-        what is predicted.
+        :meth:`written`, and those of :meth:`fedlit.outcomes.base.Outcome.columns`: probabilities,
+        and what is predicted.
         """
         import pandas as pd
 

@@ -24,6 +24,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError, Told, expect
+from fedlit.outcomes.base import Family, Outcome
+from fedlit.outcomes.labels import OneLabel
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of, weighted_mean
 from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
 
@@ -58,6 +60,8 @@ class Classification(Task):
     class_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "classification"
+    outcome_type: ClassVar[type[Outcome]] = OneLabel
+    shown: ClassVar[tuple[str, ...]] = ("auroc", "balanced_accuracy", "auprc")
     scores: ClassVar[tuple[Score, ...]] = (
         Score("auroc", "AUROC", low=0.0, high=1.0),
         Score("auprc", "AUPRC", low=0.0, high=1.0),
@@ -162,6 +166,16 @@ class Classification(Task):
     def described(self) -> dict[str, Any]:
         """The labels."""
         return {"classes": list(self.classes)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Nothing, because only the classes were learnt."""
+        return ""
+
+    @property
+    def glm(self) -> Family:
+        """A logistic regression."""
+        return "logistic"
 
     def loss(
         self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None

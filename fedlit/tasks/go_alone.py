@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
-from fedlit.outcomes import OneEach
+from fedlit.outcomes import OneEach, Outcome
 
 MOST_CATEGORIES = 255  # of a column in gradient boosting
 # the mean of what two other models predict, with equal weights
@@ -24,9 +24,6 @@ LINEAR = ("logistic_regression", "ridge", "poisson_regression")
 
 Grid = Mapping[str, list[Any]]
 _TOLD = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
-_OF_TASK = {
-    "classification": "Classifier", "multi_label": "Classifier", "regression": "Regressor", "counts": "Regressor",
-}  # fmt: skip
 
 
 def is_any_model(found: Any) -> bool:
@@ -119,14 +116,14 @@ class GoAlone:
             )
         return "Classifier"
 
-    def for_task(self, task: str) -> GoAlone | None:
-        """Return the model for a task, given the task's name; None if the class predicts something
+    def for_outcome(self, outcome: type[Outcome]) -> GoAlone | None:
+        """Return the model for a task with this outcome; None if the class predicts something
         else.
         """
-        if _OF_TASK.get(task) != self.kind:
+        if outcome.estimator != self.kind:
             return None
         seedless = "random_state" not in inspect.signature(self._class()).parameters
-        return replace(self, each=task in ("multi_label", "counts"), seedless=seedless)
+        return replace(self, each=outcome.one_model_each, seedless=seedless)
 
     def make(
         self,

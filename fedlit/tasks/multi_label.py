@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
+from fedlit.outcomes.base import Outcome
+from fedlit.outcomes.labels import SeveralLabels
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced, labels_of
 from fedlit.tasks.classification import Classification, plain, type_of
 from fedlit.tasks.go_alone import LABELLERS, GoAlone
@@ -67,6 +69,7 @@ class MultiLabel(Task):
     known_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "multi_label"
+    outcome_type: ClassVar[type[Outcome]] = SeveralLabels
     weighs_rows: ClassVar[bool] = False
     scores: ClassVar[tuple[Score, ...]] = (
         *(_OF_CLASSES[name] for name in _MEANS),
@@ -167,6 +170,12 @@ class MultiLabel(Task):
     def known(self, y: Tensor) -> Tensor:
         """Return which rows have at least one known label."""
         return (y == y).any(1)
+
+    @property
+    def label_counts(self) -> dict[str, tuple[int, int]]:
+        """The training rows that have each label, and those in which it is known."""
+        counts = zip(self.class_rows, self.known_rows, strict=True)
+        return dict(zip(map(str, self.classes), counts, strict=True))
 
     # ------------------------------------------------------------------ outputs
 

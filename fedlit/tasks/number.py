@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
+from fedlit.outcomes.base import Family, Outcome
+from fedlit.outcomes.numbers import Quantity, Rate
 from fedlit.show.text import in_rows
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, weighted_mean
 from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
@@ -23,8 +25,10 @@ from fedlit.tasks.go_alone import COUNTERS, REGRESSORS, GoAlone
 if TYPE_CHECKING:
     import pandas as pd
 
-RMSE = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True)
-MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0)
+RMSE = Score(
+    "rmse", "RMSE", higher_is_better=False, percent=False, low=0.0, always=True, in_units=True
+)
+MAE = Score("mae", "MAE", higher_is_better=False, percent=False, low=0.0, in_units=True)
 
 _FURTHEST = 1e15
 """How many scales a target may be from the mean: sums of its squares are still within float32."""
@@ -190,6 +194,7 @@ class Regression(Number):
     target: str = "target"
 
     name: ClassVar[str] = "regression"
+    outcome_type: ClassVar[type[Outcome]] = Quantity
     scores: ClassVar[tuple[Score, ...]] = (
         RMSE,
         MAE,
@@ -251,6 +256,21 @@ class Regression(Number):
             "mean": self.mean,
             "scale": self.scale,
         }
+
+    @property
+    def title(self) -> str:
+        """The name, with the loss."""
+        return f"{self.name} with loss: {self.kind}"
+
+    @property
+    def target_unit(self) -> tuple[str, float]:
+        """The name and the standard deviation of the target."""
+        return self.target, self.scale
+
+    @property
+    def glm(self) -> Family | None:
+        """A linear regression if the loss is the squared error."""
+        return "gaussian" if self.kind == "squared" else None
 
     @property
     def alike(self) -> tuple[str, str]:
@@ -327,6 +347,7 @@ class Counts(Number):
     target: str = "target"
 
     name: ClassVar[str] = "counts"
+    outcome_type: ClassVar[type[Outcome]] = Rate
     scores: ClassVar[tuple[Score, ...]] = (
         Score("deviance", "Poisson deviance", higher_is_better=False, percent=False, low=0.0),
         Score("d2", "D²", percent=False, high=1.0),
@@ -350,6 +371,11 @@ class Counts(Number):
                 f"out, or let clients share their mean with task: {{name: counts, targets: pooled}}"
             )
         return cls(mean, str(facts[client]["target"]))
+
+    @classmethod
+    def plausible(cls, facts: Mapping[str, Any]) -> bool:
+        """Return whether the mean is one of counts."""
+        return bool(0 <= facts.get("mean", 0) <= MOST_COUNTED)
 
     @classmethod
     def _values(cls, target: pd.Series, mean: float = 0.0, scale: float = 1e100) -> np.ndarray:
@@ -378,6 +404,11 @@ class Counts(Number):
     def described(self) -> dict[str, Any]:
         """The name of what is counted, and its mean."""
         return {"classes": [], "task": self.name, "target": self.target, "mean": self.mean}
+
+    @property
+    def glm(self) -> Family:
+        """A Poisson regression."""
+        return "poisson"
 
     @property
     def alike(self) -> tuple[str, float]:

@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError, Told, expect
+from fedlit.outcomes.base import Outcome
+from fedlit.outcomes.labels import LabelSequence
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
 from fedlit.tasks.classification import Classification, log_loss
 from fedlit.tasks.go_alone import GoAlone
@@ -76,6 +78,7 @@ class SequenceLabelling(Task):
     class_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "sequence_labelling"
+    outcome_type: ClassVar[type[Outcome]] = LabelSequence
     weighs_rows: ClassVar[bool] = False
     scores: ClassVar[tuple[Score, ...]] = (
         *(own for own in Classification.scores if own.name in _NAMES),
@@ -152,6 +155,10 @@ class SequenceLabelling(Task):
     def known(self, y: Tensor) -> Tensor:
         """Return which sequences have a position with a known label."""
         return (y >= 0).any(1)
+
+    def unseen(self, y: Tensor) -> Tensor:
+        """Return the positions whose label no training row has."""
+        return y == -1
 
     def counted(self, y: Tensor) -> Tensor:
         """Return the number of positions with a known label. The loss is the mean over these."""

@@ -30,7 +30,7 @@ from fedlit.names import Share
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS
-from fedlit.tasks import SCORES, Classification
+from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import Site, SiteMetrics, lost_sites, summarise
 from fedlit.train.supplement import SUPPLEMENTS, Supplement
@@ -274,7 +274,7 @@ class Results(Shown):
     absent: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     planted: tuple[str, ...] = field(default=(), kw_only=True)
     known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
-    main: Score = Classification.scores[0]
+    main: Score = SCORES["auroc"]
     guarded: Found = field(default_factory=dict, kw_only=True)
     findings: tuple[str, ...] = field(default=(), kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)

@@ -16,7 +16,8 @@ from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.results import results_of
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together, stackable, stacks
-from fedlit.mixture.weigh import FLOOR, HOW, Judge, Predicted, row_loss, weights_of
+from fedlit.mixture.weigh import HOW, Judge, Predicted, row_loss, weights_of
+from fedlit.outcomes.base import FLOOR
 from fedlit.tasks import Classification, Counts, MultiLabel, Regression, SequenceLabelling, Task
 from fedlit.weights import fitted, mixed
 

@@ -257,9 +257,8 @@ def test_the_whole_is_exported_with_its_stack(
     (table,), stack = Bundled(clients=["wine"]).tables(8), [[0.3, 1.5], [0.0, 1.0], [-0.2, 0.8]]
     rows = table.features.tail(30)
     content = json.loads(written.read_text())
-    corrected = on_stack(
-        "classification", trained.client("wine").predict_proba(rows).astype(float), stack
-    )
+    whole = trained.client("wine")
+    corrected = on_stack(whole.outcome, whole.predict_proba(rows).astype(float), stack)
     content["clients"]["wine"]["stack"] = stack
     written.write_text(json.dumps(content))
     made = export(folder, "wine", tmp_path / "wine")

@@ -16,7 +16,7 @@ from sklearn.metrics import r2_score
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError, RunError
-from fedlit.outcomes import Outcome
+from fedlit.outcomes.labels import OneLabel
 from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
 from fedlit.score.estimator import estimator_of
 from fedlit.score.scorer import Function, Scorer
@@ -277,7 +277,7 @@ def test_other_models_are_refused() -> None:
 
 
 def test_a_class_that_a_fold_has_not_seen_has_no_probability() -> None:
-    outcome = Outcome("classification", ("a", "b", "c"))
+    outcome = OneLabel(("a", "b", "c"))
     y = np.where(CLASSES > 0, 2, 0)
     for name in ("extra_trees", "logistic_regression"):
         fitted = (

@@ -19,6 +19,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.exchange.questions import Answerer, Losses
+from fedlit.outcomes import OUTCOMES
 from fedlit.spec import ClientSpec
 from fedlit.study.job import Frames
 from fedlit.tasks import (
@@ -201,7 +202,7 @@ KINDS: dict[str, tuple[str | None, np.ndarray]] = {
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 def test_a_class_serves_the_tasks_of_its_kind(kind: str, task: str) -> None:
     models = [
-        GoAlone.read("own", {"class_path": f"sklearn.{path}{kind}"}).for_task(task)
+        GoAlone.read("own", {"class_path": f"sklearn.{path}{kind}"}).for_outcome(OUTCOMES[task])
         for path in ("tree.DecisionTree", "neighbors.KNeighbors")
     ]
     expected, y = KINDS[task]

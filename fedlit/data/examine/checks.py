@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, task_of
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.note import Note
 from fedlit.data.reading.options import KINDS
@@ -66,7 +66,7 @@ def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
     """Find training rows from which nothing can be learnt."""
     for table in tables:
         rows = table.target.iloc[table.splits["train"]].dropna()
-        labels = zip(*rows, strict=True) if task_of(table) == "multi_label" else [rows]
+        labels = zip(*rows, strict=True) if isinstance(table.target.name, tuple) else [rows]
         if all(len({*column} - {None}) < 2 for column in labels):
             name = (
                 ", ".join(table.target.name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.table import SPLITS, ClientTable, outcome_at, task_name
 
 SAMPLE = 100_000
 """Rows of which quantiles and values are taken, spread over the table."""
@@ -82,7 +82,7 @@ def facts_of(table: ClientTable) -> ClientFacts:
     rows = {str(split): len(table.splits[split]) for split in SPLITS}
     left_out = dict(table.schema.left_out) if table.schema is not None else {}
     return ClientFacts(
-        table.name, rows, task_of(table), table.positive, left_out, columns, _targets(table)
+        table.name, rows, task_name(table), table.positive, left_out, columns, _targets(table)
     )
 
 
@@ -94,7 +94,7 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
             map(str, target.name), (pd.Series(own, dtype=object) for own in labels), strict=True
         )
         return {name: ColumnFacts("categorical", 0, values=_values(own)) for name, own in held}
-    if task_of(table) == "classification":
+    if outcome_at(table).one_label:
         return {str(target.name): ColumnFacts("categorical", 0, values=_values(target))}
     numbers = _quantiles(target.to_frame()) if is_number(target) else {}
     return {str(target.name): ColumnFacts("numeric", 0, numbers.get(str(target.name), ()))}
@@ -117,12 +117,6 @@ def _values(cells: pd.Series) -> dict[Any, int]:
 def _plain(value: Any) -> Any:
     value = int(value) if isinstance(value, float) and value.is_integer() else value
     return value if isinstance(value, str | int | float) else str(value)  # such as a date
-
-
-def task_of(table: ClientTable) -> str:
-    """Return the name of a client's task. It is looked up without torch, which knows all tasks."""
-    task = table.task or "classification"
-    return task if isinstance(task, str) else str(task["name"])
 
 
 def raw_column(table: ClientTable, typed: str) -> str:

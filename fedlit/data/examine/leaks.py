@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fedlit.data.examine.facts import is_number, raw_column, sampled, task_of
+from fedlit.data.examine.facts import is_number, raw_column, sampled
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, outcome_at
 from fedlit.show.text import counted
 
 ALMOST = 0.9
@@ -66,7 +66,7 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
     """
     targets = dict[tuple[str, bool], list[_Rows]]()
     for table in tables:
-        classes = task_of(table) == "classification"
+        classes = outcome_at(table).one_label
         if isinstance(table.target.name, tuple) or not (classes or is_number(table.target)):
             text = (
                 "columns that reveal the target are not looked for: it is neither one of "

@@ -20,6 +20,7 @@ from fedlit.data.sources.base import check_names
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import names_parts, parts_of
 from fedlit.errors import DataError, Told, expect
+from fedlit.outcomes import NUMBER_TASK
 from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def propose(
     numbers = {held.name for held in labels.values() if _is_number(held)}
     for client, held in labels.items():  # few rows have few values: one task for all
         if held.name in numbers and held.dtype.kind in "iuf" and not {*held.unique()} <= {0, 1}:
-            made.note(client, f"{held.name} is a number: regression", task="regression")
+            made.note(client, f"{held.name} is a number: {NUMBER_TASK}", task=NUMBER_TASK)
     settings = made.settings
     for key in ("target", "split"):
         values = list(settings.get(key, {}).values())
@@ -112,8 +113,8 @@ def propose(
         settings |= {
             key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))
         }
-        if settings.get("task") == "regression":
-            settings["task"] = {"name": "regression", "targets": "pooled"}
+        if settings.get("task") == NUMBER_TASK:
+            settings["task"] = {"name": NUMBER_TASK, "targets": "pooled"}
             text = (
                 "all clients scale it alike (targets: pooled), which a forest that they grow "
                 "together needs"

@@ -169,7 +169,7 @@ class ConceptShift(Source):
         names = sorted(table.name for table in tables)
         for table in tables:
             told = f"one of several classes a row at {table.name}"
-            found = Told(without_classes(table.target))
+            found = Told(without_classes(table))
             expect(has_classes(table), "concept shift: source", told, found)
         # by their text, as clients' labels may be of several types
         labels = sorted(

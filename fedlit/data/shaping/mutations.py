@@ -124,7 +124,7 @@ def mutate(
             told = f"a column of numbers of {client}"
             expect(fits, key, told, name, f"these are {', '.join(numbers)}")
         labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
-        found = Told(without_classes(table.target))
+        found = Told(without_classes(table))
         expect(
             labelled, key, f"one of several classes a row at {client}", found, "take another client"
         )

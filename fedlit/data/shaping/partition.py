@@ -53,7 +53,7 @@ class Deal(ABC):
                 they are needed.
             DataError: there are too few rows.
         """
-        found = Told(without_classes(whole.target))
+        found = Told(without_classes(whole))
         advice = "deal by fedlit.Iid or fedlit.ByColumn"
         expect(self.takes(whole), "partition: deal", "classes to deal by", found, advice)
         # the others are neither measured nor dealt

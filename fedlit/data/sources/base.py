@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, check_client, own_task
+from fedlit.data.table import SPLITS, ClientTable, check_client, outcome_for, task_name
 from fedlit.errors import DataError, Told, expect, told_as
 from fedlit.names import Share, names_a_folder, plain
+from fedlit.outcomes import LABELS_TASK
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -302,14 +303,12 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) 
 
 def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
     target = table.target
-    task = (own_task(table.task, table.name) or {"name": "classification"})["name"]
-    several = target.name if isinstance(target.name, tuple) and task != "multi_label" else ()
+    several = ()
+    if isinstance(target.name, tuple) and not outcome_for(table.task, table.name).several_columns:
+        several = target.name
+    expected = f"one column for task: {task_name(table)}"
     expect(
-        not several,
-        f"{where}: target",
-        f"one column for task: {task}",
-        several,
-        "name one, or say task: multi_label",
+        not several, f"{where}: target", expected, several, f"name one, or say task: {LABELS_TASK}"
     )
     where = f"{where}, target {target.name!r}"
     missing = int(target.isna().sum())

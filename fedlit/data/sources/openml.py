@@ -15,6 +15,7 @@ from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings, check_task, class_labels, own_task
 from fedlit.errors import DataError, described, expect, told_as
+from fedlit.outcomes import DEFAULT_TASK
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class OpenML(Source):
         client = f"openml-{bunch.details['id']}" if client in RESERVED else client
         check_task(self.task, [client])
         frame = bunch.data.apply(_plain)
-        classes = "classification" if not is_numeric_dtype(bunch.data[target]) else None
+        classes = DEFAULT_TASK if not is_numeric_dtype(bunch.data[target]) else None
         features = frame.drop(columns=target)
         nominal = [own for own in features if not is_numeric_dtype(bunch.data[own])]
         table = ClientTable(

@@ -16,6 +16,7 @@ from fedlit.data.splitting import SplitSettings, random_split  # noqa: F401
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, expect
 from fedlit.extras import needs
+from fedlit.outcomes import NUMBER_TASK
 
 
 @dataclass(eq=False)
@@ -74,7 +75,7 @@ class Bundled(Source):
             splits=random_split(len(bunch.data), seed, self.test, self.validation, client),
             categorical=("sex",) if number else (),
             positive="malignant" if client == "breast_cancer" else None,
-            task="regression" if number else None,
+            task=NUMBER_TASK if number else None,
         )
 
 

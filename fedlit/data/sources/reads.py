@@ -21,6 +21,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError, Told, expect, told_as
 from fedlit.extras import needs
+from fedlit.outcomes import SEQUENCE_TASK
 from fedlit.show.text import counted
 
 BASES = "ACGNT"
@@ -266,6 +267,6 @@ def table_of(
         target=pd.Series(list(labels), features.index, name="labels", dtype=object),
         splits=random_split(len(features), seed, source.test, source.validation, client),
         categorical=tuple(names),
-        task="sequence_labelling",
+        task=SEQUENCE_TASK,
         notes=tuple(notes),
     )

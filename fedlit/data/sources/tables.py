@@ -29,10 +29,12 @@ from fedlit.data.table import (
     check_patterns,
     check_task,
     first_match,
-    is_classification,
+    outcome_at,
+    outcome_for,
     own_task,
 )
 from fedlit.errors import DataError, Told, did_you_mean, expect
+from fedlit.outcomes import NUMBER_TASK
 from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -339,7 +341,7 @@ class Tables(Source):
         schema = schema.with_values(self._values(client))  # new rows are not mapped yet
         column = rows[by] if by else None
         task = own_task(self.task, client)
-        classes = not several and is_classification(task)
+        classes = not several and outcome_for(self.task, client).one_label
         of_split = labels.target
         known = schema.columns.get(by)
         splits, how = split_rows(
@@ -457,9 +459,7 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
     predict a number.
     """
     tasks = {table.name: own_task(table.task, table.name) for table in tables}
-    numbers = [
-        name for name, task in tasks.items() if task and task["name"] in ("regression", "counts")
-    ]
+    numbers = [table.name for table in tables if outcome_at(table).number]
     for place, table in enumerate(tables):
         column = table.target.name
         if numbers and tasks[table.name] is None and not isinstance(column, tuple):
@@ -468,7 +468,7 @@ def _with_tasks_noted(tables: list[ClientTable]) -> list[ClientTable]:
                 f"predicted at {shorten(numbers)}; say task: {{{table.name}: classification}} if "
                 "that is meant, else regression"
             )
-            fix = {"task": "regression"} if table.target.dtype.kind in "iu" else None
+            fix = {"task": NUMBER_TASK} if table.target.dtype.kind in "iu" else None
             note = Note(text, "task", column=str(column), fix=fix, head=f"{table.name}: {column}")
             tables[place] = replace(table, notes=(*table.notes, note))
     return tables

@@ -1,0 +1,236 @@
+"""The interface of an outcome: what the predictions of a task mean. It needs NumPy only."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.errors import ConfigError
+
+Array = NDArray[np.float64]
+Logarithm = Callable[[Array], Array]
+"""The natural logarithm of each number. Those of NumPy and PyTorch differ in the last bit."""
+Family = Literal["gaussian", "poisson", "logistic"]
+
+PLAIN_LABELS = (bool, int, float, str)
+"""The types that labels in a file may have."""
+FLOOR = 1e-6
+"""Below this probability the log loss goes on as a straight line: it stays convex, and one row
+costs at most 14.8."""
+EDGE = 1e-3
+"""Probabilities and rates at or below it, and probabilities above 1 less it, have the logarithm of
+this one."""
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """The loss of each row, which is convex in its predictions.
+
+    Attributes:
+        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an
+            unknown target.
+        slopes: maps predictions to the derivatives of these losses, (n, width).
+        known: (n,) bool, which rows have a known target.
+        nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some
+            unit.
+        total: the sum of losses (n,).
+        weight: (n,) float64, how much each row counts in sums and means; None if all count alike.
+
+    Example:
+        >>> loss = RowLoss(lambda p: p[:, 0] ** 2, lambda p: 2 * p, np.array([True, True]), nats=False)
+        >>> loss.mean([[1.0], [3.0]]), loss.terms(np.array([[1.0], [3.0]]))[0]
+        (5.0, 10.0)
+    """
+
+    each: Callable[[Array], Array]
+    slopes: Callable[[Array], Array]
+    known: NDArray[np.bool_]
+    nats: bool = True
+    total: Callable[[Array], float] = np.sum
+    weight: Array | None = None
+
+    def __call__(self, predictions: Any) -> Array:
+        """Return the losses (n,) float64 of predictions (n, width), without weights."""
+        return self.each(np.asarray(predictions, float))
+
+    def terms(self, predictions: Array) -> tuple[float, Array]:
+        """Return the sum over rows, and its gradient (n, width)."""
+        losses = self.each(predictions)
+        slopes = self.slopes(predictions)
+        if self.weight is not None:
+            losses = losses * self.weight
+            slopes = slopes * self.weight[:, None]
+        return float(self.total(losses)), slopes
+
+    def mean(self, predictions: Any) -> float:
+        """Return the mean over the rows with a known target; NaN if there are none."""
+        if not self.known.any():
+            return math.nan
+        if self.weight is None:
+            return float(self(predictions).sum() / int(self.known.sum()))
+        return float(self(predictions) @ self.weight / self.weight[self.known].sum())
+
+
+class Outcome(ABC):
+    """What the predictions of a task mean, which are arrays (rows, :attr:`width`).
+
+    Each task has one subclass, a frozen dataclass whose fields are the part of the task's state
+    that is needed to interpret predictions without PyTorch. Nobody asks a task for its name: what
+    differs between tasks stands here.
+
+    Attributes:
+        one_label: whether one of several labels is predicted for each row.
+        number: whether the target's cells are numbers, in one column or several.
+        several_columns: whether the target is several columns of the table, such as labels, or a
+            time and an event.
+        sequence: whether the target is a label for each position of a row.
+        unit: what scores count: a row, a position of a sequence, a person with several rows.
+        estimator: the kind of scikit-learn model that can predict it as a local baseline; None if
+            no kind can.
+        one_model_each: whether such a model is fitted for each column of the target, see
+            :class:`fedlit.tasks.go_alone.FitEach`.
+        family: the distribution of :meth:`observed` around :meth:`link`, by which a mixture's
+            predictions are corrected for each client; None if they are not.
+        classes: the labels that can be predicted; empty if a number is predicted.
+    """
+
+    one_label: ClassVar[bool] = False
+    number: ClassVar[bool] = False
+    several_columns: ClassVar[bool] = False
+    sequence: ClassVar[bool] = False
+    unit: ClassVar[str] = "row"
+    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = None
+    one_model_each: ClassVar[bool] = False
+    family: ClassVar[Family | None] = None
+    classes: tuple[Any, ...] = ()
+
+    # ------------------------------------------------------------------ as plain data
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """Build an outcome from a task's state (see :func:`fedlit.tasks.task_state`)."""
+        fields: dict[str, Any] = {}
+        for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]  # subclasses are dataclasses
+            if name in state:
+                value = state[name]
+                fields[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**fields)
+
+    @classmethod
+    def united(cls, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the state of the task of which all these tasks predict a part.
+
+        Args:
+            states: the states of the tasks of a mixture's parts, which are all of this kind.
+        """
+        return dict(states[0])
+
+    def check(self) -> None:
+        """Refuse invalid values, which a file from an unknown source may contain.
+
+        Raises:
+            ValueError: labels are not distinct, or numbers are invalid.
+        """
+        texts = {str(label) for label in self.classes if type(label) in PLAIN_LABELS}
+        if len(texts) < len(self.classes):
+            raise ValueError("expected labels that differ as text")
+
+    # ------------------------------------------------------------------ predictions
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of columns of predictions."""
+
+    @property
+    def magnitude(self) -> float:
+        """How large differences between predictions are: 1 for probabilities, the scale of a
+        number.
+        """
+        return 1.0
+
+    def at(self, classes: Sequence[int]) -> Outcome:
+        """Return the outcome with only some of the classes, chosen by their positions."""
+        return self
+
+    def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
+        """Return predictions for only some of the classes."""
+        return predictions
+
+    @abstractmethod
+    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+        """Return predictions as columns for the user: ``predicted``, or ``predicted_<label>`` for
+        each of several labels, and ``probability_<label>`` for each class.
+        """
+
+    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the predictions of a fitted scikit-learn model for rows (n, d), at least float32,
+        in the user's units.
+
+        Raises:
+            ConfigError: no scikit-learn model predicts such a target.
+        """
+        raise ConfigError(
+            f"task: expected a network, found {type(model).__name__}; local baselines of "
+            "scikit-learn do not predict such a target. Compare with the same network without "
+            "exchange (exchange.federated: [])"
+        )
+
+    # ------------------------------------------------------------------ mixtures
+
+    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss | None:
+        """Return the loss by which predictions are mixed; None if there is none that is convex in
+        predictions.
+
+        Args:
+            y: the target in the format of the task's ``encode``: (n,), or (n, columns) if the
+                target has several.
+            log: the natural logarithm.
+        """
+        return None
+
+    def link(self, predictions: Array) -> Array:
+        """Return predictions (n, width) on the scale on which effects are added, (n, outputs)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has the family {self.family}, and so needs a link"
+        )
+
+    def unlink(self, eta: Array) -> Array:
+        """Return the predictions (n, width) that :meth:`link` maps to these numbers (n,
+        outputs).
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has the family {self.family}, and so needs its inverse"
+        )
+
+    def observed(self, y: NDArray[Any]) -> Array:
+        """Return the target (n, outputs) as predictions would be without error: 0 and 1, or numbers
+        in the user's units; NaN if unknown.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has the family {self.family}, and so needs what was observed"
+        )
+
+
+def minus_log(probability: Array, log: Logarithm) -> Array:
+    """Return −log p, and below :data:`FLOOR` its tangent there.
+
+    Example:
+        >>> minus_log(np.array([1.0, 0.5, 0.0]), np.log).round(3)
+        array([-0.   ,  0.693, 14.816])
+    """
+    straight = 1 - probability / FLOOR - math.log(FLOOR)
+    logarithm = -log(np.maximum(probability, FLOOR))
+    return np.where(probability < FLOOR, straight, logarithm)
+
+
+def slope_of_minus_log(probability: Array, factor: Any = 1.0) -> Array:
+    """Return the derivative of ``factor`` times :func:`minus_log`."""
+    slopes: Array = -factor / np.maximum(probability, FLOOR)
+    return slopes

@@ -1,0 +1,162 @@
+"""The outcomes of tasks that predict a number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedlit.outcomes.base import (
+    EDGE,
+    Array,
+    Family,
+    Logarithm,
+    Outcome,
+    RowLoss,
+    minus_log,
+    slope_of_minus_log,
+)
+
+
+def check_standard(mean: Any, scale: Any) -> None:
+    """Refuse values with which a number could not be standardised.
+
+    Raises:
+        ValueError: one is no number, or the scale is not positive and finite.
+    """
+    numbers = all(type(value) in (int, float) for value in (mean, scale))
+    if not numbers or not 0 < scale < math.inf:
+        raise ValueError("expected numbers as mean and scale")
+
+
+@dataclass(frozen=True)
+class Quantity(Outcome):
+    """A number.
+
+    Attributes:
+        mean: the mean of the target, by which targets were standardised for networks and
+            scikit-learn models.
+        scale: the scale of the target, likewise.
+
+    Example:
+        >>> Quantity(mean=10.0, scale=2.0).columns(np.array([[12.3456789012345]]))["predicted"]
+        array([12.345678901])
+    """
+
+    mean: float = 0.0
+    scale: float = 1.0
+
+    number: ClassVar[bool] = True
+    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Regressor"
+    family: ClassVar[Family | None] = "gaussian"
+
+    def check(self) -> None:
+        """Refuse an invalid mean or scale."""
+        check_standard(self.mean, self.scale)
+
+    @property
+    def width(self) -> int:
+        """One number."""
+        return 1
+
+    @property
+    def magnitude(self) -> float:
+        """The scale."""
+        return self.scale
+
+    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+        """Return ``predicted``, rounded to a billionth of the scale."""
+        digits = 9 - math.ceil(math.log10(self.scale))
+        return {"predicted": np.round(predictions[:, 0].astype(np.float64), digits) + 0.0}
+
+    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers (n, 1) float64 of a model of the standardised target."""
+        return np.asarray(model.predict(x), np.float64)[:, None] * self.scale + self.mean
+
+    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+        """Return the squared error in the user's unit."""
+        true = self.observed(y)
+        return RowLoss(
+            lambda predictions: ((predictions - true) ** 2)[:, 0],
+            lambda predictions: 2 * (predictions - true),
+            y == y,
+            nats=False,
+        )
+
+    def link(self, predictions: Array) -> Array:
+        """Return the numbers unchanged."""
+        return predictions
+
+    def unlink(self, eta: Array) -> Array:
+        """Return the numbers unchanged."""
+        return eta
+
+    def observed(self, y: NDArray[Any]) -> Array:
+        """Return the target (n, 1) in the user's units."""
+        return (y.astype(np.float64) * self.scale + self.mean)[:, None]
+
+
+@dataclass(frozen=True)
+class Rate(Outcome):
+    """How often something happens: the expected count.
+
+    Attributes:
+        mean: the mean count.
+
+    Example:
+        >>> rate = Rate(2.0)
+        >>> rate.unlink(rate.link(np.array([[3.0]]))).round(6), rate.row_loss(np.array([3.0])).mean([[3.0]])
+        (array([[3.]]), 0.0)
+    """
+
+    mean: float = 0.0
+
+    number: ClassVar[bool] = True
+    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Regressor"
+    one_model_each: ClassVar[bool] = True
+    family: ClassVar[Family | None] = "poisson"
+
+    def check(self) -> None:
+        """Refuse an invalid mean."""
+        check_standard(self.mean, 1.0)
+
+    @property
+    def width(self) -> int:
+        """One number."""
+        return 1
+
+    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+        """Return ``predicted``, the rate."""
+        return {"predicted": predictions[:, 0].astype(np.float64)}
+
+    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+        """Return rates (n, 1) float64. A rate is at least a thousandth of the mean, because trees
+        predict 0 for a leaf whose rows have no count, and a count there would have an infinite
+        deviance.
+        """
+        return np.maximum(np.asarray(model.predict(x), np.float64)[:, None], self.mean / 1000)
+
+    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+        """Return half the Poisson deviance."""
+        true = self.observed(y)
+        least = np.where(true > 0, true * log(np.maximum(true, 1e-300)) - true, 0.0)
+        return RowLoss(
+            lambda predictions: (predictions + true * minus_log(predictions, log) + least)[:, 0],
+            lambda predictions: 1 + slope_of_minus_log(predictions, true),
+            y == y,
+        )
+
+    def link(self, predictions: Array) -> Array:
+        """Return the logarithms of the rates."""
+        return np.log(np.maximum(predictions, EDGE))
+
+    def unlink(self, eta: Array) -> Array:
+        """Return the rates of these logarithms."""
+        return np.exp(np.clip(eta, -30, 30))
+
+    def observed(self, y: NDArray[Any]) -> Array:
+        """Return the counts (n, 1)."""
+        return y.astype(np.float64)[:, None]
