@@ -31,7 +31,7 @@ from fedlit.show.text import printable, wrap
 SECOND = 1.0
 BUILT = {
     "b'(?:[^\\\\r\\\\n]*(?:\\\\r\\\\n|\\\\r|\\\\n)){%d}(?:[ \\\\t]*(?:\\\\r\\\\n|\\\\r|\\\\n))*' % "
-    "options.skiprows": [
+    "lines": [
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
     ],
     "first + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
@@ -47,7 +47,7 @@ def _called(use: Use, pattern: str | bytes) -> Callable[[Any], object]:
     compiled = re.compile(pattern, use.flags)
     method = getattr(compiled, use.method)
     if use.method in ("sub", "subn"):
-        return lambda own: method("", own)
+        return lambda own: method(own[:0], own)
     return (lambda own: list(method(own))) if use.method == "finditer" else method
 
 

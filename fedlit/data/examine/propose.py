@@ -139,7 +139,7 @@ def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
     guessed = [
         note.text
         for note in raw.notes
-        if note.kind == "sample" or {"encoding", "names", "sheet"} & {*note.fix}
+        if note.kind == "sample" or {"encoding", "names", "sheet", "skiprows"} & {*note.fix}
     ]
     for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
         made.note(client, text)

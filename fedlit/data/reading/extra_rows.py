@@ -1,9 +1,10 @@
-"""Rows of a table that hold no data: repeated headers of files that were joined, and totals at the
-end.
+"""Rows of a table that hold no data: repeated headers of files that were joined, lines of dashes, and
+totals at the end.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ _SUMS = frozenset({
 _MEANS = frozenset(
     {"average", "mean", "mittelwert", "durchschnitt", "moyenne", "media", "promedio"}
 )
+_LINE = re.compile(r" ?:?(?:-{2,}|={2,}):? ?")
 _MOST_TOTALS = 3
 _FEWEST_ROWS = 5
 _NEARLY_ALL = 0.9
@@ -34,7 +36,7 @@ rounded."""
 def without_extra_rows(
     frame: pd.DataFrame, names: Sequence[str], options: ReadOptions, add: Add
 ) -> pd.DataFrame:
-    """Leave out rows that repeat the header, and totals below the data. The other rows keep their
+    r"""Leave out rows that repeat the header, and totals below the data. The other rows keep their
     numbers.
 
     A last row is a total if it has a word for one that no other row has in that column, and holds
@@ -53,14 +55,24 @@ def without_extra_rows(
         >>> notes = []
         >>> without_extra_rows(frame, ["site", "n"], ReadOptions(), lambda *note: notes.append(note)).index.tolist()
         [0, 2, 3, 4, 5]
-        >>> notes[0][0], notes[1][0]
-        ('1 row that repeats the header is left out: row 1', "1 last row left out, a total of the
-        rows above: 'Sum'")
+        >>> print(notes[0][0], notes[1][0], sep="\n")
+        1 row that repeats the header is left out: row 1
+        1 last row left out, a total of the rows above: 'Sum'
     """
+    frame = _without_line(frame, add)
     frame = _without_headers(frame, names, add)
     if options.footer is not None:
         return frame.iloc[: max(0, len(frame) - options.footer)]
     return _without_totals(frame, add)
+
+
+def _without_line(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
+    """Leave out a first row of dashes, which programs draw below the header."""
+    cells = [cell for cell in frame.iloc[0] if isinstance(cell, str)]
+    if not cells or not all(_LINE.fullmatch(cell) for cell in cells):
+        return frame
+    add("a line of dashes below the header is left out", "rows left out")
+    return frame.iloc[1:]
 
 
 def _without_headers(frame: pd.DataFrame, names: Sequence[str], add: Add) -> pd.DataFrame:
@@ -71,7 +83,9 @@ def _without_headers(frame: pd.DataFrame, names: Sequence[str], add: Add) -> pd.
     if first.dtype.kind in "iufbM":
         return frame
     # the first column alone tells nearly always that there is none
-    candidates = frame[(first == frame.columns[named[0]]).fillna(False).to_numpy(bool)]
+    # a file that was joined to another may bring its byte order mark
+    ends = first.astype(str).str.endswith(frame.columns[named[0]])
+    candidates = frame[ends.fillna(False).to_numpy(bool)]
     wanted = [name.casefold() for name in names]
     repeats = [
         number

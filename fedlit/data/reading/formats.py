@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_plus
 from fedlit.data.reading.options import Add, ReadOptions
 from fedlit.data.reading.text import read_text, text_dtype
 from fedlit.errors import ConfigError, DataError, Told, expect
-from fedlit.show.text import shorten
+from fedlit.show.text import counted, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 4096
 NOT_COMPUTED = re.compile(rb"<f(?:[^<>]*/>|[^<>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
+HIDDEN = re.compile(rb"<row [^<>]*hidden=\"(?:1|true)\"")
+ZEROS = re.compile("0{2,}")
+SHOWS_ZEROS = re.compile(rb'formatCode="0{2,}"')
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 PASSWORD = re.compile(r"[^:/?#]*://[^:/?#]*:(?P<value>[^@]*)@")
 SECRET = re.compile(
@@ -52,18 +55,7 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
     """
     import openpyxl
 
-    with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
-        options.check_size(size=sum(own.file_size for own in archive.infolist()))
-        contents = [
-            archive.read(own) for own in archive.namelist() if own.startswith("xl/worksheets/sheet")
-        ]
-    if any(map(NOT_COMPUTED.search, contents)):
-        add(
-            "some formulas have no computed value and are read as empty. Open and save the file in "
-            "Excel"
-        )
-    if any(b"<mergeCell " in own for own in contents):
-        add("it has merged cells, of which only the first has the value")
+    padded = _look_at_sheets(path, options, add)
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     # read_only streams the rows; data_only takes the values that Excel computed last.
@@ -95,13 +87,44 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
         sheet = book[title]
         sheet.reset_dimensions()  # what a file says of its size may be wrong
         width = 0
-        for values in sheet.iter_rows(values_only=True):
-            row = [_text_of(value) for value in values]
+        for cells in sheet.iter_rows(values_only=not padded):
+            row = [_padded(cell) if padded else _text_of(cell) for cell in cells]
             while row and not row[-1]:
                 row.pop()
-            width = width or len(row)
+            width = max(width, len(row))  # a title above the header is shorter
             writer.writerow(row + [""] * (width - len(row)) if row else [])
     return read_text(text.getvalue().encode(), options, add, ",")
+
+
+def _look_at_sheets(path: Path, options: ReadOptions, add: Add) -> bool:
+    """Note what is odd about sheets, and return whether a format shows numbers with leading zeros."""
+    with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
+        options.check_size(size=sum(own.file_size for own in archive.infolist()))
+        names = archive.namelist()
+        contents = [archive.read(own) for own in names if own.startswith("xl/worksheets/sheet")]
+        styles = [archive.read(own) for own in names if own == "xl/styles.xml"]
+    if any(map(NOT_COMPUTED.search, contents)):
+        add(
+            "some formulas have no computed value and are read as empty. Open and save the file in "
+            "Excel"
+        )
+    if any(b"<mergeCell " in own for own in contents):
+        add(
+            "it has merged cells, of which only the first has the value. If some are rows of data, "
+            "unmerge them in Excel and fill them in"
+        )
+    hidden = sum(len(HIDDEN.findall(own)) for own in contents)
+    if hidden:
+        verb = "is" if hidden == 1 else "are"
+        add(f"{counted(hidden, 'hidden row')} {verb} read like the others", "converted")
+    return any(map(SHOWS_ZEROS.search, styles))
+
+
+def _padded(cell: Any) -> str:
+    """Return a cell's text, with leading zeros if its format shows them, as those of postcodes do."""
+    text = _text_of(cell.value)
+    is_padded = isinstance(cell.value, int) and ZEROS.fullmatch(cell.number_format)
+    return text.zfill(len(cell.number_format)) if is_padded else text
 
 
 def _text_of(value: Any) -> str:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.reading.options import MISSING, Add, ReadOptions
+from fedlit.data.reading.encoding import as_utf8
+from fedlit.data.reading.layout import layout_of, names_if_none
+from fedlit.data.reading.options import Add, ReadOptions
 from fedlit.errors import DataError
-from fedlit.show.text import counted, shorten
+from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SNIFFED = 2**18
 MOST_IN_LINE = 2**23
-SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-NUMBER = re.compile(r"[-+−]?(?:\d+(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?")
-_SIGN = rb"[\x80\x85\x91-\x97\xa0\xa7\xab\xb0\xb2\xb3\xb5\xbb\xc0-\xd6\xd8-\xf6\xf8-\xff]"
-# letters and a few signs of cp1252
-WESTERN = re.compile(rb"(?:[\x00-\x7f]|" + _SIGN + rb"(?![\x80-\xff]))*")
+_QUOTED = re.compile("'[^']*'")
 
 
 def read_text(
@@ -51,17 +45,11 @@ def read_text(
 
     # The reader's own limit of 131,072 characters a cell is for all of a process.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
-    content = _as_utf8(content, options, add)
-    above = re.match(
-        rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % options.skiprows, content
-    )
-    if above is None:
-        raise DataError(
-            f"skiprows: expected fewer lines than the file has, found {options.skiprows:,}."
-        )
-    content = content[above.end() :]
-    line = len(re.findall(rb"\r\n|\r|\n", above.group())) + 1
-    sep = sep or options.sep or _separator(content[:SNIFFED], options.names, add)
+    layout = layout_of(as_utf8(content, options, add), options, add, sep)
+    content = layout.content
+    line = layout.line
+    sep = layout.sep
+    del layout
     first = [row for _, _, row in itertools.islice(_rows(content, sep, line), 2)]
     names = options.names
     header = first[0] if first else []
@@ -70,7 +58,12 @@ def read_text(
             "names are for a file without a header, but it has one. Leave out names, or write "
             "skiprows: 1."
         )
-    names = names or _names_if_none(header, add)
+    if header and all(_QUOTED.fullmatch(cell) for cell in header):
+        raise DataError(
+            f"header: expected names, found {header[0]}. Write double quotes instead of single "
+            "ones in the whole file, or none."
+        )
+    names = names or names_if_none(header, add)
     if len(first) < (1 if names else 2):
         raise DataError("expected rows of data, found none. Fetch or write the file again.")
     width = len(names or header)
@@ -107,29 +100,6 @@ def read_text(
         types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
     )
     return made.set_axis(names or header, axis=1)
-
-
-def _names_if_none(header: Sequence[str], add: Add) -> list[str] | None:
-    """Return names for the columns if a first line is a row of numbers, and None if it holds the
-    names. Different whole numbers, such as 2019 and 2020, may be names.
-    """
-    held = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
-    numbers = sum(NUMBER.fullmatch(own) is not None for own in held)
-    may_be_names = len({*held}) == len(held) and all(own.isdecimal() for own in held)
-    if 0 < len(held) == numbers and not may_be_names:
-        names = [f"c{place}" for place in range(1, len(header) + 1)]
-        said = (
-            "its first line is numbers, so it has no header; its columns are called c1 to "
-            f"{names[-1]}"
-        )
-        add(f"{said}. Else write names", names=names)
-        return names
-    if 2 * numbers > len(held):
-        add(
-            f"most names of columns are numbers ({shorten(held)}). If there is no header, write "
-            "names"
-        )
-    return None
 
 
 def _rows(content: bytes, sep: str, line: int) -> Iterator[tuple[int, int, list[str]]]:
@@ -177,91 +147,6 @@ def _check(content: bytes, sep: str, line: int, width: int, add: Add) -> None:
             "blanks stand before quotes, which are then read as a part of the cell. Remove the "
             "blanks"
         )
-
-
-def _as_utf8(content: bytes, options: ReadOptions, add: Add) -> bytes:
-    """Return a text as UTF-8 without a byte order mark; note the encoding if it was detected."""
-    declared = options.encoding
-    found = declared or (
-        "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    )
-    if found == "utf-8" and b"\0" in content:
-        advice = (
-            "Unpack it, or save it as CSV, Parquet or .xlsx; if it is UTF-16, write encoding; "
-            "a database has a URL"
-        )
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
-        found = f"found NUL bytes, as pictures, archives and old Excel files have, in line {line:,}"
-        raise DataError(f"expected text, {found}. {advice}.")
-    if found != "utf-8" or not content.isascii():
-        try:
-            text = content.decode(found)
-        except UnicodeError as error:
-            if declared or found == "utf-16":
-                raise DataError(
-                    f"encoding: expected text in {found}, found another: {error}."
-                ) from error
-            found = _likely(content)
-            text = content.decode(found)
-        if found != "utf-8":
-            content = text.encode()
-            if not declared:
-                word = re.search(r"(?<!\w)\w*[^\x00-\x7f\ufeff]+\w*", text)
-                such = f", such as {word.group()!r}" if word else ""
-                add(
-                    f"is not UTF-8 and is read as {found}{such}. Else write encoding",
-                    encoding=found,
-                )
-    return content.removeprefix(codecs.BOM_UTF8)
-
-
-def _likely(content: bytes) -> str:
-    """Return the likely encoding of a text that is not UTF-8: cp1252 if all letters are Western, no
-    two of them in a row, or if nothing better is found; latin-1, in which each byte is a letter, if
-    that does not fit all of the text.
-
-    >>> _likely("Müller,Köln".encode("latin-1"))
-    'cp1252'
-    """
-    from charset_normalizer import from_bytes
-
-    # The first lines that are more than ASCII: the others would drown them.
-    telling = itertools.islice((line for line in content.splitlines() if not line.isascii()), 200)
-    sample = b"\n".join(telling)[: 2**15]
-    best = None if WESTERN.fullmatch(sample) else from_bytes(sample).best()
-    # Short texts are taken for those of a Macintosh, and hardly any is.
-    for likely in (
-        [] if best is None or best.encoding.startswith("mac") else [str(best.encoding)]
-    ) + ["cp1252"]:
-        with suppress(UnicodeError):
-            content.decode(likely)
-            return likely
-    return "latin-1"
-
-
-def _separator(start: bytes, names: Sequence[str] | None, add: Add) -> str:
-    """Return the separator that splits most of the first lines into as many fields, and into one
-    for each name.
-    """
-    text = start.decode("utf-8", "ignore")
-    shares = dict[str, float]()
-    for sep in SEPARATORS:
-        rows = itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=sep), 100)
-        widths = Counter(len(row) for row in rows if any(map(str.strip, row)))
-        fine = {len(names)} if names else {*widths}
-        shares[sep] = max((widths[own] for own in fine - {1}), default=0) / max(1, widths.total())
-    best = [sep for sep, share in shares.items() if share == max(shares.values())]
-    if shares[best[0]] <= 0.5:
-        if names is None or len(names) > 1:
-            add("no separator was found: it is read as one column. If there are more, write sep")
-        return ","
-    if len(best) > 1:
-        raise DataError(
-            f"sep: expected one separator that fits the first lines, found {best}. Write sep."
-        )
-    if best != [","]:
-        add(f"fields are separated by a {SEPARATORS[best[0]]}", sep=best[0])
-    return best[0]
 
 
 def text_dtype() -> Any:

@@ -101,6 +101,12 @@ TEXTS: dict[str, tuple[str | bytes, dict[str, Any], Rows | None, str]] = {
     "a mark, said": ("a,b\nÅsa,1\n".encode("utf-8-sig"), {"encoding": "utf-8-sig"}, [["Åsa", "1"]], ""),
     "no letter of it": ("é\n".encode("cp1252") * 300 + b"\x81\n", {}, [["é"]] * 299 + [["\x81"]], "latin-1"),
     "late": (LONG * 60 + "1,Müller\n".encode("latin-1"), {"max_rows": 9}, None, "max_rows"),
+    "two encodings": (
+        "a,b\nKöln,1\n".encode() + "Zürich,2\nBonn,3\n".encode("cp1252"),
+        {},
+        [["Köln", "1"], ["Zürich", "2"], ["Bonn", "3"]],
+        "1 line is UTF-8 and 1 other line cp1252",
+    ),
     "a wrong encoding": ("a,b\nMüller,1\n".encode("latin-1"), {"encoding": "utf-8"}, None, "encoding: "
         "expected"),
     "rows": (LONG, {"max_rows": 4999}, None, "max_rows"),
@@ -196,6 +202,8 @@ def test_headers_inside_and_totals_are_left_out(tmp_path: Path) -> None:
         "rows left out",
         "rows left out",
     ] and "row 40" in raw.notes[0]
+    path.write_text("\n".join([header, "w1,1,ill", "\ufeff" + header, "w2,2,well"]))
+    assert read(path).frame["ward"].tolist() == ["w1", "w2"]
     path.write_text("\n".join([*lines, "Total,31,ill"]))
     assert read(path).frame["ward"].iloc[-1] == "Total"
     assert read(path).notes[-1].alternatives == ({"footer": 1}, {"footer": 0})
@@ -324,7 +332,7 @@ SHEETS: dict[str, tuple[list[list[list[Any]]], str, dict[str, Any], Rows | None,
     "by place": ([AB, [["c"], [3]]], "", {"sheet": 1}, [["3"]], ""),
     "by name": ([AB, [["c"], [3]]], "", {"sheet": "sheet 1"}, [["3"]], ""),
     "no such sheet": ([AB, AB], "", {"sheet": "shet 1"}, None, "sheet: .*Did you mean 'sheet 1'"),
-    "a title": ([[["Report"], *AB]], "", {}, None, "skiprows"),
+    "a title": ([[["Report"], ["a", "b"], [1, 2], [3]]], "", {}, [["1", "2"], ["3", None]], "above the header"),
     "a title, skipped": ([[["Report"], *AB]], "", {"skiprows": 1}, [["1", "2"]], ""),
     "merged": ([[["a", "b"], [1, None]]], "A2:B2", {}, [["1", None]], "merged cells"),
     "a cell too many": ([[*AB, [1, 2, 3]]], "", {}, None, "line 3: expected 2 fields"),
@@ -351,6 +359,19 @@ def test_excel(name: str, tmp_path: Path) -> None:
         sheet["XFD1048576"] = 1
     book.save(tmp_path / "north.xlsx")
     check(tmp_path / "north.xlsx", options, rows, word)
+
+
+def test_excel_shows_zeros_and_hidden_rows(tmp_path: Path) -> None:
+    """A number is read as Excel shows it; a row that a filter hides is a row."""
+    book = Workbook()
+    sheet = book.active
+    for row in (["town", "x"], [123, 1], [45678, 2]):
+        sheet.append(row)
+        sheet.cell(sheet.max_row, 1).number_format = "00000"
+    sheet.row_dimensions[3].hidden = True
+    book.save(tmp_path / "north.xlsx")
+    rows: Rows = [["00123", "1"], ["45678", "2"]]
+    check(tmp_path / "north.xlsx", {}, rows, "1 hidden row is read like the others")
 
 
 def test_excel_under_another_name_damaged_or_without_its_package(
