@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
+from fedlit import yaml_text
 from fedlit.data.findings import BEFORE, Findings
 from fedlit.data.reading.frames import frame_of
 from fedlit.data.table import check_client
@@ -41,8 +42,10 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         minutes: the approximate time for everything; more minutes give better answers.
         method: the one method to train (``fedlit methods`` lists them), instead of a search for the
             best.
-        settings: configuration keys to change together with ``method``, such as
-            ``{"trainer.max_epochs": 20}``.
+        settings: configuration keys to change, such as ``{"score.threshold": "youden"}`` or
+            ``{"data.source.weight": "weight"}``. Keys of the training, such as
+            ``trainer.max_epochs``, change ``method``; without it, they change the one candidate
+            that has the method of the generated configuration.
         matters: the number of percentage points below which a difference does not matter.
         folder: the folder for all files; each fit writes a new version.
         seed: the seed of all random numbers.
@@ -107,11 +110,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         from fedlit.run.folders import new_folder
 
         tables = _frames(tables, "fit")
+        seeded = "seed" in (self.settings or {})
         expect(
-            not self.settings or self.method is not None,
+            not seeded,
             "Federation: settings",
-            "a method beside them",
-            None,
+            "keys other than seed",
+            "seed",
+            "give Federation(seed=…)",
         )
         columns = isinstance(self.label, str | Mapping)
         expect(columns, "Federation: label", "a column, or client → its column", self.label)
@@ -138,9 +143,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         )
         config = folder / "federation.yaml"
         text = written(propose([str(rows)], labels), str(config))
-        if self.known:
-            text = edited(text, {"data": {"known": dict(self.known)}})
-        config.write_text(text, encoding="utf-8")
+        config.write_text(_changed(text, self._changes()), encoding="utf-8")
         self.notes_ = self._findings(config)
         found: Recommendation | Results
         found, run = (
@@ -154,6 +157,13 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self.run_ = run
         self._shown = replace(found, notes=self.notes_)
         return self
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what the generated configuration is changed to. A method comes before its
+        settings.
+        """
+        changes: dict[str, Any] = {"data.known": dict(self.known)} if self.known else {}
+        return changes if self.method is not None else {**changes, **(self.settings or {})}
 
     def _findings(self, config: Path) -> Findings:
         """Return the findings about the tables. What blocks a verdict is a warning."""
@@ -332,7 +342,8 @@ class Member:
                 f"client {self.name!r}: expected the column {self.label!r} to score by, found none"
             )
         name = self.scorer.state["name"]
-        target = read_target(self.name, rows[self.label], name).target
+        labels = {str(label).casefold() for label in self.scorer.outcome.classes}
+        target = read_target(self.name, rows[self.label], name, kept=labels).target
         told = self.scorer.predict(rows.drop(columns=self.label), keys=[])
         if self.scorer.outcome.classes:
             target = target.map(str)  # the columns of probabilities have names
@@ -373,6 +384,17 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
         frames[client] = frame
     check_names(list(frames))
     return frames
+
+
+def _changed(text: str, changes: Mapping[str, Any]) -> str:
+    """Return the text of a configuration with changed keys. Comments stay, unless a class is
+    replaced.
+    """
+    from fedlit.run.layers import Layer, laid
+
+    wanted = laid([Layer(yaml_text.load(text)), Layer(changes)])
+    found = edited(text, wanted)
+    return found if yaml_text.load(found) == wanted else yaml_text.dump(wanted)
 
 
 def _write(client: str, frame: pd.DataFrame, path: Path) -> None:

@@ -221,7 +221,14 @@ def test_a_missing_column_and_a_client_that_is_not_there_are_named(fed: fedlit.F
 
 def test_it_recommends(tmp_path: Path) -> None:
     """With no time for a network."""
-    fed = fedlit.Federation({"north": "outcome", "south": "state"}, minutes=0.01, folder=tmp_path)
+    settings = {
+        "score.threshold": {"sensitivity": 0.8},
+        "score.subgroups": {"age": [50]},
+        "data.leave_out": [],
+    }
+    fed = fedlit.Federation(
+        {"north": "outcome", "south": "state"}, minutes=0.01, folder=tmp_path, settings=settings
+    )
     north = NORTH.assign(outcome=NORTH["outcome"] == "ill")
     south = SOUTH.assign(state=SOUTH["outcome"] == "ill").drop(columns="outcome")
     again = pickle.loads(pickle.dumps(fed.fit({"north": north, "south": south})))
@@ -234,6 +241,10 @@ def test_it_recommends(tmp_path: Path) -> None:
     for client, advice in report.clients.items():
         assert f"<b>{client}</b>" in cards and html.escape(advice.sentence) in cards
     assert "<table" in rest and "<table" not in cards
+    assert rest.count("<details>") == 2 and ["thresholds", "subgroups"] == [
+        own.name for own in report.supplements
+    ]
+    assert "predicted_at_threshold" in fed["north"].predict(north)
     axes = again.report().plot()
     assert [own.get_text() for own in axes.get_yticklabels()] == ["north", "south"]
 

@@ -4,6 +4,7 @@ user.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ def read_target(
     unlabelled: str = "refuse",
     positive: Any = None,
     options: ReadOptions = DEFAULTS,
+    kept: Collection[str] = (),
 ) -> Labels:
     """Read a raw column as a target.
 
@@ -70,10 +72,13 @@ def read_target(
         unlabelled: ``refuse`` or ``drop`` rows without one.
         positive: the label that counts as positive, if it is set.
         options: how the file is written.
+        kept: words, by lower case, that are labels, even if they mean missing elsewhere. The
+            positive label is one.
 
     Raises:
         DataError: rows without a label, or values that are none.
     """
+    kept = {*kept, *([] if positive is None else [str(positive).casefold()])}
     where = f"client {client!r}, target"
     outcome = outcome_for(task, client)
     classes = outcome.one_label or (raw.ndim > 1 and not outcome.number)
@@ -81,7 +86,7 @@ def read_target(
     made = list[pd.Series]()
     notes = list[Note]()
     for name, column in frame.items():
-        values, said = _values(f"{where} {name!r}", column, classes, options)
+        values, said = _values(f"{where} {name!r}", column, classes, options, kept)
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
     target = (
@@ -137,7 +142,7 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
 
 
 def _values(
-    where: str, raw: pd.Series, classes: bool, options: ReadOptions
+    where: str, raw: pd.Series, classes: bool, options: ReadOptions, kept: Collection[str] = ()
 ) -> tuple[pd.Series, list[Note]]:
     """Return cells (n,) as labels or numbers, missing where there is none."""
     missing = options.missing_in(str(raw.name))
@@ -154,15 +159,15 @@ def _values(
             object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
         )
         return held.astype(own), []
-    cells, _ = Cells.of(raw).without(missing, words=LABEL_MISSING)
-    labels, notes = _classes(cells) if cells.texts else (np.array([]), [])
+    cells, _ = Cells.of(raw).without(missing, kept, LABEL_MISSING)
+    labels, notes = _classes(cells, kept) if cells.texts else (np.array([]), [])
     labels = (
         Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
     )
     return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes]
 
 
-def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
+def _classes(cells: Cells, kept: Collection[str] = ()) -> tuple[np.ndarray, list[Note]]:
     """Read each text as a number, as true or false, or as the most frequent spelling of a word."""
     texts = cells.texts
     numbers = plain_numbers(pd.Series(texts, dtype=object))
@@ -173,7 +178,7 @@ def _classes(cells: Cells) -> tuple[np.ndarray, list[Note]]:
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return np.array([text.casefold() == "true" for text in texts], object), []
     spelt, notes = spellings(cells)
-    words = np.array([text.casefold() in MISSING for text in texts])
+    words = np.array([text.casefold() in MISSING.difference(kept) for text in texts])
     if words.any():
         asked = cells.shown(words)
         write = [text for text, own in zip(texts, words, strict=True) if own]

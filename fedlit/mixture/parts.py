@@ -74,7 +74,7 @@ class _Until(Callback):
             self.whole = False
 
 
-class _ReadOnce(Source):
+class ReadOnce(Source):
     """A source that reads the tables of another source only once, for all parts and folds."""
 
     name: ClassVar[str] = "read once"
@@ -171,7 +171,7 @@ class Part:
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
         run.data.source = self.shared.setdefault(
-            _said(run, "data.source"), _ReadOnce(run.data.source)
+            _said(run, "data.source"), ReadOnce(run.data.source)
         )
         return run
 

@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 from fedlit import yaml_text
 from fedlit.data.findings import Findings
-from fedlit.errors import Told, expect
+from fedlit.errors import Told, expect, must_be_known
 from fedlit.files import naming, write_text
 from fedlit.mixture.advice import Advice, advise
 from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.settings import Mixing, MixtureSettings, PartSettings, is_mixture, newest
+from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings, is_mixture, newest
 from fedlit.run.arguments import made_from, read
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.load import load
 from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
-from fedlit.show.shown import Grid, Shown, card_html, for_terminal
+from fedlit.show.shown import Grid, Part, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
 from fedlit.statistics import ALONE, BLOCKED, JOIN, MATTERS, TITLES
+from fedlit.train.supplement import Supplement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,6 +55,7 @@ class Recommendation(Shown):
         mixture: the mixture of all trained candidates.
         seconds: the seconds until training ended, the seconds in total, and the budget.
         best: the file of the mixture of local and wanted parts.
+        supplements: scores at thresholds and by group, if the configuration asks for them.
         notes: all findings about the tables, if somebody has looked for them.
     """
 
@@ -65,6 +67,7 @@ class Recommendation(Shown):
     mixture: Mixture
     seconds: tuple[float, float, float]
     best: Path
+    supplements: tuple[Supplement, ...] = ()
     notes: Findings = field(default_factory=Findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,10 +96,11 @@ class Recommendation(Shown):
             "leaves": {name: plan.sentence(name) for name in self.wanted},
             "notes": list(self.survey.notes),
             **self.survey.findings.to_dict(),
+            **{own.name: {name: own.of(name) for name in self.clients} for own in self.supplements},
             "best": str(self.best),
         }  # fmt: skip
 
-    def parts(self) -> list[str | Grid]:
+    def parts(self) -> list[Part]:
         """Return the table of clients, their answers, the basis of the answers, what would leave a
         site, and the next steps.
         """
@@ -106,9 +110,7 @@ class Recommendation(Shown):
         rows = [self._row(name, own) for name, own in self.clients.items()]
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
-        lines: list[str | Grid] = [
-            f"Note: {sentence}" for sentence in self.survey.findings.sentences()
-        ]
+        lines: list[Part] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
         if self.survey.findings.blocks:
             lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
         lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
@@ -137,6 +139,13 @@ class Recommendation(Shown):
             )
         else:
             lines.append("Nothing would leave a site: the written mixture has only local parts.")
+        for own in self.supplements:
+            lines += own.parts("validation")
+        if self.supplements:
+            lines.append(
+                "These held-out rows also chose the thresholds; fedlit test scores them on test "
+                "rows."
+            )
         return [
             *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and "
                 f"{DONE}. Next:",
@@ -264,8 +273,12 @@ def recommend(
             config = write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
         parts[name] = PartSettings(config, go_alone=own.go_alone, grid=own.grid)
     mixing = Mixing("fitted", by=by)
+    score = raw.get("score") or {}
+    must_be_known("score", score, SCORE)
     mixture = Mixture(
-        MixtureSettings(parts, "trained", folder.absolute(), seed, folds, workers, mixing, path)
+        MixtureSettings(
+            parts, "trained", folder.absolute(), seed, folds, workers, mixing, path, score
+        )
     )
     tell = tell or (lambda line: print(for_terminal(line), flush=True))
     for sentence in known.findings.sentences():
@@ -283,9 +296,11 @@ def recommend(
     )
     best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
     mixture.mix(used)
+    supplements = mixture.validate(quiet=True).supplements if mixture.score.asked else ()
     seconds = trained, time.monotonic() - begun, budget
+    lacking = missing | _lacking(mixture)
     made = Recommendation(
-        clients, labels, wanted, missing | _lacking(mixture), known, mixture, seconds, best
+        clients, labels, wanted, lacking, known, mixture, seconds, best, supplements
     )
     write_json(folder / DONE, made.to_dict())
     return made

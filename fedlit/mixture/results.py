@@ -15,7 +15,7 @@ from fedlit.mixture.weigh import Predicted
 from fedlit.run.caveats import mixed_units
 from fedlit.run.predictions import ScoredRows
 from fedlit.score.plain import defined
-from fedlit.show.shown import Grid
+from fedlit.show.shown import Grid, Part
 from fedlit.tasks import SCORES
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 from fedlit.train.results import Results
@@ -45,7 +45,7 @@ class MixtureResults(Results):
             own["clients"][client]["parts"] = defined(parts)
         return own
 
-    def parts(self) -> list[str | Grid]:
+    def parts(self) -> list[Part]:
         """Return the table of scores, then each part's score and weight."""
         names = list(dict.fromkeys(part for own in self.each.values() for part in own))
         lines = []

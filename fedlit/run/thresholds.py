@@ -16,6 +16,7 @@ import pandas as pd
 from fedlit.errors import ConfigError, DataError
 from fedlit.files import write_text
 from fedlit.run.predictions import ScoredRows
+from fedlit.score.scorer import no_threshold
 from fedlit.tasks import Task
 from fedlit.tasks.operating import ThresholdRule, choose_threshold, rule_text, scores_at
 from fedlit.train.supplement import Supplement
@@ -114,11 +115,7 @@ def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[st
 def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[dict[str, Any]]) -> Supplement:
     """Return the table of all clients' scores at thresholds."""
     none = [client for client, own in chosen.items() if own["value"] is None]
-    notes = [
-        f"{client}: no threshold: its {chosen[client]['rows']:,} validation rows have one class "
-        "only, or none of their probabilities reaches it"
-        for client in none
-    ]
+    notes = [f"{client}: {no_threshold(chosen[client]['rows'])}" for client in none]
     title = f"At 0.5, and at the threshold that validation rows chose ({rule_text(rule)}):"
     return Supplement("thresholds", title, records, _SHOWN, tuple(notes))
 

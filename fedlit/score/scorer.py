@@ -24,6 +24,18 @@ Function = Callable[[NDArray[np.float32]], NDArray[Any]]
 """Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the
 task's classes, or a number."""
 AT_THRESHOLD = "predicted_at_threshold"
+
+
+def no_threshold(rows: int) -> str:
+    """Return why a client has no threshold, given the number of validation rows that could have
+    chosen it.
+    """
+    return (
+        f"no threshold: its {rows:,} validation rows have only one class, or none of their "
+        "probabilities reaches what score.threshold asks for"
+    )
+
+
 _NO_LABEL = "?"
 
 
@@ -115,10 +127,7 @@ class Scorer:
         if not isinstance(chosen, dict) or chosen.get("value") is not None:
             return []
         if "rows" in chosen:
-            return [
-                "no threshold: the client's validation rows have only one class, or none reaches "
-                "score.threshold"
-            ]
+            return [no_threshold(chosen["rows"])]
         return [
             "no threshold was chosen for this checkpoint; run fedlit test with it, and with "
             "score.threshold"

@@ -51,6 +51,47 @@ class Grid:
             )
 
 
+@dataclass(frozen=True)
+class Folded:
+    """Tables and lines below a title. A notebook hides them until the title is clicked.
+
+    Attributes:
+        title: the title.
+        inner: what is below.
+    """
+
+    title: str
+    inner: Sequence[str | Grid]
+
+    def text(self, width: int | None = None) -> str:
+        """Return the title and all that is below as text."""
+        return "\n".join(_text(part, width) for part in (self.title, *self.inner))
+
+    def html(self) -> str:
+        """Return it as HTML. All words are escaped.
+
+        Example:
+            >>> Folded("By sex:", ["a < b"]).html()
+            '<details><summary>By sex:</summary><div>a &lt; b</div></details>'
+        """
+        inner = "".join(map(_html, self.inner))
+        return f"<details><summary>{html.escape(printable(self.title))}</summary>{inner}</details>"
+
+
+Part = str | Grid | Folded
+"""What is shown: a line, a table, or several of them."""
+
+
+def _text(part: Part, width: int | None) -> str:
+    return wrap(part, width) if isinstance(part, str) else part.text(width)
+
+
+def _html(part: Part) -> str:
+    if not isinstance(part, str):
+        return part.html()
+    return f"<div>{html.escape(printable(part))}</div>" if part else "<br>"
+
+
 def card_html(title: str, text: str, colour: str) -> str:
     """Return a card as HTML for a notebook, which shows it in its own theme. All words are escaped.
 
@@ -76,7 +117,7 @@ class Shown(ABC):
     """
 
     @abstractmethod
-    def parts(self) -> Iterable[str | Grid]:
+    def parts(self) -> Iterable[Part]:
         """Return tables and lines, from top to bottom; an empty line makes a gap."""
 
     def text(self, width: int | None = None) -> str:
@@ -85,10 +126,7 @@ class Shown(ABC):
         Args:
             width: the largest width of a line, in columns; unlimited if None.
         """
-        return "\n".join(
-            wrap(part, width) if isinstance(part, str) else part.text(width)
-            for part in self.parts()
-        )
+        return "\n".join(_text(part, width) for part in self.parts())
 
     def __str__(self) -> str:
         return self.text()
@@ -97,14 +135,7 @@ class Shown(ABC):
         return self.text(terminal_width())
 
     def _repr_html_(self) -> str:
-        return "".join(
-            part.html()
-            if isinstance(part, Grid)
-            else f"<div>{html.escape(printable(part))}</div>"
-            if part
-            else "<br>"
-            for part in self.parts()
-        )
+        return "".join(map(_html, self.parts()))
 
 
 def for_terminal(

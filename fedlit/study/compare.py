@@ -20,7 +20,9 @@ from fedlit.study.report import guard_notes, one_class_notes, sections, title_of
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.study import Study, parse_seeds
+from fedlit.study.supplements import supplements
 from fedlit.study.tune import TUNED, tune
+from fedlit.train.supplement import SUPPLEMENTS
 
 
 class Comparison(Shown, Findings):
@@ -132,6 +134,7 @@ def compare(
             "notes": notes,
             "blocks": basis.findings.blocks,
         }
+        told["supplements"] = supplements(study, planned, collected, basis.score, basis.source)
         found = Comparison.of(study, numbers, collected, folder, **told)
         write(found)
         if len(tuned):
@@ -188,6 +191,9 @@ def write(found: Comparison) -> None:
             tables[name] = frame
         else:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
+    for name in SUPPLEMENTS:
+        (folder / f"{name}.csv").unlink(missing_ok=True)
+    tables |= {f"{own.name}.csv": own.table for own in found.supplements}
     write_frames({folder / name: frame for name, frame in tables.items()})
     told = sections(found)
     title = title_of_report(found)

@@ -20,6 +20,7 @@ from fedlit.statistics import ALONE, BLOCKED, FEW, JOIN, MIN_SEEDS, SAME, TITLES
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, OTHERS, WORST, Scores, estimates, flat, leave_one_out, lifts
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
+from fedlit.study.supplements import Beside
 from fedlit.study.tables import drawn, heading, lift_unit, points
 from fedlit.tasks import COMPARED, Score
 
@@ -329,6 +330,8 @@ class Findings:
         notes: what a reader must know before comparing methods.
         blocks: sentences on what must be settled before there are verdicts; there are then no
             answers.
+        supplements: scores at thresholds and by group, if the reference's configuration asks for
+            them.
     """
 
     study: Study
@@ -343,6 +346,7 @@ class Findings:
     left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
     blocks: Sequence[str] = ()
+    supplements: Sequence[Beside] = ()
 
     @classmethod
     def of(
@@ -355,7 +359,8 @@ class Findings:
             seeds: the seeds with which it was run.
             collected: the results of the study.
             folder: the folder of the files.
-            more: the attributes ``failures``, ``predicted``, ``notes`` and ``blocks``.
+            more: the attributes ``failures``, ``predicted``, ``notes``, ``blocks`` and
+                ``supplements``.
         """
         scores = Scores(collected)
         of_scores = estimates(study, scores)

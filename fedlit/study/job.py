@@ -140,7 +140,7 @@ BOOTSTRAP = "bootstrap.parquet"
 
 # Keys that do not change what is computed, beyond rounding.
 _FREE = (
-    "name", "board.", "checkpoint.", "data.known", "model.threads", "trainer.default_root_dir",
+    "name", "board.", "checkpoint.", "data.known", "model.threads", "score.", "trainer.default_root_dir",
     "trainer.enable_progress_bar",
 )  # fmt: skip
 

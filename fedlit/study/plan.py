@@ -22,6 +22,7 @@ import pandas as pd
 from fedlit.data.examine.ledger import blocking_findings
 from fedlit.data.findings import Findings
 from fedlit.data.module import FederatedData
+from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, choose_columns, leave_out, own_task
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.files import write_text
@@ -29,6 +30,8 @@ from fedlit.mixture.settings import PartSettings, is_mixture
 from fedlit.outcomes import DEFAULT_TASK
 from fedlit.run.arguments import read
 from fedlit.run.load import load
+from fedlit.run.run import Run
+from fedlit.run.scoring import ScoreSettings
 from fedlit.show.text import shorten
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.job import (
@@ -169,8 +172,22 @@ class Basis:
         return blocking_findings(tables, data.source, data.known)
 
     @cached_property
+    def _run(self) -> Run:
+        return load(self._where[0], overrides=self._where[1])
+
+    @property
     def _data(self) -> FederatedData:
-        return load(self._where[0], overrides=self._where[1]).data
+        return self._run.data
+
+    @property
+    def score(self) -> ScoreSettings:
+        """What the reference's configuration asks for beside the scores."""
+        return self._run.score
+
+    @property
+    def source(self) -> Source:
+        """The source of the tables."""
+        return self._data.source
 
     @cached_property
     def tasks(self) -> dict[str, type[Task]]:

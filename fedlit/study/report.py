@@ -181,7 +181,14 @@ def _closing(found: Findings) -> Iterator[Section]:
     yield Section("How this was made", [about], provenance(found), times(found))
 
 
-_PARTS = (_opening, _answers, _scores, _together, _closing)
+def _beside(found: Findings) -> Iterator[Section]:
+    for own in found.supplements:
+        yield Section(
+            own.title, own.lines, table=own.shown(found.extremes, found.study.labels), folded=True
+        )
+
+
+_PARTS = (_opening, _answers, _scores, _beside, _together, _closing)
 
 
 _MOST_NAMED = 6  # methods in one line

@@ -31,6 +31,7 @@ class Section:
         answers: the answers, each of which is shown as a card.
         draw: returns captions with SVG pictures; only an HTML page shows these.
         below: whether it belongs to the previous section.
+        folded: whether a page shows its table only when it is asked for.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Section:
     answers: Sequence[Answer] = ()
     draw: Callable[[], Mapping[str, str]] | None = None
     below: bool = False
+    folded: bool = False
 
 
 def grid(table: pd.DataFrame) -> Grid:

@@ -28,7 +28,7 @@ from fedlit.exchange.named import Found, words
 from fedlit.files import csv_of, write_whole
 from fedlit.names import Share
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.show.shown import Grid, Shown
+from fedlit.show.shown import Grid, Part, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, by_name
@@ -389,7 +389,7 @@ class Results(Shown):
             **{key: _plain(values) for key, values in self.summary.items()},
         }
 
-    def parts(self) -> list[str | Grid]:
+    def parts(self) -> list[Part]:
         """Return the table with mean and worst client, followed by notes for the user."""
         known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
         metrics = [metric for metric in self.shown if metric in known] or list(known)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedlit.show.shown import Grid
+from fedlit.show.shown import Folded, Grid
 from fedlit.show.text import MOST_ROWS
 
 if TYPE_CHECKING:
@@ -62,11 +62,14 @@ class Supplement:
         ]
         return Grid(["client", *(name.replace("_", " ") for name in columns)], rows)
 
-    def parts(self, split: str) -> list[str | Grid]:
-        """Return the title, the table and the notes."""
+    def parts(self, split: str) -> list[str | Folded]:
+        """Return the title, with the table and the notes folded below it."""
         hidden = len(self.records) - MOST_ROWS
         more = [f"{hidden:,} more rows in {self.file(split)}"] if hidden > 0 else []
-        return ["", self.title, self.grid(), *more, *(f"Note: {note}" for note in self.notes)]
+        return [
+            "",
+            Folded(self.title, [self.grid(), *more, *(f"Note: {note}" for note in self.notes)]),
+        ]
 
     def file(self, split: str) -> str:
         """Return the name of its file."""

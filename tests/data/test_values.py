@@ -205,3 +205,25 @@ def test_recoding_agrees_with_a_loop_over_cells(cells: list[str]) -> None:
     assert [None if pd.isna(value) else value for value in made] == [
         by_hand(cell) for cell in cells
     ]
+
+
+@pytest.mark.parametrize("word", ["none", "None", "NA", "null", "n/a", "-", "?", "nan", "unknown"])
+def test_a_declared_level_is_never_missing(word: str, tmp_path: Path) -> None:
+    frame = coded(0).assign(severity=[word, "mild", "severe"] * 30, outcome=["ill", word] * 45)
+    types = load_yaml(f'{{severity: ["{word}", mild, severe]}}', "data.source.types")
+    table = read(
+        frame, tmp_path, types=types, positive=word, read={"missing": {"severity": [word, -9]}}
+    )
+    assert table.features["severity"].tolist() == [0.0, 1.0, 2.0] * 30
+    assert table.target.tolist() == ["ill", word] * 45 and table.positive == word
+    assert not any(
+        note.kind in ("gaps", "no label") for note in table.notes if hasattr(note, "kind")
+    )
+    assert table.schema is not None
+    again, _ = table.schema.apply(frame[["age", "sex", "smoker", "severity"]].tail(3), "new rows")
+    assert again["severity"].tolist() == [0.0, 1.0, 2.0]
+    mapped = read(
+        frame, tmp_path, values={"severity": {"mild": word}, "outcome": {"ill": word, word: "well"}}
+    )
+    assert mapped.target.tolist() == [word, "well"] * 45
+    assert mapped.features["severity"].tolist() == [word, word, "severe"] * 30

@@ -109,8 +109,13 @@ class Column:
         if numbers is not None:
             return {str(values.name): self.with_gaps(numbers)}, []
         return self.of_stored(values).take(
-            Cells.of(values).without(self.missing, self.spelling)[0], where
+            Cells.of(values).without(self.missing, self.kept)[0], where
         )
+
+    @property
+    def kept(self) -> Mapping[str, str]:
+        """The words, by lower case, that are values here, even if they mean missing elsewhere."""
+        return {**self.spelling, **{level.casefold(): level for level in self.order}}
 
     def of_stored(self, values: pd.Series) -> Column:
         """Return the column for cells (n,): times that a file stores need no format."""

@@ -144,7 +144,7 @@ def find(
         column = replace(column, spelling={own: own for own in ("-", "--", "---")})
     if kept:
         column = replace(column, spelling={**column.spelling, **kept})
-    cells, gaps = every.without(column.missing, column.spelling)
+    cells, gaps = every.without(column.missing, column.kept)
     found = (_of_cells if declared is None else _as_declared)(cells, column, options, where)
     return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
 

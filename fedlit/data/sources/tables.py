@@ -315,6 +315,7 @@ class Tables(Source):
         those of other clients.
         """
         from fedlit.data.labels import read_target, read_weights
+        from fedlit.data.schema.recode import kept_words
 
         targets = self._targets(client)
         frame = raw.frame
@@ -326,7 +327,13 @@ class Tables(Source):
         self._check_table(client, raw, place, by)
         target = frame[targets if several else targets[0]]
         positive = self._of("positive", client)
-        labels = read_target(client, target, self.task, self.unlabelled, positive, options)
+        mapped = [
+            kept_words(recoding)
+            for column, recoding in self._values(client).items()
+            if column in targets
+        ]
+        kept = {word for words in mapped for word in words}
+        labels = read_target(client, target, self.task, self.unlabelled, positive, options, kept)
         rows = frame if labels.labelled.all() else frame[labels.labelled]
         weight = self._of("weight", client)
         apart = {*targets, weight, *(self._of("drop", client) or ())}
