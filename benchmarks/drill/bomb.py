@@ -40,7 +40,7 @@ def bomb(folder: Path, tries: int) -> Rows:
 def _connect(certificates: Path, folder: Path, port: int) -> int:
     from fedlit.errors import RunError
     from fedlit.institutions.certificates import make_site_keys
-    from fedlit.institutions.flower import Speaker
+    from fedlit.institutions.flower.node import Speaker
 
     key = folder / "north" / "site.key"
     if not key.exists():

@@ -21,7 +21,7 @@ from fedlit.institutions.child import Parent
 from fedlit.institutions.extra import Lost
 
 if TYPE_CHECKING:
-    from fedlit.institutions.flower import Speaker
+    from fedlit.institutions.flower.node import Speaker
 
 _SLOW = 1.0
 _FAST = 0.1
@@ -125,7 +125,9 @@ def main(argv: list[str], parent: Parent) -> int:
     parent.gone = ended.set
     certificate = Path(arguments.certificate).read_bytes()
     key = Path(arguments.key).read_bytes()
-    from fedlit.institutions.flower import Speaker  # before it becomes a user who may not read it
+    from fedlit.institutions.flower.node import (
+        Speaker,  # before it becomes a user who may not read it
+    )
 
     speaker = Speaker(arguments.address, certificate, key, arguments.most)
     if arguments.user:

@@ -126,7 +126,7 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
     try:
         say(f"Waits for {', '.join(settings.sites)} at {settings.address}:{settings.port}")
         # while the SuperLink imports, too
-        from fedlit.institutions.flower import LOST, FlowerLine, open_grid
+        from fedlit.institutions.flower.line import LOST, FlowerLine, open_grid
 
         if serve is None:
             from fedlit.institutions.coordinator import serve as coordinate

@@ -85,7 +85,8 @@ def main(argv: list[str], parent: Parent) -> int:
 async def _serve(arguments: argparse.Namespace, parent: Parent) -> None:
     import uvicorn
 
-    from fedlit.institutions.flower import Strangers, acceptable, make_link
+    from fedlit.institutions.flower.gate import Strangers, acceptable
+    from fedlit.institutions.flower.link import make_link
 
     certificates = Path(arguments.certificates)
     opened = _listen(arguments.listen, arguments.port)

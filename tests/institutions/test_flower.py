@@ -210,7 +210,7 @@ def test_a_site_refuses_a_compressed_answer_and_asks_for_none(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     from drill.bomb import packed, serve
 
-    from fedlit.institutions.flower import Speaker
+    from fedlit.institutions.flower.node import Speaker
 
     asked = threading.Event()
     certificates = world.settings.certificates
@@ -226,7 +226,7 @@ def test_a_site_refuses_a_compressed_answer_and_asks_for_none(
 def test_what_speaks_knows_neither_tables_nor_models() -> None:
     code = (
         "import sys; import fedlit.institutions.speaker, "
-        "fedlit.institutions.flower\nprint(*sorted({own.split('.')[0] for own in sys.modules} & "
+        "fedlit.institutions.flower.node\nprint(*sorted({own.split('.')[0] for own in sys.modules} & "
         "{'torch', 'pandas', 'lightning', 'pyarrow'}), *(own for own in sys.modules if "
         "own.startswith(('fedlit.data', 'fedlit.run', 'fedlit.client'))))"
     )
@@ -241,7 +241,7 @@ def test_a_site_speaks_for_itself_alone_and_within_bounds() -> None:
     from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
     from flwr.proto.node_pb2 import Node
 
-    from fedlit.institutions.flower import acceptable
+    from fedlit.institutions.flower.gate import acceptable
 
     may = acceptable(2**20)
 
@@ -310,7 +310,7 @@ def message_of(content: bytes) -> Any:
     from flwr.common.serde_utils import metadata_from_proto
     from flwr.proto.message_pb2 import Metadata
 
-    from fedlit.institutions.flower import packed
+    from fedlit.institutions.flower.pieces import packed
 
     metadata = Metadata(reply_to_message_id="asked", message_type="query", ttl=60.0)
     return make_message(metadata=metadata_from_proto(metadata), content=packed(content))
@@ -328,7 +328,7 @@ def test_a_chunk_that_is_listed_many_times_is_refused_unread(
         get_all_nested_objects,
     )
 
-    from fedlit.institutions.flower import check_pieces, put_together, unpacked
+    from fedlit.institutions.flower.pieces import check_pieces, put_together, unpacked
 
     def deflated(array: Array) -> bytes:
         body = {
@@ -362,7 +362,7 @@ def test_a_chunk_that_is_listed_many_times_is_refused_unread(
 def test_pieces_that_are_none_end_no_coordinator(place: int) -> None:
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-    from fedlit.institutions.flower import put_together, unpacked
+    from fedlit.institutions.flower.pieces import put_together, unpacked
 
     pieces = {
         name: piece.deflate()
