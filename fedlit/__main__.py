@@ -16,6 +16,7 @@ from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
 from fedlit.run.allowed import trusting
+from fedlit.session import Session, session
 from fedlit.show.shown import Notices, for_terminal, say
 from fedlit.show.text import Verbatim
 
@@ -31,15 +32,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         run that came to its end without a client, 130 after Ctrl-C.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    log = logging.getLogger("fedlit")
-    if sys.stderr.isatty() and not any(isinstance(own, Notices) for own in log.handlers):
-        log.addHandler(Notices(logging.WARNING))  # warnings at the terminal's width
-    # which take leave of others by their own handlers
+    # Coordinators and sites leave the others by handlers of their own.
     if argv is None and args[:1] not in (["coordinate"], ["site"]):
         heed()
+    with Session():
+        status = _run(args or ["--help"])
+    if argv is None:
+        leave(status)
+    return status
+
+
+def _run(args: list[str]) -> int:
+    """Run a command as a job of its own, and print why it ends if it fails."""
+    if sys.stderr.isatty():
+        # Warnings are printed at the terminal's width.
+        logging.getLogger("fedlit").addHandler(Notices(logging.WARNING))
     try:
         _join()
-        status = _dispatch(args or ["--help"])
+        return _dispatch(args)
     except BaseException as error:
         ignore_termination()
         if isinstance(error, SystemExit) and not came():  # help was printed
@@ -49,9 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, text = _ended(error)
         if text and says_the_end():
             say(f"fedlit: {text}")
-    if argv is None:
-        leave(status)
-    return status
+        return status
 
 
 def _dispatch(args: list[str]) -> int:
@@ -86,7 +94,9 @@ def _join() -> None:
         from fedlit.exchange.ranks import join
 
         if (ranks := join()) is not None and ranks.rank:
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # the first prints
+            # The first rank prints. At its end, the session puts the standard output back.
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            session().on_end(sys.stdout.close)
 
 
 def _ended(error: BaseException) -> tuple[int, str]:

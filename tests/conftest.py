@@ -14,7 +14,6 @@ import pytest
 from fedlit.data.files import RemoteFile, find
 from fedlit.data.sources import Covertype
 from fedlit.run import worker
-from fedlit.show import shown
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -45,17 +44,6 @@ def in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker.WorkerProcess, "call", here)
         yield
-
-
-@pytest.fixture(autouse=True)
-def as_it_was_said() -> Iterator[None]:
-    """A coordinator, or a site, that a test runs in this process stamps all that is said after
-    it."""
-    log = logging.getLogger("fedlit")
-    before = list(shown._tellers), list(log.handlers), log.level
-    yield
-    shown._tellers[:], log.handlers, level = before
-    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.serving.patience import Patience
-from fedlit.institutions.settings import Federation, SiteSettings
+from fedlit.institutions.settings import FederationFile, SiteSettings
 from fedlit.institutions.site import shielded
 from fedlit.institutions.sites_server import SitesServer
 from fedlit.institutions.transport import SiteTransport, Traffic
@@ -131,7 +131,7 @@ def over_sites(
                 "key": own / "site.key",
             }
             settings = SiteSettings(**named, data={"source": ""}, peers=peers)  # type: ignore[arg-type]
-            federation = Federation(privacy=privacy, id=ID, sites=tuple(sorted(clients)))
+            federation = FederationFile(privacy=privacy, id=ID, sites=tuple(sorted(clients)))
             transport.shield = shields[name] = shielded(federation, settings, run, transport)
         run.fit(own / ckpt if ckpt else None, quiet=True)
         transport.end()

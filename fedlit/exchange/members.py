@@ -15,7 +15,7 @@ from fedlit.tasks.base import Score
 
 
 class Members(Protocol):
-    """The interface of a federation (``fedlit.train.federation``) that an exchange, scoring and
+    """The interface of ``fedlit.train.clients.Clients`` that an exchange, scoring and
     personal parts use.
 
     Attributes:

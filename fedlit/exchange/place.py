@@ -3,13 +3,11 @@ torch.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedlit.errors import ConfigError
-
-first_to_end: list[Callable[[], bool]] = []
-"""Functions that return whether this rank is the first to end."""
+from fedlit.session import session
 
 
 @dataclass(frozen=True)
@@ -88,4 +86,4 @@ def says_the_end() -> bool:
     """Return whether this process prints why it ends. The first rank to end does; the others end
     because of it.
     """
-    return all(is_first() for is_first in first_to_end)
+    return session().is_first("the end")

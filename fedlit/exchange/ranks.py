@@ -5,7 +5,6 @@ The ranks communicate through a process group of their own (gloo): in torch's de
 of other libraries would wait for each other. Tensors travel through the CPU.
 """
 
-import atexit
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,14 +19,15 @@ from torch.distributed import PrefixStore, ProcessGroupGloo, rendezvous  # type:
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.place import Place, find_place, first_to_end
+from fedlit.exchange.place import Place, find_place
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Update
 from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_to
-from fedlit.show.shown import Notices, print_notice, say, say_by
+from fedlit.session import session
+from fedlit.show.shown import Notices, say
 
 _MEETING = timedelta(seconds=60)
 """The time within which all ranks must arrive."""
@@ -275,22 +275,21 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-_joined: list[Ranks | None] = []
-
-
 def join() -> Ranks | None:
     """Return the transport of this process's job, once all ranks have arrived; None if this is the
-    only process.
+    only process. From then on, one rank alone prints what several say.
     """
-    if not _joined:
+    job = session()
+    if not job.has_joined:
         place = find_place()
-        _joined.append(None if place is None else Ranks(place))
-        if (ranks := _joined[0]) is not None:
-            atexit.register(ranks.close)
-            first_to_end.append(lambda: ranks.is_first("the end"))
-            say_by(lambda text: print_notice(text) if ranks.is_first(text) else None)
+        job.ranks = None if place is None else Ranks(place)
+        job.has_joined = True
+        if job.ranks is not None:
+            job.on_end(job.ranks.close)
+            job.is_first = job.ranks.is_first
             log = logging.getLogger("fedlit")
             log.addHandler(Notices(logging.WARNING))
             log.propagate = False
             warnings.showwarning = lambda message, *_: say(str(message))
-    return _joined[0]
+    ranks: Ranks | None = job.ranks
+    return ranks

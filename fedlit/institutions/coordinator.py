@@ -30,6 +30,7 @@ from fedlit.run.keys import check_keys
 from fedlit.run.layers import Layer
 from fedlit.run.load import parse
 from fedlit.run.run import Run
+from fedlit.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -180,20 +181,22 @@ def serve(folder: Path, line: Line) -> None:
             flush=True,
         )
         return
-    with_time(logging.INFO)
-    try:
-        coordinate(
-            own.federation,
-            list(own.sites),
-            own.state,
-            line,
-            patience=own.patience,
-            minimum=own.minimum,
-        )
-    except FedlitError as error:
-        known = read_progress(own.state) or {}
-        write_json(own.state / "progress.json", {**known, "state": "failed", "why": str(error)})
-        raise
+    with Session():
+        with_time(logging.INFO)
+        try:
+            coordinate(
+                own.federation,
+                list(own.sites),
+                own.state,
+                line,
+                patience=own.patience,
+                minimum=own.minimum,
+            )
+        except FedlitError as error:
+            known = read_progress(own.state) or {}
+            failed = {**known, "state": "failed", "why": str(error)}
+            write_json(own.state / "progress.json", failed)
+            raise
 
 
 def _planned(run: Run) -> int:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.wire import unpack
-from fedlit.institutions.settings import Federation
+from fedlit.institutions.settings import FederationFile
 from fedlit.sharing import Sharing, form_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ _OWN = (
 """The keys that each site may set for itself."""
 
 
-def settings_of(run: Run, federation: Federation) -> dict[str, Any]:
+def settings_of(run: Run, federation: FederationFile) -> dict[str, Any]:
     """Return the settings that must be the same at all sites, as JSON: key → value. The version of
     the wire format is among them; versions of packages are not, because sites may have different
     patch versions.

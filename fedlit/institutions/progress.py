@@ -15,7 +15,8 @@ from fedlit.errors import ConfigError
 from fedlit.files import write_text
 from fedlit.institutions.settings import read_coordinator
 from fedlit.run.config import shown
-from fedlit.show.shown import Grid, Notices, print_notice, say_by
+from fedlit.session import session
+from fedlit.show.shown import Grid, Notices, print_notice
 
 if TYPE_CHECKING:
     from fedlit.institutions.serving.hub import Hub
@@ -25,12 +26,12 @@ ENDS = ("finished", "failed")
 
 
 def with_time(level: int = logging.WARNING) -> None:
-    """Put the date and time before everything that this process prints or logs from now on.
+    """Put the date and time before everything that this job prints or logs from now on.
 
     Args:
         level: the lowest level of fedlit's messages that is logged.
     """
-    say_by(lambda text: print_notice(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"))
+    session().prints = lambda text: print_notice(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
     log = logging.getLogger("fedlit")
     log.handlers = [Notices()]
     log.setLevel(level)

@@ -279,7 +279,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
-class Federation:
+class FederationFile:
     """The keys of ``federation.yaml`` that do not belong to a configuration.
 
     Attributes:
@@ -300,7 +300,7 @@ class Federation:
         return own | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
 
 
-def federation_of(path: Path) -> Federation:
+def federation_of(path: Path) -> FederationFile:
     """Read the groups ``federation`` and ``privacy`` of a federation's configuration.
 
     Args:
@@ -325,7 +325,7 @@ def federation_of(path: Path) -> Federation:
     privacy = Privacy(**made)
     told = _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
     if not told and not privacy.on:
-        return Federation("", (), privacy)
+        return FederationFile("", (), privacy)
     own = told.get("id")
     sites = told.get("sites")
     if not isinstance(own, str) or not _ID.fullmatch(own):
@@ -338,7 +338,7 @@ def federation_of(path: Path) -> Federation:
             f"{where}: federation.sites: expected the names of all sites, found {sites!r}"
         )
     check_sites(f"{where}: federation.sites", sites)
-    return Federation(own, tuple(sorted(set(sites))), privacy)
+    return FederationFile(own, tuple(sorted(set(sites))), privacy)
 
 
 def plain_federation(path: Path) -> dict[str, Any]:

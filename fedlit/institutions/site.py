@@ -21,7 +21,12 @@ from fedlit.institutions.behind import JOINED, check_classes, rows_behind
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent, Terms
 from fedlit.institutions.messages import settings_of
-from fedlit.institutions.settings import Federation, SiteSettings, federation_of, plain_federation
+from fedlit.institutions.settings import (
+    FederationFile,
+    SiteSettings,
+    federation_of,
+    plain_federation,
+)
 from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
 from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
@@ -103,7 +108,7 @@ class DryRun(Transport):
 
 
 def shielded(
-    federation: Federation, settings: SiteSettings, run: Run, transport: SiteTransport
+    federation: FederationFile, settings: SiteSettings, run: Run, transport: SiteTransport
 ) -> Shield:
     """Make what protects a site's updates.
 

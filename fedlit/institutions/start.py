@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -102,7 +103,8 @@ def _noted(link: Child) -> Iterator[None]:
             while not over.is_set():
                 link.hear(LISTEN)
 
-    thread = threading.Thread(target=listen, daemon=True)
+    # The thread prints as this job does.
+    thread = threading.Thread(target=copy_context().run, args=(listen,), daemon=True)
     thread.start()
     try:
         yield

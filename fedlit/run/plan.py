@@ -19,7 +19,7 @@ from fedlit.show.text import MOST_ROWS, more, shorten
 
 if TYPE_CHECKING:
     from fedlit.exchange.exchange import Exchange
-    from fedlit.train.federation import Federation
+    from fedlit.train.clients import Clients
 
 Facts = Mapping[str, Mapping[str, Any]]
 """Client of any process → what notes are made of."""
@@ -192,7 +192,7 @@ def _predicted(client: Mapping[str, Any]) -> str:
     return shorten(list(map(str, client["classes"])))
 
 
-def make_plan(federation: Federation, length: Length) -> Plan:
+def make_plan(federation: Clients, length: Length) -> Plan:
     """Return the plan of a federation whose clients are built.
 
     Args:
@@ -248,7 +248,7 @@ def make_plan(federation: Federation, length: Length) -> Plan:
     )
 
 
-def _length(federation: Federation, length: Length) -> dict[str, Any]:
+def _length(federation: Clients, length: Length) -> dict[str, Any]:
     """Return how many exchanges there will be, and what follows the last one.
 
     Raises:
@@ -273,7 +273,7 @@ def _length(federation: Federation, length: Length) -> dict[str, Any]:
     }
 
 
-def _described(federation: Federation, exchange: Exchange, name: str) -> dict[str, Any]:
+def _described(federation: Clients, exchange: Exchange, name: str) -> dict[str, Any]:
     client = federation.clients[name]
     sharing = exchange.sharing
     published = exchange.published[name]
@@ -317,7 +317,7 @@ def _shown(rule: Any) -> str:
     return f"{type(rule).__name__}({settings})"
 
 
-def _facts(federation: Federation) -> dict[str, dict[str, Any]]:
+def _facts(federation: Clients) -> dict[str, dict[str, Any]]:
     """Return the facts from which notes are made, for each client in this process."""
     data = federation.data
     codes = {own.spec.name: own.categorical for own in federation.data.clients}
@@ -380,7 +380,7 @@ def _matched_by_shape(exchange: Exchange) -> Iterator[str]:
             )
 
 
-def _inputs_that_differ(federation: Federation, facts: Facts) -> Iterator[str]:
+def _inputs_that_differ(federation: Clients, facts: Facts) -> Iterator[str]:
     """Yield notes on compared numbers of single inputs that mean something else at each client, or
     nothing.
     """

@@ -44,6 +44,7 @@ from fedlit.run.scoring import ScoreSettings, supplements_of
 from fedlit.run.served import epochs_of, scorers_of, use_encoders
 from fedlit.run.thresholds import choose, keep, kept, state_of
 from fedlit.run.trainer import check_options, make_trainer, opening, without_hints
+from fedlit.session import session
 from fedlit.show.shown import for_terminal, say
 from fedlit.train.callbacks import Board, Checkpoints, Progress, Tables
 from fedlit.train.limits import check_least
@@ -52,7 +53,7 @@ from fedlit.train.loop import FederatedLoop
 from fedlit.train.manifest import Manifest, check_rule, read_checkpoint
 from fedlit.train.monitor import check_monitors
 from fedlit.train.results import Results, wrote
-from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, forget, spared
+from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, spared
 
 if TYPE_CHECKING:
     from fedlit.run.predictions import Predictions
@@ -253,7 +254,8 @@ class Run:
         self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool
     ) -> Results:
         assert self.folder is not None
-        forget()
+        # Another run begins, which reports again what it cannot write.
+        session().said.clear()
         step = header.get("global_step")
         step = None if step is None else step + 1
         trainer = self.trainer = make_trainer(self, self._callbacks(plan, quiet), purge_step=step)

@@ -10,10 +10,11 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from fedlit.session import Session, session
 from fedlit.show.text import printable, terminal_width, text_table, wrap
 
 
@@ -176,14 +177,16 @@ def _coloured(text: str) -> str:
     return text
 
 
-_tellers: list[Callable[[str], None]] = []
-
-
 def say(text: str) -> None:
     """Print a message that is not a result (an error, a notice) to standard error, at the
-    terminal's width.
+    terminal's width. If there are several processes, one of them prints it.
     """
-    (_tellers[-1] if _tellers else print_notice)(text)
+    _say(session(), text)
+
+
+def _say(job: Session, text: str) -> None:
+    if job.is_first(text):
+        (job.prints or print_notice)(text)
 
 
 def print_notice(text: str) -> None:
@@ -191,16 +194,17 @@ def print_notice(text: str) -> None:
     print(for_terminal(text, sys.stderr), file=sys.stderr, flush=True)
 
 
-def say_by(teller: Callable[[str], None]) -> None:
-    """Let another function print messages. If there are several processes, one of them prints each
-    notice once.
-    """
-    _tellers.append(teller)
-
-
 class Notices(logging.Handler):
-    """A logging handler that prints messages by :func:`say`."""
+    """A logging handler that prints messages by :func:`say`, for the job in which it was made.
+
+    Args:
+        level: the lowest level of messages that are printed.
+    """
+
+    def __init__(self, level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._job = session()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a log record."""
-        say(record.getMessage())
+        _say(self._job, record.getMessage())

@@ -22,7 +22,7 @@ from fedlit.engine.stacked import StackedEngine, make_engine
 from fedlit.errors import ConfigError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
-from fedlit.train.federation import Federation, Moment, Training
+from fedlit.train.clients import Clients
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.limits import check_stops, last_step, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
@@ -37,6 +37,7 @@ from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
 from fedlit.train.stop import Epoch, Stop
+from fedlit.train.training import Moment, Training
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class FederatedLoop(LightningModule):
         self.start = start
         self.engine_name: EngineName = engine
         self.kernels: Kernels = kernels
-        self.federation = Federation(training)
+        self.federation = Clients(training)
         self.clients = nn.ModuleDict()
         self._engine: Engine | None = None
         self._threads_before: int  # known while there is an engine

@@ -22,7 +22,7 @@ from fedlit.train.whole import LAST
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
-    from fedlit.train.federation import Federation
+    from fedlit.train.clients import Clients
 
 
 _LISTS = ("optimizer_states", "lr_schedulers")
@@ -182,7 +182,7 @@ class Manifest:
     format: int = FORMAT
 
     @classmethod
-    def of(cls, federation: Federation, engine: str, kernels: str, threads: int | None) -> Manifest:
+    def of(cls, federation: Clients, engine: str, kernels: str, threads: int | None) -> Manifest:
         """Make the manifest of a federation whose clients are built."""
         return cls(
             federation.fingerprints,

@@ -21,7 +21,7 @@ from fedlit.spec import ClientSpec
 from fedlit.train.manifest import Manifest, read_checkpoint
 
 if TYPE_CHECKING:
-    from fedlit.train.federation import Federation
+    from fedlit.train.clients import Clients
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Begun:
         self.header = read_checkpoint(Path(start.checkpoint), resumable=False)
         self.saved = Manifest.read(self.header)
 
-    def apply(self, federation: Federation) -> None:
+    def apply(self, federation: Clients) -> None:
         """Let clients start from the run. The federation then has notes about this, and knows which
         tensors are frozen.
 
@@ -92,7 +92,7 @@ class Begun:
             if k.startswith(prefix)
         }
 
-    def _restore(self, federation: Federation, client: FederatedClient) -> None:
+    def _restore(self, federation: Clients, client: FederatedClient) -> None:
         name = client.spec.name
         if self.saved.data[name] != federation.fingerprints[name]:
             raise ConfigError(
@@ -106,7 +106,7 @@ class Begun:
         client.state = own["state"]
         call_hook(client, "on_load_checkpoint", own)
 
-    def _join(self, federation: Federation, client: FederatedClient) -> list[str]:
+    def _join(self, federation: Clients, client: FederatedClient) -> list[str]:
         start = self.start
         exchange = federation.exchange
         name = client.spec.name
@@ -154,7 +154,7 @@ class Begun:
         return notes
 
     def _check_meanings(
-        self, federation: Federation, newcomer: FederatedClient, taken: list[str]
+        self, federation: Clients, newcomer: FederatedClient, taken: list[str]
     ) -> None:
         """Refuse tensors that stand for other columns or labels in the run than at the newcomer."""
         clients = {newcomer.spec.name: Described(newcomer, newcomer.spec, taken)}
@@ -174,7 +174,7 @@ class Begun:
                     + "\n  ".join(problems)
                 )
 
-    def _saved(self, federation: Federation, by_name: list[str]) -> dict[str, Tensor]:
+    def _saved(self, federation: Clients, by_name: list[str]) -> dict[str, Tensor]:
         """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map
         its slices too.
         """

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedlit.files import advice, reason
+from fedlit.session import session
 from fedlit.show.shown import say
 
 CHECKPOINTS = "checkpoints"
@@ -15,13 +16,6 @@ LAST = "last.ckpt"
 
 PREVIOUS = "previous.ckpt"
 """The checkpoint before the last one. If the last one is damaged, the run continues from here."""
-
-_said: set[str] = set()
-
-
-def forget() -> None:
-    """Allow the same messages again, because another run begins."""
-    _said.clear()
 
 
 @contextmanager
@@ -36,8 +30,9 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
     try:
         yield
     except OSError as error:
-        if str(path) not in _said:
-            _said.add(str(path))
+        said = session().said
+        if str(path) not in said:
+            said.add(str(path))
             say(
                 f"{path}: expected to write there, found: {reason(error)}; {go_on}, without "
                 f"{lost}. If that is wanted: {advice(error)}, and start again"

@@ -1,36 +1,33 @@
-"""A federation: its clients in this process, what they exchange and what was measured. It does not
-need Lightning.
+"""The clients of a federation in this process, what they exchange and what was measured. They do
+not need Lightning.
 """
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from lightning.pytorch.utilities.types import LRSchedulerConfig
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import (
-    ClientFactory,
-    ClientOverride,
     build_client,
     build_clients,
     find_override,
 )
-from fedlit.client.hooks import check_clipping, hook_of, settings_of
+from fedlit.client.hooks import hook_of, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import ClientStep
-from fedlit.errors import ConfigError, FedlitError, RunError, Told, did_you_mean, expect
+from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
 from fedlit.nn.native import fuse_optimizer
@@ -38,65 +35,19 @@ from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 from fedlit.tasks.base import Score
+from fedlit.train.fitting import check_batch_size, check_settings, check_weights
 from fedlit.train.lightning import parse_optimizers
-from fedlit.train.personal import FineTune, Personal
+from fedlit.train.personal import Personal
 from fedlit.train.results import Evaluations, Results
-from fedlit.train.stop import Ending, Stop
+from fedlit.train.stop import Ending
+from fedlit.train.training import Moment, Training
 
 _log = logging.getLogger(__name__)
 
 Scope = Callable[[], AbstractContextManager[None]]
 
 
-@dataclass(frozen=True)
-class Training:
-    """How clients are built and trained. The attributes are arguments of
-    :class:`~fedlit.train.loop.FederatedLoop`.
-    """
-
-    client: ClientFactory
-    optimizer: OptimizerCallable = torch.optim.AdamW
-    scheduler: LRSchedulerCallable | None = None
-    scheduler_interval: str = "epoch"
-    gradient_clip_val: float | None = None
-    accumulate: int = 1
-    seed: int = 0
-    overrides: Mapping[str, ClientOverride] = field(default_factory=dict)
-    average: float = 0.0
-    keep: str | None = None
-    tune: FineTune | None = None
-    stop: Stop | None = None
-
-    def __post_init__(self) -> None:
-        expect(
-            self.accumulate >= 1,
-            "model.accumulate",
-            "at least 1 batch per optimizer step",
-            self.accumulate,
-        )
-        known = self.scheduler_interval in ("epoch", "step")
-        expect(known, "model.scheduler_interval", "epoch or step", self.scheduler_interval)
-        check_clipping(self.gradient_clip_val, "model.gradient_clip_val")
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The current point of training.
-
-    Attributes:
-        epoch: the number of the epoch, from 0.
-        batch: the number of the aligned step in the epoch, from 0.
-        step: the number of aligned steps that are done.
-        last: whether it is the last aligned step of the epoch.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    last: bool = False
-
-
-class Federation(Mapping[str, FederatedClient]):
+class Clients(Mapping[str, FederatedClient]):
     """The clients of this process by name, in the order of names, and everything that they share.
 
     Args:
@@ -197,112 +148,53 @@ class Federation(Mapping[str, FederatedClient]):
         data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
         data.setup()
         self.names = tuple(data.names)
-        # what is said of a client that is left out is no mistake
+        # Settings of a client that is left out are no mistake.
         known = (*self.names, *(data.leave_out or ()))
-        made = build_clients(
-            data.specs, self.training.client, self.seed, self.training.overrides, known
-        )
-        self._check_weights(made)
-        for name, client in made.items():
-            override = find_override(self.training.overrides, name)
-            default = self.training
-            client.optimizer_factory = override.optimizer or default.optimizer
-            client.scheduler_factory = override.scheduler or default.scheduler
-            client.scheduler_interval = default.scheduler_interval
-            # none is 0
-            client.gradient_clip_val = override.gradient_clip_val or default.gradient_clip_val
-            client.accumulate = default.accumulate
-            client.fine_tunes = default.tune is not None
-            self._check_batch_size(name, client)
-            self._check_settings(name, client)
+        training = self.training
+        clients = build_clients(data.specs, training.client, self.seed, training.overrides, known)
+        check_weights(clients, data)
+        for name, client in clients.items():
+            self._set_up(client)
+            check_batch_size(client, data)
+            check_settings(client, data, self.exchange)
             client.on_rows(data.train_loaders[name].rows)
-        self.clients = made
-        self._know_all(made)
-        self.personal.check(made)
+        self.clients = clients
+        self._gather_facts()
+        self.personal.check(clients)
         self.ending.check(self.scores_of)
         self.exchange.plan(self)
-        for name, client in made.items():
+        for name, client in clients.items():
             with hook_of(client, "on_plan"):
                 self.remarks[name] = tuple(client.on_plan(self.exchange.every))
 
-    def _know_all(self, made: dict[str, FederatedClient]) -> None:
-        """Gather the scores and the rows of the clients of all processes."""
-        self.scores_of = {name: client.scores for name, client in made.items()}
+    def _set_up(self, client: FederatedClient) -> None:
+        """Give a client the settings of the training, or its own where there are any."""
+        training = self.training
+        override = find_override(training.overrides, client.spec.name)
+        client.optimizer_factory = override.optimizer or training.optimizer
+        client.scheduler_factory = override.scheduler or training.scheduler
+        client.scheduler_interval = training.scheduler_interval
+        # A client that is not clipped, where others are, has the value 0.
+        client.gradient_clip_val = override.gradient_clip_val or training.gradient_clip_val
+        client.accumulate = training.accumulate
+        client.fine_tunes = training.tune is not None
+
+    def _gather_facts(self) -> None:
+        """Gather the scores and the fingerprints of the clients of all processes."""
+        self.scores_of = {name: client.scores for name, client in self.clients.items()}
         if self.group.size == 1:
             return
-        own = {
-            client.spec.name: [
-                client.fingerprint(),
-                [vars(score) for score in self.scores_of[client.spec.name]],
-            ]
-            for client in self.data.clients
-        }
-        told = {
-            name: about
-            for others in self.group.gather("rows and scores", own)
-            for name, about in others.items()
-        }
-        self.fingerprints = {name: fingerprint for name, (fingerprint, _) in told.items()}
-        self.scores_of = {
-            name: tuple(Score(**one) for one in scores) for name, (_, scores) in told.items()
-        }
-
-    def _check_settings(self, name: str, client: FederatedClient) -> None:
-        rule = self.exchange.rule
-        for key, wanted in client.requires.items():
-            kinds = [kind.__name__ for kind in type(rule).__mro__]
-            found = (
-                kinds if key == "exchange.rule" else [getattr(self.data, key.removeprefix("data."))]
-            )
-            if not set(found) & set(wanted):
-                raise ConfigError(
-                    f"client {name!r}: {type(client).__name__} expected {key}: "
-                    f"{' or '.join(wanted)}, found {found[0]}; set {key}: {wanted[0]}, or another "
-                    "model.client"
-                )
-
-        kind = rule.facts.requires if self.exchange.on else ""
-        if kind and kind not in (own.__name__ for own in type(client).__mro__):
-            raise ConfigError(
-                f"client {name!r}: exchange.rule: {type(rule).__name__} expected model.client: "
-                f"{kind}, found {type(client).__name__}; set model.client, or another exchange.rule"
-            )
-
-    def _check_weights(self, clients: Mapping[str, FederatedClient]) -> None:
-        """Refuse weights of rows for clients that have no use for them."""
-        for data in self.data.clients:
-            client = clients[data.spec.name]
-            task = data.spec.task
-            method = type(client).__name__
-            own_loss = type(client).loss is not FederatedClient.loss
-            used = client.weighs_rows and task.weighs_rows and not own_loss
-            told = "a method and a task that weigh rows"
-            found = Told(f"{method} and {task.name}")
-            where = f"client {data.spec.name!r}: data.source.weight"
-            expect(
-                data.train.weight is None or used,
-                where,
-                told,
-                found,
-                "take another, or leave out the key",
-            )
-
-    def _check_batch_size(self, name: str, client: FederatedClient) -> None:
-        loader = self.data.train_loaders[name]
-        if loader.batch_size > 1 or not any(
-            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in client.modules()
-        ):
-            return
-        rows = len(loader.rows)
-        fixed = self.data.batching.batches is None
-        advice = (
-            "data.batch_size to at least 2" if fixed else f"data.batches to at most {rows // 2}"
-        )
-        raise ConfigError(
-            f"client {name!r}: expected at least 2 rows per batch, which batch normalisation "
-            f"needs, found {rows} training rows in {loader.batches} batches; set {advice}, or "
-            "leave the client out"
-        )
+        facts = {}
+        for client in self.data.clients:
+            name = client.spec.name
+            scores = [vars(score) for score in self.scores_of[name]]
+            facts[name] = [client.fingerprint(), scores]
+        self.fingerprints = {}
+        self.scores_of = {}
+        for of_process in self.group.gather("rows and scores", facts):
+            for name, (fingerprint, scores) in of_process.items():
+                self.fingerprints[name] = fingerprint
+                self.scores_of[name] = tuple(Score(**score) for score in scores)
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
