@@ -78,6 +78,11 @@ SCALE = [9 if n % 9 == 0 else n % 5 + 1 for n in range(N)]
 GLUCOSE = [0 if n % 9 == 0 else 90 + n % 40 for n in range(N)]
 ICD = [("250.00", "250.01", "401.9", "428.0")[n % 4] for n in range(N)]
 GRADES = [3 + bin(n).count("1") for n in range(N)]
+SERIAL = [43831 + n * 7 % 90 for n in range(N)]
+SHORTENED = [f"1.{n % 9}0E+12" for n in range(N)]
+WEIGHTS = [0.5 + n % 7 for n in range(N)]
+GARBLED = [("KÃ¶ln", "Bonn")[n % 2] for n in range(N)]
+JSON = [f'{{"mg": {n % 9}}}' for n in range(N)]
 WEEKS = [f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
@@ -147,6 +152,12 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
         site(1, age=lambda own, draw: [*own["age"][1:], "Total"]),
         site(2),
     ),
+    "days as Excel counts": ("date", site(1, admit_date=SERIAL), site(2, admit_date=SERIAL)),
+    "codes that Excel cut": ("codes", site(1, code=SHORTENED), site(2)),
+    "weights": ("weight", site(1, sample_weight=WEIGHTS), site(2, sample_weight=WEIGHTS)),
+    "time until an event": ("time", site(1, time=SERIAL), site(2)),
+    "JSON": ("several values", site(1, dose=JSON), site(2)),
+    "garbled letters": ("garbled", site(1, town=GARBLED), site(2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),
 }
 

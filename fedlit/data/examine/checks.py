@@ -13,6 +13,7 @@ import numpy as np
 
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name
 from fedlit.data.examine.leaks import leaks
+from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
 from fedlit.data.reading.options import KINDS
 from fedlit.data.schema.cells import true_or_false
@@ -328,7 +329,7 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
 
 Check = Callable[[Sequence[ClientTable]], Iterable[Note]]
 Comparison = Callable[[Sequence[ClientFacts]], Iterable[Note]]
-CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, noted)
+CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, sampling_weights, event_times, noted)
 BLOCKING: tuple[Check, ...] = (leaks,)
 """Those of the checks whose findings may forbid a verdict."""
 COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings)

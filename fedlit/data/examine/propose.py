@@ -16,7 +16,7 @@ from jinja2 import Template
 from fedlit import yaml_text
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
-from fedlit.data.sources.base import check_names
+from fedlit.data.sources.base import check_names, owners_of
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import names_parts, parts_of
 from fedlit.errors import DataError, Told, expect
@@ -263,7 +263,8 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
         column,
         known=names,
     )
-    sizes = frame[frame[target].notna()].groupby(column).size()
+    named = frame.loc[frame[target].notna(), column].dropna()
+    sizes = owners_of(named).value_counts()
     expect(
         len(sizes) > 1,
         f"--client-column: {column}",

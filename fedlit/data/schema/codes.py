@@ -15,6 +15,8 @@ _FEWER_DECIMALS = re.compile(r"[-+]?\d+(?:\.\d?)?")
 _NAME = re.compile(
     r"(^|[\W_])(icd|diag|diagnosis|dx|code|atc|cpt|drg|loinc)([\W_]?\d*)?([\W_]|$)", re.I
 )
+_SHORTENED = re.compile(r"\d\.\d{1,5}E\+\d{2}")
+_FEWEST_SHORTENED = 1e10  # Excel writes longer numbers so
 _MOST_CODES = 50
 _SAMPLE = 500
 
@@ -68,3 +70,24 @@ def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
     )
     kinds = ("categorical", "numeric")
     return [Note(text, "codes", alternatives=[{"types": {name: kind}} for kind in kinds])]
+
+
+def shortened_notes(name: str, texts: Sequence[str]) -> list[Note]:
+    """Ask whether large numbers are codes whose digits Excel left out.
+
+    Example:
+        >>> shortened_notes("barcode", ["1.20E+12", "4.01E+12"])[0].kind
+        'codes'
+        >>> shortened_notes("mass", ["1.20E+12", "4012345678901.0"])
+        []
+    """
+    some = texts[:_SAMPLE]
+    if not some or not all(
+        _SHORTENED.fullmatch(text) and float(text) >= _FEWEST_SHORTENED for text in some
+    ):
+        return []
+    text = (
+        f"{some[0]!r} has lost digits if it is a code: then write the file again with this column "
+        "as text, or drop it"
+    )
+    return [Note(text, "codes", alternatives=[{"drop": [name]}, {"types": {name: "numeric"}}])]

@@ -26,6 +26,12 @@ _DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
 _LIKE = re.compile(
     rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)([ T,:]+\d\d?:.*)?$"
 )
+NUMBERED = {
+    "excel": ("D", "1899-12-30"),
+    "unix": ("s", "1970-01-01"),
+    "unix_ms": ("ms", "1970-01-01"),
+}
+"""Form of dates that are written as numbers → the unit of the numbers, and the day of 0."""
 _FEW = 20
 _LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
 _TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%B %Y", "%b %Y", "%b-%Y")
@@ -171,6 +177,10 @@ def missing_date(times: pd.Series) -> pd.Timestamp | None:
 def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
     """Parse texts (n,) as times of Greenwich without a time zone; NaT for what is not a date."""
     values = pd.Series(texts, dtype=object)
+    if form in NUMBERED:
+        unit, origin = NUMBERED[form]
+        numbers = pd.to_numeric(values, errors="coerce")
+        return pd.to_datetime(numbers, unit=unit, origin=origin, errors="coerce")
     return pd.to_datetime(values, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 

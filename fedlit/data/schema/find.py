@@ -13,9 +13,10 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_declared
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
-from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code
+from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code, shortened_notes
 from fedlit.data.schema.column import Column, Typed, as_numbers
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
+from fedlit.data.schema.looks import day_notes, text_notes
 from fedlit.data.schema.numbers import (
     find_notation,
     is_accounting,
@@ -150,10 +151,14 @@ def find(
 
 
 def _asked_codes(values: pd.Series, numbers: np.ndarray) -> list[Note]:
-    """Ask about plain texts (n,) of numbers (n,) that are not whole."""
-    if values.dtype.kind in "iufm" or not (numbers[:_SAMPLE] % 1 > 0).any():
+    """Ask whether plain texts (n,) of numbers (n,) are codes."""
+    if values.dtype.kind in "iufm":
         return []
-    return code_notes(str(values.name), values.iloc[:_SAMPLE].dropna().astype(str).tolist())
+    name = str(values.name)
+    texts = values.iloc[:_SAMPLE].dropna().astype(str).tolist()
+    if (numbers[:_SAMPLE] % 1 > 0).any():
+        return code_notes(name, texts)
+    return shortened_notes(name, texts)
 
 
 def unsupported(values: pd.Series) -> str:
@@ -228,6 +233,7 @@ def _of_numbers(
     if whole and len(own) > _MANY and own.min() >= 19000101 and own.max() <= 21001231:
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
         asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
+    asked += day_notes(name, own) if whole else []
     return Found(column, {name: numbers}, (*notes, *asked), unique=unique)
 
 
@@ -387,6 +393,8 @@ def _categories(cells: Cells, column: Column) -> Found:
             "next to nothing. Split it into columns, or drop it"
         )
         notes.append(Note(said, "different", alternatives=[{"drop": [cells.name]}]))
+    if column.kind != "categorical":
+        notes += text_notes(cells.name, cells.texts)
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
 
 

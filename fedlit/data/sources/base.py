@@ -151,6 +151,26 @@ def client_name(text: object) -> str:
     return name[:_LONGEST_NAME] or "client"
 
 
+def owners_of(values: "pd.Series") -> "pd.Series":
+    """Return the client of each row, given the values of the column that names it.
+
+    Values that differ in blanks or in case alone are one client, called as most rows call it.
+
+    Args:
+        values: (n,), without gaps.
+
+    Example:
+        >>> import pandas as pd
+        >>> owners_of(pd.Series(["north ", "NORTH", "north", "St. Gallen"])).tolist()
+        ['north', 'north', 'north', 'St_Gallen']
+    """
+    owners = values.map({own: client_name(own) for own in values.unique()})
+    usual = dict[str, str]()
+    for name in owners.value_counts().index:
+        usual.setdefault(name.casefold(), name)
+    return owners.map({name: usual[name.casefold()] for name in owners.unique()})
+
+
 def choose_clients(
     wanted: Sequence[str] | None, known: Sequence[str], source: str
 ) -> tuple[str, ...]:

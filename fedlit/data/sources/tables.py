@@ -12,7 +12,7 @@ import numpy as np
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
 from fedlit.data.reading.options import Declared, Recoding, check_declared, values_by_client
-from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, client_name
+from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, owners_of
 from fedlit.data.sources.places import Files, Place, places_of
 from fedlit.data.sources.recoded import recoded
 from fedlit.data.splitting import (
@@ -496,7 +496,7 @@ def _by_client(
     gaps = Told(counted(int(values.isna().sum()), "gap"))
     fill = "fill them in, or leave those rows out"
     expect(bool(values.notna().all()), where, "a client in each row", gaps, fill, DataError)
-    owner = values.map({own: client_name(own) for own in values.unique()})
+    owner = owners_of(values)
     sizes = owner.value_counts()
     small = sorted(sizes.index[sizes < least_rows])
     notes = list(raw.notes)

@@ -700,6 +700,23 @@ def test_dates_of_summer_and_winter_are_read() -> None:
     assert set(Schema.find(pd.DataFrame({"at": at}))[1]["at.hour"]) == {9.0, 8.0}  # of Greenwich
 
 
+@pytest.mark.parametrize(
+    ("form", "cells"),
+    [
+        ("excel", ["43831", "43832.5", None]),
+        ("unix", [1577836800, 1577966400, None]),
+        ("unix_ms", ["1577836800000", "1577966400000.0", "?"]),
+    ],
+)
+def test_days_may_be_numbers(form: str, cells: list[Any]) -> None:
+    raw = pd.DataFrame({"seen": cells})
+    schema, typed, _ = Schema.find(raw, {"seen": {"date": form}})
+    days = typed["seen.elapsed"].to_numpy()
+    assert np.array_equal(days, [18262, 18263.5, np.nan], equal_nan=True)
+    again, _ = Schema.of(schema.to_dict()).apply(raw, "north")
+    assert again.equals(typed)
+
+
 def test_what_is_declared_goes_before_what_is_found() -> None:
     raw = pd.DataFrame({"stage": ["I", "III", "II"] * 20, "ward": [1, 2, 3] * 20, "id": range(60)})
     raw = raw.assign(when="01/02/2024", grade=[3.0, 1.0, 2.0] * 20)

@@ -225,6 +225,14 @@ def test_identifiers_are_unique_over_all_clients_of_a_table(tmp_path: Path) -> N
     )
 
 
+def test_clients_that_differ_in_case_alone_are_one(tmp_path: Path) -> None:
+    sites = ["North", " north", "NORTH", "North"] * 12 + ["south"] * 48
+    path = write(tmp_path / "all.csv", NUMBERED.assign(site=sites))
+    tables = Tables(path, "y", client_column="site").tables(seed=1)
+    assert {table.name: len(table.features) for table in tables} == {"North": 48, "south": 48}
+    assert any("'NORTH'" in note for note in tables[0].notes)
+
+
 def test_rows_that_are_doubles_are_noted(tmp_path: Path) -> None:
     rows = NUMBERED.assign(part=["train"] * 70 + ["validation"] * 10 + ["test"] * 16)
     among = rows.iloc[:5]

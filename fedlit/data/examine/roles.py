@@ -1,0 +1,71 @@
+"""Columns whose names say that they are no features: sampling weights, and times until an event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from fedlit.data.note import Note
+from fedlit.data.table import ClientTable
+
+_WEIGHT = re.compile(
+    r"(?:sample|sampling|survey|person|design|case|row|final|replicate|freq|frequency|expansion|pop"
+    r"|population)[_ .-]?(?:weight|wgt|wt)s?|fnlwgt|finalwgt|pweight|iptw|ipw|wgt|weights",
+    re.I,
+)
+_TIME = re.compile(
+    r"time|fu_?time|follow_?up(?:_?(?:time|days|weeks|months|years))?|durat(?:ion)?|tte"
+    r"|(?:surv|survival|os|pfs|dfs|rfs)_?(?:time|days|weeks|months|years)|(?:time|days|months)_to_.*",
+    re.I,
+)
+_EVENT = re.compile(r"event|status|cens(?:or(?:ed|ing)?)?|dead|died|death|arrest|relapse", re.I)
+
+
+def sampling_weights(tables: Sequence[ClientTable]) -> Iterator[Note]:
+    """Find columns of positive numbers that are called as sampling weights are."""
+    for table in tables:
+        for name, column in table.features.items():
+            if _WEIGHT.fullmatch(str(name)) is None or column.dtype.kind not in "iuf":
+                continue
+            if not (column.dropna() > 0).all():
+                continue
+            text = f"is a feature, but may say how much a row counts. Then write weight: {name}"
+            either = [{"weight": str(name)}, {"drop": [str(name)]}]
+            yield Note(text, "weight", clients=[table.name], column=str(name), alternatives=either)
+
+
+def event_times(tables: Sequence[ClientTable]) -> Iterator[Note]:
+    """Find times until an event, or until nobody looked any longer, beside the event."""
+    for table in tables:
+        target = str(table.target.name)
+        labels = table.target.dropna()
+        is_number = labels.dtype.kind in "iuf"
+        if labels.nunique() == 2:
+            for name in _numbers(table, _TIME):
+                text = (
+                    f"may be the time until {target}, or until the end of observation, which "
+                    "nobody knows beforehand"
+                )
+                drop = [{"drop": [name]}]
+                yield Note(text, "time", clients=[table.name], column=name, alternatives=drop)
+        elif is_number and _TIME.fullmatch(target) is not None:
+            for name in _numbers(table, _EVENT, values=2):
+                text = (
+                    f"may be a time until {name}, or until the end of observation, so that rows "
+                    f"without {name} are too short: predict instead whether it comes by some day"
+                )
+                drop = [{"drop": [name]}]
+                yield Note(text, "time", clients=[table.name], column=target, alternatives=drop)
+
+
+def _numbers(table: ClientTable, names: re.Pattern[str], values: int = 0) -> list[str]:
+    """Return the columns of numbers or truth values with such names, and so many different values
+    if any number is given.
+    """
+    found = list[str]()
+    for name, column in table.features.items():
+        if names.fullmatch(str(name)) is not None and column.dtype.kind in "iufb":
+            different = column.nunique()
+            if different == values if values else different > 2:
+                found.append(str(name))
+    return found
