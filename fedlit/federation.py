@@ -144,7 +144,6 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         config = folder / "federation.yaml"
         text = written(propose([str(rows)], labels), str(config))
         config.write_text(_changed(text, self._changes()), encoding="utf-8")
-        self.notes_ = self._findings(config)
         found: Recommendation | Results
         found, run = (
             self._recommended(config, folder)
@@ -165,17 +164,11 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         changes: dict[str, Any] = {"data.known": dict(self.known)} if self.known else {}
         return changes if self.method is not None else {**changes, **(self.settings or {})}
 
-    def _findings(self, config: Path) -> Findings:
-        """Return the findings about the tables. What blocks a verdict is a warning."""
-        from fedlit.data.examine import examine
-        from fedlit.run.load import load
-
-        settings = {} if self.method is None else {"method": self.method, **(self.settings or {})}
-        data = load(config, overrides={"seed": self.seed, **settings}).data
-        findings = examine(data.tables(), data.source, data.known).findings
+    def _note(self, findings: Findings) -> None:
+        """Keep the findings about the tables. What blocks a verdict is a warning."""
+        self.notes_ = findings
         for finding in findings.blocks:
-            warnings.warn(f"{BEFORE}{finding}", UserWarning, stacklevel=3)
-        return findings
+            warnings.warn(f"{BEFORE}{finding}", UserWarning, stacklevel=4)
 
     def _recommended(self, config: Path, folder: Path) -> tuple[Recommendation, Path]:
         from fedlit.mixture.recommend import recommend
@@ -188,9 +181,11 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             out=folder / "recommended",
         )
         assert found.mixture.folder is not None
+        self._note(found.survey.findings)
         return found, found.mixture.folder
 
     def _trained(self, config: Path, folder: Path) -> tuple[Results, Path]:
+        from fedlit.data.examine import examine
         from fedlit.run.load import load
 
         keys = {
@@ -199,6 +194,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             **(self.settings or {}),
         }
         run = load(config, overrides={"method": self.method, **keys})
+        self._note(examine(run.data.tables(keep=True), run.data.source, run.data.known).findings)
         run.fit(quiet=True)
         assert run.folder is not None
         return run.test(_checkpoint(run.folder), quiet=True), run.folder

@@ -179,8 +179,8 @@ def check(
     asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
     from fedlit.data.examine.page import examine
 
-    tables, source, known = _tables(asked)
-    page = examine(tables, source, known)
+    tables, source, known, left_out = _tables(asked)
+    page = examine(tables, source, known, left_out)
     if format == "json":
         print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
@@ -198,10 +198,11 @@ def check(
         say(f"Wrote {shown(fix)}{asks}" if changed else f"Nothing new to write: {shown(fix)}{asks}")
 
 
-def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None]:
-    """Return the tables that a run would read, their source, and the columns that are known. In
-    simple cases only the source is built, so that torch need not be imported; all other cases are
-    left to the full parser.
+def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None, list[str]]:
+    """Return the tables that a run would read, their source, the columns that are known, and who is
+    left out. In simple cases only the
+    source is built, so that torch need not be imported; all other cases are left to the full
+    parser.
     """
     source = None
     data = asked.content.get("data") or {}
@@ -217,12 +218,12 @@ def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | N
         from fedlit.run.load import parse
 
         module = parse(asked)[0].data
-        return module.tables(), module.source, module.known
+        return module.tables(), module.source, module.known, module.leave_out or []
     from fedlit.data.table import choose_columns
 
     tables = source.tables(seed)
     columns = data.get("columns")
-    return (choose_columns(tables, columns) if columns else tables), source, data.get("known")
+    return (choose_columns(tables, columns) if columns else tables), source, data.get("known"), []
 
 
 def _source(given: dict[str, Any], asked: Asked) -> Source | None:

@@ -42,7 +42,13 @@ KINDS: Mapping[str, Severity] = {
     "total": "review",
     "values": "review",
     "labels": "review",
+    "duplicate": "review",
+    "header": "review",
     "": "review",
+    "split": "info",
+    "rare class": "info",
+    "one value": "info",
+    "unique": "info",
     "spelling": "info",
     "gaps": "info",
     "converted": "info",
@@ -68,9 +74,13 @@ CHOOSE = "# choose: "
 """How the comment begins that asks a question."""
 BEFORE = "no verdict before this is settled: "
 """How a sentence begins on what blocks a verdict."""
+AT = " at "
+"""What stands between a kind of finding and its clients, in a key of ``data.known``."""
 _REASON = "REASON"
+_FEW_CLIENTS = 3
+_MOST_ASKED = 8
 _WIDE = 10**9
-_DEPTHS: Mapping[str, int] = {"files": 2, "read": 3, "types": 2}
+_DEPTHS: Mapping[str, int] = {"files": 2, "read": 3, "types": 2, "convert": 3}
 """Settings of tables of which a part is a key of its own; of others, the whole value is written."""
 
 
@@ -108,14 +118,23 @@ class Finding:
         return f"{text}. Known: {self.reason}" if self.reason else text
 
     @property
+    def subject(self) -> str:
+        """The key of ``data.known`` that settles it: the column, or else the kind with its clients,
+        if they are few.
+        """
+        if self.column:
+            return self.column
+        few = 0 < len(self.clients) <= _FEW_CLIENTS
+        return f"{self.kind}{AT}{', '.join(self.clients)}" if few else self.kind
+
+    @property
     def choices(self) -> tuple[Mapping[str, Any], ...]:
-        """The contents of which one is to be chosen, if the finding has no fix. What concerns a
-        column can always be declared known.
+        """The contents of which one is to be chosen, if the finding has no fix. It can always be
+        declared known.
         """
         if self.fix or self.reason or self.severity == "info":
             return ()
-        known = {"data": {"known": {self.column: _REASON}}}
-        return (*self.alternatives, known) if self.column else self.alternatives
+        return (*self.alternatives, {"data": {"known": {self.subject: _REASON}}})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
@@ -170,6 +189,12 @@ class Findings(Shown, Sequence[Finding]):
         """The open findings above which there is no verdict."""
         return tuple(own for own in self.items if own.severity == "blocks" and not own.reason)
 
+    def blocked(self, clients: Iterable[str]) -> set[str]:
+        """Return which of these clients have no verdict, because they have what an open finding is
+        about.
+        """
+        return blocked_clients(self.blocks, clients)
+
     @property
     def known(self) -> tuple[Finding, ...]:
         """The findings that ``data.known`` settles."""
@@ -191,12 +216,13 @@ class Findings(Shown, Sequence[Finding]):
         """Return the findings with those settled whose column is known.
 
         Args:
-            reasons: maps a column to the reason why nothing has to be done about it.
+            reasons: maps a column, or what :attr:`Finding.subject` says, to the reason why nothing
+                has to be done.
         """
         items = list[Finding]()
         for finding in self.items:
-            if finding.column in reasons and finding.severity != "info":
-                finding = replace(finding, reason=reasons[finding.column], fix={}, alternatives=())
+            if finding.subject in reasons and finding.severity != "info":
+                finding = replace(finding, reason=reasons[finding.subject], fix={}, alternatives=())
             items.append(finding)
         return replace(self, items=tuple(items))
 
@@ -229,6 +255,31 @@ class Findings(Shown, Sequence[Finding]):
         yield from (f"{BEFORE}{own}" for own in self.blocks)
         yield from map(str, self.known)
 
+    def open_questions(self, config: str) -> Iterator[str]:
+        """Yield a sentence on what has to be decided and does not block a verdict; none if nothing
+        has to be.
+
+        Args:
+            config: the configuration that ``fedlit check`` reads.
+        """
+        columns = dict[str, list[str]]()
+        for finding in self.items:
+            asks = finding.choices or finding.fix
+            if finding.severity == "review" and asks and not finding.reason:
+                columns.setdefault(finding.column or finding.subject, []).append(
+                    finding.kind if finding.column else ""
+                )
+        if columns:
+            shown = [
+                f"{column} ({', '.join(dict.fromkeys(filter(None, kinds)))})"
+                for column, kinds in columns.items()
+            ]
+            yield (
+                f"questions about the tables are open, and their answers may change what is below: "
+                f"{shorten([own.removesuffix(' ()') for own in shown], _MOST_ASKED)}; "
+                f"read them with fedlit check --config {config}"
+            )
+
     def remedies(self) -> Iterator[str]:
         """Yield the YAML that settles what has a fix, then the questions as comments."""
         lines = [*self.block().splitlines(), *self.questions()]
@@ -237,6 +288,20 @@ class Findings(Shown, Sequence[Finding]):
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: each finding, and all fixes together."""
         return {"findings": [own.to_dict() for own in self.items], "fix": self.fix}
+
+
+def blocked_clients(blocks: Iterable[Finding], clients: Iterable[str]) -> set[str]:
+    """Return which of the clients have what a finding is about that blocks a verdict.
+
+    Example:
+        >>> blocked_clients([Finding("leak", "…", ("north",))], ["north", "south"])
+        {'north'}
+    """
+    names = {*clients}
+    blocked = set[str]()
+    for finding in blocks:
+        blocked |= names & {*finding.clients} if finding.clients else names
+    return blocked
 
 
 def _bullets(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
@@ -276,8 +341,13 @@ def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tup
 
 
 def _dotted(key: str, whole: Any, part: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the key of a part of a value, down to a depth."""
-    deeper = depth and isinstance(part, Mapping) and isinstance(whole, Mapping)
+    """Yield the key of a part of a value, down to a depth, unless it has many parts."""
+    deeper = (
+        depth
+        and isinstance(part, Mapping)
+        and isinstance(whole, Mapping)
+        and len(part) <= _MOST_ASKED
+    )
     if not deeper or any("." in name for name in part):
         yield key, whole
         return
@@ -286,11 +356,18 @@ def _dotted(key: str, whole: Any, part: Any, depth: int) -> Iterator[tuple[str, 
 
 
 def check_known(reasons: Mapping[str, str], columns: Iterable[str]) -> None:
-    """Refuse reasons for columns that no client has.
+    """Refuse reasons for columns that no client has. What concerns no column is known by its kind.
 
     Raises:
         ConfigError: naming the column.
     """
     known = sorted({*columns})
-    for column in reasons:
-        expect(column in known, "data.known", "columns of the tables", column, known=known)
+    for key in reasons:
+        of_kind = KINDS.get(key.partition(AT)[0]) == "review"
+        expect(
+            key in known or of_kind,
+            "data.known",
+            "columns of the tables, or what check writes",
+            key,
+            known=known,
+        )

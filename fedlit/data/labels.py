@@ -45,12 +45,14 @@ class Labels:
         labelled: (n,) bool, whether each row has a label.
         positive: the label that counts as positive, if it is set.
         notes: notes for a person; each names the client.
+        unit: the unit beside numbers; "" if there is none.
     """
 
     target: pd.Series
     labelled: np.ndarray
     positive: Any = None
     notes: tuple[Note, ...] = ()
+    unit: str = ""
 
 
 def read_target(
@@ -85,8 +87,9 @@ def read_target(
     frame = pd.DataFrame(raw)
     made = list[pd.Series]()
     notes = list[Note]()
+    unit = ""
     for name, column in frame.items():
-        values, said = _values(f"{where} {name!r}", column, classes, options, kept)
+        values, said, unit = _values(f"{where} {name!r}", column, classes, options, kept)
         made.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
     target = (
@@ -104,7 +107,7 @@ def read_target(
             positive = meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
         asked += _asked(target, task, positive) if classes else []
         notes += [prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
-    return Labels(target, labelled, positive, (*gaps, *notes))
+    return Labels(target, labelled, positive, (*gaps, *notes), unit)
 
 
 def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) -> np.ndarray | None:
@@ -125,7 +128,7 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
         >>> read_weights("here", pd.Series(["1", "2.5"])), read_weights("here", pd.Series(["3", "3"]))
         (array([1. , 2.5]), None)
     """
-    values, _ = _values(f"{where}, weight {raw.name!r}", raw, False, options)
+    values, _, _ = _values(f"{where}, weight {raw.name!r}", raw, False, options)
     weights = values.to_numpy(np.float64, na_value=np.nan)
     wrong = ~(np.isfinite(weights) & (weights > 0))
     found = f"{int(wrong.sum()):,} others of {len(raw):,}: {in_rows(raw.index[wrong], raw[wrong])}"
@@ -143,8 +146,10 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
 
 def _values(
     where: str, raw: pd.Series, classes: bool, options: ReadOptions, kept: Collection[str] = ()
-) -> tuple[pd.Series, list[Note]]:
-    """Return cells (n,) as labels or numbers, missing where there is none."""
+) -> tuple[pd.Series, list[Note], str]:
+    """Return cells (n,) as labels or numbers, missing where there is none; notes; and the unit
+    beside numbers.
+    """
     missing = options.missing_in(str(raw.name))
     kind = raw.dtype.kind
     what = unsupported(raw)
@@ -152,19 +157,20 @@ def _values(
     expect(not what, where, "labels or numbers", Told(what), advice, DataError)
     if not classes:
         found = find(raw, options, Column("numeric", missing=missing), where)
-        return pd.Series(found.typed[str(raw.name)], raw.index, name=raw.name), list(found.notes)
+        numbers = pd.Series(found.typed[str(raw.name)], raw.index, name=raw.name)
+        return numbers, list(found.notes), found.column.notation.unit
     if kind in "iufb":
         held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
         own = (
             object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
         )
-        return held.astype(own), []
+        return held.astype(own), [], ""
     cells, _ = Cells.of(raw).without(missing, kept, LABEL_MISSING)
     labels, notes = _classes(cells, kept) if cells.texts else (np.array([]), [])
     labels = (
         Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
     )
-    return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes]
+    return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes], ""
 
 
 def _classes(cells: Cells, kept: Collection[str] = ()) -> tuple[np.ndarray, list[Note]]:
@@ -320,7 +326,7 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
         DataError: cells that are neither.
     """
     where = f"client {client!r}, target {raw.name!r}"
-    values, _ = _values(where, raw, True, DEFAULTS)
+    values, _, _ = _values(where, raw, True, DEFAULTS)
     if values.dtype.kind == "O" and values.nunique() > _MANY_CLASSES:
         cells, _ = Cells.of(raw).without(())
         numbers, _ = _classes(cells)

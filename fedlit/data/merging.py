@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedlit.data.reading.options import is_by_client
 from fedlit.data.table import first_match
 
 _ALL = "*"
-_BY_CLIENT = frozenset({"drop", "positive", "split", "task"})
+_BY_CLIENT = frozenset({"drop", "positive", "split", "task", "convert"})
 """Keys with one value for all clients, or one by client's name or pattern."""
 _OF_ONE_SPLIT = frozenset({"group", "time", "column"})
 
@@ -90,4 +91,5 @@ def _each(key: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {_ALL: value}
     is_one = (key == "split" and {*value} <= _OF_ONE_SPLIT) or (key == "task" and "name" in value)
+    is_one = is_one or (key == "convert" and not is_by_client(value))
     return {_ALL: value} if is_one else dict(value)

@@ -153,6 +153,7 @@ class FederatedData(LightningDataModule):
         self.batching = Batching(batches, self.batch_size, self.steps)
         self.mutations, self.leave_out = list(self.mutations or ()), list(self.leave_out or ())
         self.share: Share = all_here
+        self._kept: list[ClientTable] | None = None
         self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
         self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = (
             None
@@ -272,7 +273,8 @@ class FederatedData(LightningDataModule):
             own = self.deal(sizes)
             tables = self._shape(self.source.some(own, self.seed, self.share), known)
         else:
-            read = self.source.tables(self.seed)
+            read = self._kept or self.source.tables(self.seed)
+            self._kept = None
             names: dict[str, dict[str, Any]] = {table.name: {} for table in read}
             known = check_names(sorted(names) if self.deal else list(self.share("clients", names)))
             here = not self.pool or (self.deal is None and len(read) == len(known))
@@ -346,9 +348,15 @@ class FederatedData(LightningDataModule):
         )
         return replace(table, notes=(*table.notes, *notes))
 
-    def tables(self) -> list[ClientTable]:
-        """Return the source's tables with the selected columns and the injected faults."""
+    def tables(self, *, keep: bool = False) -> list[ClientTable]:
+        """Return the source's tables with the selected columns and the injected faults.
+
+        Args:
+            keep: keep what was read for ``setup``, which then does not read it again.
+        """
         tables = self.source.tables(self.seed)
+        if keep:
+            self._kept = tables
         return self._shape(tables, [table.name for table in tables])
 
     def table(self, client: str) -> ClientTable:

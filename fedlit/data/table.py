@@ -60,6 +60,7 @@ class ClientTable:
             otherwise empty.
         keys: identifier that is left out → a uint64 for each of its different values, ascending, by
             which clients can be compared that one process sees.
+        unit: the unit beside the numbers of the target; "" if there is none.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ClientTable:
     classes: tuple[Any, ...] = ()
     weights: np.ndarray | None = None
     keys: Mapping[str, np.ndarray] = field(default_factory=dict)
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.target.ndim > 1:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedlit import yaml_text
 from fedlit.data.agree import Terms, agree, facts
+from fedlit.data.examine.ledger import answerable_findings
 from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect
 from fedlit.outcomes import outcome_type
@@ -39,7 +40,7 @@ class Survey:
         tasks: the names of the clients' tasks.
         models: the names of the local baselines that some client's task has.
         notes: what the user should know.
-        findings: the findings above which there is no verdict, and those that are known.
+        findings: the findings about the tables.
         weighted: whether rows of some client have weights.
     """
 
@@ -72,8 +73,8 @@ class Candidate:
 
 def survey(run: Run) -> Survey:
     """Examine the tables of a run that has not been trained."""
+    tables = run.data.tables(keep=True)
     run.data.setup()
-    tables = run.data.tables()
     specs = {spec.name: spec for spec in run.data.specs}
     terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
     agreement = agree({table.name: facts(table, terms) for table in tables}, terms)
@@ -99,7 +100,7 @@ def survey(run: Run) -> Survey:
         frozenset(spec.task.name for spec in specs.values()),
         frozenset(name for spec in specs.values() for name in spec.task.go_alone),
         tuple(notes),
-        run.data.findings,
+        answerable_findings(tables, run.data.source, run.data.known),
         any(table.weights is not None for table in tables),
     )
 

@@ -111,6 +111,9 @@ class Recommendation(Shown):
         scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[Part] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
+        if not self.notes:  # which are all shown below
+            asked = self.survey.findings.open_questions(shlex.quote(str(settings.origin)))
+            lines += [f"Note: {sentence}." for sentence in asked]
         if self.survey.findings.blocks:
             lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
         lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
@@ -288,7 +291,7 @@ def recommend(
     mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=left, progress=tell)
     trained = time.monotonic() - begun
     labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
-    clients, wanted = _answers(mixture, labels, matters, blocked=bool(known.findings.blocks))
+    clients, wanted = _answers(mixture, labels, matters, known.findings)
     used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
     about = (
         "Own "
@@ -307,10 +310,10 @@ def recommend(
 
 
 def _answers(
-    mixture: Mixture, labels: Mapping[str, str], matters: float, *, blocked: bool = False
+    mixture: Mixture, labels: Mapping[str, str], matters: float, findings: Findings
 ) -> tuple[dict[str, Advice], tuple[str, ...]]:
-    """Return each client's answer, and the federated candidates by which some client may gain. If
-    verdicts are blocked, there are none.
+    """Return each client's answer, and the federated candidates by which some client may gain. A
+    client that has a column which reveals the target has no verdict.
     """
     own = mixture.plan.own
     settings = mixture.settings
@@ -319,8 +322,8 @@ def _answers(
         name: advise(name, rows, own, settings.mixing, others, matters=matters, seed=settings.seed)
         for name, rows in mixture.held.items()
     }
-    if blocked:
-        clients = {name: advice.blocked() for name, advice in clients.items()}
+    for name in findings.blocked(clients):
+        clients[name] = clients[name].blocked()
     wanted = [
         name
         for name in others

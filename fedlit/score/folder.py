@@ -116,6 +116,7 @@ def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
             if (raw := encoder.schema.columns.get(name)) and raw.values
             else {}
         )
+        | ({"convert": dict(raw.convert)} if raw and raw.convert else {})
         for name, own in encoder.columns.items()
     ]
 

@@ -114,8 +114,7 @@ def compare(
                 f"leave_one_out: {more} further runs, each federation without one of its clients "
                 "in turn"
             )
-        sentences = list(basis.findings.sentences())
-        notes = [*training_notes(study, basis), *sentences]
+        notes = [*training_notes(study, basis), *basis.findings.sentences(), *basis.open_questions]
         basis.keep()
         for note in notes:
             say(f"{note}.")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
+from fedlit.data.findings import Finding, blocked_clients
 from fedlit.errors import expect
 from fedlit.show.text import shorten
 from fedlit.statistics import ALONE, BLOCKED, FEW, JOIN, MIN_SEEDS, SAME, TITLES, estimate
@@ -328,8 +329,8 @@ class Findings:
         predicted: maps each client to what is predicted, in words, if it is known.
         left_out: what the others gain by each client (:func:`fedlit.study.lift.leave_one_out`).
         notes: what a reader must know before comparing methods.
-        blocks: sentences on what must be settled before there are verdicts; there are then no
-            answers.
+        blocks: what must be settled before the clients that it concerns have a verdict; they have
+            no answer.
         supplements: scores at thresholds and by group, if the reference's configuration asks for
             them.
     """
@@ -345,7 +346,7 @@ class Findings:
     predicted: Mapping[str, str] = field(default_factory=dict)
     left_out: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
-    blocks: Sequence[str] = ()
+    blocks: Sequence[Finding] = ()
     supplements: Sequence[Beside] = ()
 
     @classmethod
@@ -367,10 +368,14 @@ class Findings:
         of_lifts = lifts(study, scores)
         left_out = leave_one_out(study, scores)
         own = answers(study, collected, of_scores, of_lifts, left_out)
-        if more.get("blocks"):
-            own = []
-            of_lifts = of_lifts.assign(verdict=BLOCKED)
-            left_out = left_out.assign(verdict=BLOCKED)
+        if blocked := blocked_clients(more.get("blocks", ()), collected.clients):
+            free = [client for client in collected.clients if client not in blocked]
+            own = [answer for answer in own if answer.client in free]
+            # what is of several clients together is of blocked ones, too
+            of_lifts.loc[~of_lifts["client"].isin(free), "verdict"] = BLOCKED
+            left_out.loc[
+                ~(left_out["client"].isin(free) & left_out["joins"].isin(free)), "verdict"
+            ] = BLOCKED
         return cls(
             study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more
         )

@@ -7,8 +7,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -19,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedlit.data.examine.ledger import blocking_findings
+from fedlit.data.examine.ledger import answerable_findings
 from fedlit.data.findings import Findings
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source
@@ -29,6 +30,7 @@ from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture
 from fedlit.outcomes import DEFAULT_TASK
 from fedlit.run.arguments import read
+from fedlit.run.config import shown
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings
@@ -164,12 +166,15 @@ class Basis:
 
     @cached_property
     def findings(self) -> Findings:
-        """The findings about the tables above which there is no verdict, and those that are
-        known.
-        """
+        """The findings about the tables."""
         data = self._data
         tables = choose_columns(self.tables, data.columns) if data.columns else self.tables
-        return blocking_findings(tables, data.source, data.known)
+        return answerable_findings(tables, data.source, data.known)
+
+    @property
+    def open_questions(self) -> Iterator[str]:
+        """A sentence on what has to be decided about the tables; none if nothing has to be."""
+        return self.findings.open_questions(shlex.quote(shown(Path(self._where[0]))))
 
     @cached_property
     def _run(self) -> Run:

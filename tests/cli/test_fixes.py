@@ -14,6 +14,8 @@ from fedlit import yaml_text
 from fedlit.__main__ import main
 from fedlit.data.findings import CHOOSE, KINDS
 from fedlit.data.merging import merged
+from fedlit.data.schema.schema import Schema
+from fedlit.run.load import load
 from fedlit.yaml_edit import edited
 
 N = 200
@@ -83,6 +85,12 @@ SHORTENED = [f"1.{n % 9}0E+12" for n in range(N)]
 WEIGHTS = [0.5 + n % 7 for n in range(N)]
 GARBLED = [("KÃ¶ln", "Bonn")[n % 2] for n in range(N)]
 JSON = [f'{{"mg": {n % 9}}}' for n in range(N)]
+HEAVY = np.random.default_rng(3).normal(70, 9, N).round(1)
+HEAT = np.random.default_rng(4).normal(37, 0.5, N).round(1)
+MASSES = {
+    unit: [f"{own:.1f} {unit}" for own in HEAVY * factor]
+    for unit, factor in (("kg", 1), ("lb", 2.2046))
+}
 WEEKS = [f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
@@ -139,6 +147,13 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "zeros that cannot be": ("missing", site(1, glucose=GLUCOSE), site(2)),
     "codes of diseases": ("codes", site(1, dx=ICD), site(2, dx=ICD)),
     "two currencies": ("unit", site(1, cost=money("$")), site(2, cost=money("€"))),
+    "two units that are written": (
+        "unit",
+        site(1, kilos=MASSES["kg"]),
+        site(2, kilos=MASSES["lb"]),
+    ),
+    "pounds without a word": ("scale", site(1, kilos=HEAVY), site(2, kilos=HEAVY * 2.2046)),
+    "degrees without a word": ("scale", site(1, heat=HEAT), site(2, heat=HEAT * 1.8 + 32)),
     "two units in one column": (
         "unit",
         site(1, dose=[f"{n}.5 {('kg', 'lb')[n % 2]}" for n in range(N)]),
@@ -158,6 +173,9 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "time until an event": ("time", site(1, time=SERIAL), site(2)),
     "JSON": ("several values", site(1, dose=JSON), site(2)),
     "garbled letters": ("garbled", site(1, town=GARBLED), site(2)),
+    "one class": ("untrainable", site(1), site(2, outcome=0)),
+    "the same rows": ("rows", site(1), site(1, outcome=labels(0, 1))),
+    "the same rows twice": ("duplicate", site(1), pd.concat([site(2)[:100]] * 2)),
     "dates of no one format": ("formats", site(1, seen=DATES), site(2)),
 }
 
@@ -207,7 +225,37 @@ def test_each_fix_and_each_choice_loads_and_settles(
         for key in keys:
             Path("mine.yaml").write_text(fixed.replace(f"# {key}", key, 1))
             left = open_ones(checked(capsys, "--config", "mine.yaml"), kind)
-            assert finding["column"] not in [own["column"] for own in left], key
+            subject = "column" if finding["column"] else "clients"
+            assert finding[subject] not in [
+                own[subject] for own in left if own["column"] == finding["column"]
+            ], key
+
+
+def test_a_choice_converts_a_unit_for_new_rows_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the chosen line makes of pounds is what the other site writes in kilograms."""
+    monkeypatch.chdir(tmp_path)
+    for case in ("two units that are written", "pounds without a word", "two units in one column"):
+        wrote(*CASES[case][1:], FILE)
+        checked(capsys, "--fix", "mine.yaml")
+        text = Path("mine.yaml").read_text()
+        (choice,) = (line for line in text.splitlines() if line.startswith("# data.source.convert"))
+        Path("mine.yaml").write_text(text.replace(choice, choice.removeprefix("# ")))
+        source = load("mine.yaml").data.source
+        tables = {table.name: table for table in source.tables(1)}
+        client = "north" if "one column" in case else "south"
+        name = "dose" if "one column" in case else "kilos"
+        raw = pd.read_csv(f"{client}.csv")
+        texts = raw[name].astype(str).str.split(" ", expand=True)
+        pounds = texts[1] == "lb" if 1 in texts else True
+        wanted = texts[0].astype(float) * np.where(pounds, 0.45359237, 1)
+        table = tables[client]
+        assert table.schema is not None
+        # as an exported client reads tomorrow's rows
+        again, _ = Schema.of(table.schema.to_dict()).apply(raw, "here")
+        for values in (table.features[name], again[name]):
+            np.testing.assert_allclose(values, wanted, rtol=1e-9)
 
 
 def _choices(text: str, sentence: str) -> list[str]:
@@ -224,7 +272,7 @@ def _choices(text: str, sentence: str) -> list[str]:
 
 def test_a_fix_of_each_kind_is_tried() -> None:
     """Of what asks something. What concerns no single column, a person settles in the tables."""
-    in_tables = {"untrainable", "rows", "people", "identifier", ""}
+    in_tables = {"people", "identifier", "header", ""}
     asking = {kind for kind, severity in KINDS.items() if severity != "info"}
     assert asking - in_tables <= {kind for kind, *_ in CASES.values()}
 

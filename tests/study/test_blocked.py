@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import fedlit
+from fedlit.data.sources import Tables
 from fedlit.errors import DataError
 from fedlit.mixture.export import export
 from fedlit.mixture.recommend import recommend
@@ -112,7 +113,7 @@ def test_a_study_has_no_verdict_above_an_open_leak(
 
 def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
     write(columns=["!code"])
-    assert Basis(load_study("study.yaml")).findings.items == ()
+    assert Basis(load_study("study.yaml")).findings.blocks == ()
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
@@ -168,3 +169,52 @@ def test_shipped_studies_keep_their_verdicts(study: str) -> None:
         except DataError:
             continue  # a file is not here
         assert basis.findings.blocks == ()
+
+
+def of_two_units() -> None:
+    for seed, (name, factor) in enumerate([("north", 1), ("south", 1 / 18)]):
+        frame = rows(seed).drop(columns="code")
+        glucose = np.random.default_rng(seed).normal(100, 12, N)
+        frame.assign(glucose=(glucose * factor).round(2)).to_csv(f"{name}.csv", index=False)
+
+
+def test_recommend_and_compare_repeat_what_is_asked(place: Path) -> None:
+    """Verdicts stay, and name the columns whose questions are open; an answer ends that."""
+    of_two_units()
+    said = [
+        str(recommend("mine.yaml", budget=0.0, folds=2)),
+        str(compare("study.yaml", jobs=1, quiet=True)),
+    ]
+    for text in said:
+        (line,) = (
+            own for own in " ".join(text.split()).split("Note: ") if "fedlit check --config" in own
+        )
+        assert "glucose (scale)" in line and "mine.yaml" in line
+    write(known={"glucose": "each site standardises its own numbers"})
+    assert not [*Basis(load_study("study.yaml")).open_questions]
+
+
+def test_a_leak_blocks_the_verdicts_of_those_who_have_it(place: Path) -> None:
+    rows(2).drop(columns="code").to_csv("west.csv", index=False)
+    settings = yaml.safe_load(Path("mine.yaml").read_text())
+    settings["data"]["source"]["init_args"]["files"]["west"] = "west.csv"
+    Path("mine.yaml").write_text(yaml.safe_dump(settings))
+    found = recommend("mine.yaml", budget=0.0, folds=2)
+    blocked = {client for client, own in found.clients.items() if own.verdict == BLOCKED}
+    assert blocked == {"north", "south"}
+    study = compare("study.yaml", jobs=1, quiet=True)
+    assert [own.client for own in study.answers] == ["west"]
+    free = study.lift[study.lift["verdict"] != BLOCKED]
+    assert {*free["client"]} == {"west"}  # not the mean over all
+
+
+def test_the_api_reads_its_tables_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[int]()
+    before = Tables.tables
+    monkeypatch.setattr(
+        Tables, "tables", lambda source, seed: (reads.append(seed), before(source, seed))[1]
+    )
+    settings = {"trainer.max_epochs": 1, "data.batches": 4}
+    tables = {name: rows(seed).drop(columns="code") for seed, name in enumerate(["north", "south"])}
+    fedlit.Federation("outcome", method="fedavg", settings=settings, folder="api").fit(tables)
+    assert len(reads) == 1

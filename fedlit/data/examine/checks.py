@@ -15,8 +15,9 @@ from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
-from fedlit.data.reading.options import KINDS
+from fedlit.data.reading.options import ANY_UNIT, KINDS, Conversions
 from fedlit.data.schema.cells import true_or_false
+from fedlit.data.schema.convert import UNWRITTEN, conversion, likely_conversions
 from fedlit.data.schema.numbers import same_unit
 from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten
@@ -75,11 +76,12 @@ def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
                 else str(table.target.name)
             )
             text = (
-                f"one value or none in all {len(rows):,} training rows: nothing can be learnt; "
-                "name another target, "
+                f"{name} has one value or none in all {len(rows):,} training rows, from which "
+                "nothing can be learnt "
             )
-            text += "or leave the client out"
-            yield Note(text, "untrainable", clients=(table.name,), column=name)
+            text += "alone: leave the client out, or say why it takes part"
+            either: list[dict[str, Any]] = [{"leave_out": []}]  # these clients
+            yield Note(text, "untrainable", clients=(table.name,), alternatives=either)
 
 
 def rows(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -201,18 +203,36 @@ def _scales(name: str, columns: Mapping[str, ColumnFacts], more: str = "") -> It
         key=lambda client: quartiles[client][1],
     )
     base = clients[(len(clients) - 1) // 2] if clients else ""
-    if apart := {
-        own: times for own in clients if (times := _times(quartiles[base], quartiles[own]))
-    }:
-        told = [
-            f"{quartiles[own][1]:,.5g} at {own} ({times:,.3g} times)"
-            for own, times in apart.items()
-        ]
+    units = {same_unit(columns[client].unit) for client in clients} - {""}
+    if len(units) > 1:
+        return  # which are found as units
+    times = {client: _times(quartiles[base], quartiles[client]) for client in clients}
+    middle = clients.index(base) if clients else 0
+    for side in (clients[:middle], clients[middle:]):
+        apart = [client for client in side if times[client]]
+        if not apart:
+            continue
+        conversions = likely_conversions(quartiles[apart[len(apart) // 2]], quartiles[base])
+        told = [f"{quartiles[own][1]:,.5g} at {own} ({times[own]:,.3g} times)" for own in apart]
         text = (
             f"median {quartiles[base][1]:,.5g} at {base}, {shorten(told)}; if the units differ, "
-            "convert one"
+            f"convert one{more}"
         )
-        yield Note(text + more, "scale", clients=(base, *apart), column=name)
+        if conversions:
+            text += f" ({' or '.join(conversions)}?)"
+        either = [_converting(name, {ANY_UNIT: UNWRITTEN[own]}) for own in conversions]
+        yield Note(
+            text, "scale", clients=(base, *apart), column=name, alternatives=either, at=apart
+        )
+
+
+def _converting(name: str, conversions: Conversions) -> dict[str, Any]:
+    """Return the setting that converts a column's numbers."""
+    changes = dict[str, Any]()
+    for unit, (factor, offset) in conversions.items():
+        times, plus = (float(f"{own:.12g}") for own in (factor, offset))
+        changes[unit] = [times, plus] if plus else times
+    return {"convert": {name: changes}}
 
 
 def _times(one: Sequence[float], other: Sequence[float]) -> float:
@@ -230,7 +250,7 @@ def _times(one: Sequence[float], other: Sequence[float]) -> float:
 
 def units(clients: Sequence[ClientFacts]) -> Iterator[Note]:
     """Find numbers of one name that clients write with different units or currencies."""
-    for name, columns in by_name(clients).items():
+    for name, columns in [*by_name(clients).items(), *by_name(clients, targets=True).items()]:
         found = dict[str, list[str]]()
         for client, own in columns.items():
             if own.kind == "numeric" and own.unit:
@@ -242,14 +262,11 @@ def units(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                 "one, or give them two "
             )
             text += "names"
-            rename = {"rename": {name: f"{name} ({unit})"}}
+            change = conversion(unit, first)
+            either = [_converting(name, {unit: change})] if change is not None else []
+            either.append({"rename": {name: f"{name} ({unit})"}})
             yield Note(
-                text,
-                "unit",
-                clients=(*ours, *theirs),
-                column=name,
-                alternatives=[rename],
-                at=theirs,
+                text, "unit", clients=(*ours, *theirs), column=name, alternatives=either, at=theirs
             )
 
 

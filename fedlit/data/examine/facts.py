@@ -97,7 +97,11 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     if outcome_at(table).one_label:
         return {str(target.name): ColumnFacts("categorical", 0, values=_values(target))}
     numbers = _quantiles(target.to_frame()) if is_number(target) else {}
-    return {str(target.name): ColumnFacts("numeric", 0, numbers.get(str(target.name), ()))}
+    return {
+        str(target.name): ColumnFacts(
+            "numeric", 0, numbers.get(str(target.name), ()), unit=table.unit
+        )
+    }
 
 
 def _quantiles(columns: pd.DataFrame) -> dict[str, tuple[float, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.examine.checks import BLOCKING, CHECKS, COMPARISONS
-from fedlit.data.examine.facts import ClientFacts
+from fedlit.data.examine.facts import ClientFacts, facts_of
 from fedlit.data.examine.remedies import Remedies
 from fedlit.data.findings import KINDS, Finding, Findings, check_known
 from fedlit.data.note import Note
@@ -26,6 +26,7 @@ def all_findings(
     clients: Sequence[ClientFacts],
     source: Source | None = None,
     known: Mapping[str, str] | None = None,
+    left_out: Sequence[str] = (),
 ) -> Findings:
     """Return all findings about tables, alone and together.
 
@@ -34,16 +35,30 @@ def all_findings(
         clients: their summaries.
         source: the source of the tables, so that fixes fit it; :class:`fedlit.Tables` if None.
         known: maps a column to the reason why nothing has to be done about it.
+        left_out: the clients that the configuration leaves out.
 
     Raises:
         ConfigError: a column is known that no client has.
     """
-    remedies = Remedies.of(tables, source)
+    remedies = Remedies.of(tables, source, left_out)
     check_known(known or {}, remedies.holders)
     notes = [note for check in CHECKS for note in check(tables)]
     if not remedies.in_one_file:
         notes += [note for comparison in COMPARISONS for note in comparison(clients)]
     return _collected(notes, remedies, known)
+
+
+def answerable_findings(
+    tables: Sequence[ClientTable], source: Source, known: Mapping[str, str] | None = None
+) -> Findings:
+    """Return all findings about the user's own tables, whose questions a configuration can answer;
+    about others, those that block a verdict. For the arguments see :func:`all_findings`.
+    """
+    from fedlit.data.sources.tables import Tables
+
+    if isinstance(source, Tables):
+        return all_findings(tables, [*map(facts_of, tables)], source, known)
+    return blocking_findings(tables, source, known)
 
 
 def blocking_findings(
@@ -88,6 +103,8 @@ def _finding(notes: Sequence[Note], remedies: Remedies) -> Finding:
     if len({note.text for note in notes}) > 1 and first.clients:
         sentence += f" (the numbers are those of {first.clients[0]})"
     severity = KINDS.get(first.kind, KINDS[""])
+    if not (first.kind or first.column or first.fix or first.alternatives):
+        severity = "info"
     fix = {} if severity == "info" else first.fix
     settings = [own for own in (fix, *first.alternatives) if own]
     contents = [own for each in settings if (own := remedies.content(each, at, first.column))]

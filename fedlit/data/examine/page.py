@@ -78,6 +78,7 @@ def examine(
     tables: Sequence[ClientTable],
     source: Source | None = None,
     known: Mapping[str, str] | None = None,
+    left_out: Sequence[str] = (),
 ) -> Page:
     """Examine clients' tables, alone and together.
 
@@ -89,6 +90,7 @@ def examine(
         source: the source of the tables, so that the proposed keys fit it; :class:`fedlit.Tables`
             if None.
         known: maps a column to the reason why nothing has to be done about it.
+        left_out: the clients that the configuration leaves out.
 
     Raises:
         ConfigError: a column is known that no client has.
@@ -100,7 +102,7 @@ def examine(
         (106, 0)
     """
     clients = tuple(map(facts_of, tables))
-    return Page(clients, all_findings(tables, clients, source, known))
+    return Page(clients, all_findings(tables, clients, source, known, left_out))
 
 
 # ------------------------------------------------------------------ clients in tables and sentences

@@ -22,7 +22,7 @@ _OF_READING = frozenset(
 """Settings of a file's entry in ``files``, or of ``read`` for all files."""
 _OF_COLUMNS = frozenset({"drop", "missing", "types"})
 """Settings for all clients that concern only those which have the column."""
-_TOUCHED = ("files", "read", "types", "drop", "split", "positive", "task")
+_TOUCHED = ("files", "read", "types", "convert", "drop", "split", "positive", "task")
 _GIVEN_SPLITS = (None, "stratified", "random")
 
 
@@ -35,15 +35,19 @@ class Remedies:
         holders: maps each column, left out or used, and each target to the clients that have it.
         clients: the names of all clients.
         dates: the raw columns of which several typed ones are made.
+        left_out: the clients that the configuration leaves out.
     """
 
     source: Source | None
     holders: Mapping[str, frozenset[str]]
     clients: frozenset[str]
     dates: frozenset[str] = field(default_factory=frozenset)
+    left_out: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, tables: Sequence[ClientTable], source: Source | None) -> Remedies:
+    def of(
+        cls, tables: Sequence[ClientTable], source: Source | None, left_out: Sequence[str] = ()
+    ) -> Remedies:
         """Return the remedies for tables of a source; of tables without one, as
         :class:`fedlit.Tables` takes them.
         """
@@ -59,7 +63,13 @@ class Remedies:
             for name in (*names, *map(str, targets)):
                 holders.setdefault(name, set()).add(table.name)
         frozen = {name: frozenset(who) for name, who in holders.items()}
-        return cls(source, frozen, frozenset(table.name for table in tables), frozenset(dates))
+        return cls(
+            source,
+            frozen,
+            frozenset(table.name for table in tables),
+            frozenset(dates),
+            tuple(left_out),
+        )
 
     @property
     def in_one_file(self) -> bool:
@@ -71,12 +81,14 @@ class Remedies:
     @property
     def settings(self) -> dict[str, Any]:
         """The content of the configuration today, as far as fixes add to it."""
+        data: dict[str, Any] = {"leave_out": [*self.left_out]} if self.left_out else {}
         if not self._own_tables:
-            return {}
+            return {"data": data}
         settings = {key: getattr(self.source, key, None) for key in _TOUCHED}
-        return _in_source(
+        ours = _in_source(
             {key: _plain(value) for key, value in settings.items() if value is not None}
         )
+        return {"data": {**data, **ours["data"]}}
 
     def content(
         self, settings: Mapping[str, Any], clients: Collection[str], column: str
@@ -85,13 +97,15 @@ class Remedies:
 
         Args:
             settings: keys of :class:`fedlit.Tables`, or of a file's entry, as they would be for a
-                single client.
+                single client; or ``leave_out``, which means these clients.
             clients: whose settings they are; empty for all.
             column: the column concerned; "" for none.
 
         Returns:
             The content; it is empty if the source has no such settings.
         """
+        if "leave_out" in settings:
+            return {"data": {"leave_out": sorted(clients)}} if {*clients} < self.clients else {}
         if not self._own_tables:
             return self._other_source(settings)
         content = dict[str, Any]()
@@ -109,7 +123,9 @@ class Remedies:
             elif common and (key != "positive" or everyone):
                 content[key] = plain
             else:
-                content[key] = dict.fromkeys(sorted(holders & {*clients} or clients), plain)
+                content[key] = {
+                    client: _plain(value) for client in sorted(holders & {*clients} or clients)
+                }
         return _in_source(content) if content else {}
 
     def replaces(self, settings: Mapping[str, Any]) -> bool:

@@ -240,13 +240,7 @@ def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
         >>> values_by_client({"north": {"smoker": {"": "no"}}})
         {'north': {'smoker': {'': 'no'}}}
     """
-    nested = [
-        isinstance(value, Mapping)
-        for own in given.values()
-        if isinstance(own, Mapping)
-        for value in own.values()
-    ]
-    by_client: Mapping[str, Any] = given if any(nested) else {"*": given}
+    by_client: Mapping[str, Any] = given if is_by_client(given) else {"*": given}
     made = dict[str, dict[str, Recoding]]()
     for client, columns in by_client.items():
         fits = isinstance(columns, Mapping)
@@ -273,6 +267,63 @@ def _text(value: Any) -> str:
     """
     whole = isinstance(value, float) and value.is_integer()
     return " ".join(str(int(value) if whole else value).split())
+
+
+Conversion = tuple[float, float]
+"""The factor and the offset that convert numbers to another unit."""
+
+ANY_UNIT = "*"
+"""Stands for numbers of whatever unit, or of none."""
+
+Conversions = Mapping[str, Conversion]
+"""Unit beside numbers, or :data:`ANY_UNIT` → how they are converted."""
+
+
+def conversions_by_client(
+    given: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Conversions]]:
+    """Return the conversions of columns by client's name or pattern.
+
+    Raises:
+        ConfigError: something else than a factor, or a factor and an offset, for each unit.
+
+    Example:
+        >>> conversions_by_client({"weight": {"lb": 0.4536}}), conversions_by_client({"north": {"heat": {"*": [2, 1]}}})
+        ({'*': {'weight': {'lb': (0.4536, 0.0)}}}, {'north': {'heat': {'*': (2.0, 1.0)}}})
+    """
+    by_client = given if is_by_client(given) else {"*": given}
+    made = dict[str, dict[str, Conversions]]()
+    for client, columns in by_client.items():
+        expected = "{column: {unit: factor}}, or such a mapping for each client"
+        fits = isinstance(columns, Mapping) and all(
+            isinstance(own, Mapping) and own for own in columns.values()
+        )
+        expect(fits, "convert", expected, given)
+        made[str(client)] = {
+            str(column): {
+                str(unit): _conversion(column, unit, value) for unit, value in own.items()
+            }
+            for column, own in columns.items()
+        }
+    return made
+
+
+def is_by_client(given: Mapping[str, Any]) -> bool:
+    """Return whether a mapping of columns to mappings is one for each client."""
+    columns = [own for own in given.values() if isinstance(own, Mapping)]
+    return any(isinstance(value, Mapping) for own in columns for value in own.values())
+
+
+def _conversion(column: object, unit: object, given: Any) -> Conversion:
+    """Return a factor and an offset."""
+    both = list(given) if isinstance(given, list | tuple) else [given, 0.0]
+    numbers = len(both) == 2 and all(
+        type(own) in (int, float) and abs(own) < float("inf") for own in both
+    )
+    fits = numbers and both[0] != 0
+    expected = "a factor other than 0, or [factor, offset], such as 0.4536 or [0.5556, -17.78]"
+    expect(fits, f"convert: {column}: {unit}", expected, given)
+    return (float(both[0]), float(both[1]))
 
 
 Declared = str | list[Any] | Mapping[str, Any]

@@ -12,8 +12,9 @@ import pandas as pd
 from pandas.api.types import infer_dtype, is_numeric_dtype
 
 from fedlit.data.note import Note
-from fedlit.data.reading.options import MISSING, Recoding
+from fedlit.data.reading.options import MISSING, Conversions, Recoding
 from fedlit.data.schema.cells import Cells, true_or_false
+from fedlit.data.schema.convert import convert
 from fedlit.data.schema.dates import PARTS, ZONE, expand, parse_dates
 from fedlit.data.schema.numbers import Notation, plain_numbers
 from fedlit.data.schema.recode import recode
@@ -58,6 +59,7 @@ class Column:
         spelling: maps categories in lower case to their usual spelling, if a category is spelt in
             several ways or is a word that means missing elsewhere.
         values: maps values to others, before anything else is done with a cell.
+        convert: maps units to the factor and offset of their numbers, before the rest is done.
 
     Example:
         >>> dose = Column("numeric", notation=Notation(unit="mg"))
@@ -74,6 +76,7 @@ class Column:
     order: tuple[str, ...] = ()
     spelling: Mapping[str, str] = field(default_factory=dict)
     values: Recoding = field(default_factory=dict)
+    convert: Conversions = field(default_factory=dict)
 
     @classmethod
     def typed(cls, values: pd.Series, categorical: bool) -> Column:
@@ -104,6 +107,10 @@ class Column:
             recoded = recode(values, self.values)
             typed, notes = replace(self, values={}).apply(recoded.values, where)
             return typed, [*recoded.kept_notes, *notes]
+        if self.convert:
+            marks = self.notation.decimal, self.notation.thousands
+            converted, _ = convert(values, self.convert, self.missing, marks)
+            return replace(self, convert={}).apply(converted, where)
         plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
         numbers = as_numbers(values, plain) if self.kind in ("numeric", "coded") else None
         if numbers is not None:
@@ -218,7 +225,10 @@ class Column:
         made.read(["1", "x"])  # raises for what is no format, order or notation
         if not all(isinstance(own, str | None) for own in made.values.values()):
             raise ValueError("expected values that become text")
-        return made
+        conversions = {
+            unit: (float(factor), float(offset)) for unit, (factor, offset) in made.convert.items()
+        }
+        return replace(made, convert=conversions)
 
 
 _UNKNOWN = dict(vars(Column("numeric")))

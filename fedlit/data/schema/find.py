@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, check_d
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells
 from fedlit.data.schema.codes import are_whole, code_notes, has_padded, is_code, shortened_notes
 from fedlit.data.schema.column import Column, Typed, as_numbers
+from fedlit.data.schema.convert import conversion
 from fedlit.data.schema.dates import PARTS, expand, find_format, look_like_dates, missing_date
 from fedlit.data.schema.looks import day_notes, text_notes
 from fedlit.data.schema.numbers import (
@@ -336,7 +337,17 @@ def _of_several_units(cells: Cells, units: Mapping[str, int]) -> Found:
     """Leave out numbers of which some have another unit than others."""
     shown = " and ".join(f"{unit!r} ({count:,} cells)" for unit, count in units.items())
     said = f"left out: it has numbers in {shown}. Convert them to one unit, or drop it"
-    note = Note(said, "unit", alternatives=[{"drop": [cells.name]}])
+    first, *others = units
+    changes = {unit: conversion(unit, first) for unit in others}
+    either: list[dict[str, Any]] = [{"drop": [cells.name]}]
+    if all(changes.values()):
+        factors = {
+            unit: list(change) if change[1] else change[0]
+            for unit, change in changes.items()
+            if change
+        }
+        either.insert(0, {"convert": {cells.name: factors}})
+    note = Note(said, "unit", alternatives=either)
     return Found(Column("left out", why="several units"), notes=(note,))
 
 

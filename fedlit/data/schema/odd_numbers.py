@@ -21,6 +21,7 @@ _SETS = _SEVENS | _BELOW_POWERS | {float(-n) for n in range(2, 9)} | {8.0}
 asked."""
 _ALL = _GAPS | _SETS
 _BELOW_ONES = -7.0
+_HARDLY = 888  # a code of three digits
 # of a scale such as 1 to 5, beside which 9 is no place; of rows at its end
 _LONGEST_SCALE = 5
 _LEAST_SHARE = 0.05
@@ -147,15 +148,26 @@ def _small_below_zero(known: np.ndarray) -> list[float]:
 def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
     codes = missing_codes(numbers)
-    doubtful = doubtful_codes(numbers[~np.isin(numbers, codes)] if codes else numbers)
+    others = numbers[~np.isin(numbers, codes)] if codes else numbers
+    certain = codes if len(codes) > 1 else [code for code in codes if _is_certain(code, numbers)]
+    plausible = [*(code for code in codes if code not in certain), *doubtful_codes(others)]
     notes = list[Note]()
-    if codes:
-        notes.append(asked_missing(name, _shown(numbers, codes), _plain(codes)))
-    if doubtful:
+    if certain:
+        notes.append(asked_missing(name, _shown(numbers, certain), _plain(certain)))
+    if plausible:
         notes.append(
-            asked_missing(name, _shown(numbers, doubtful), _plain(doubtful), certain=False)
+            asked_missing(name, _shown(numbers, plausible), _plain(plausible), certain=False)
         )
     return notes
+
+
+def _is_certain(code: float, numbers: np.ndarray) -> bool:
+    """Return whether a single code can hardly be a value. A few 9s or 99s may be counts, a -1 may
+    be a balance, and a number that occurs once may be the largest one.
+    """
+    if code < 0:
+        return code <= _BELOW_ONES
+    return code >= _HARDLY and (numbers == code).sum() > 1
 
 
 def asked_missing(name: str, shown: str, words: Sequence[object], *, certain: bool = True) -> Note:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
-from fedlit.data.reading.options import DEFAULTS, Declared, ReadOptions, Recoding
+from fedlit.data.reading.options import DEFAULTS, Conversions, Declared, ReadOptions, Recoding
 from fedlit.data.schema.column import Column, Typed
 from fedlit.data.schema.find import Found, declared_column, find
 from fedlit.errors import DataError, Told, did_you_mean, expect
@@ -168,10 +168,15 @@ class Schema:
             notes += [prefixed(name, note, column=name) for note in said]
         return _frame(typed, raw.index), notes
 
-    def with_values(self, values: Mapping[str, Recoding]) -> Schema:
-        """Return the schema of rows in which these values have yet to be mapped."""
+    def with_values(
+        self, values: Mapping[str, Recoding], convert: Mapping[str, Conversions]
+    ) -> Schema:
+        """Return the schema of rows in which these values have yet to be mapped, and these units to
+        be converted.
+        """
         columns = {
-            name: replace(own, values=values.get(name, {})) for name, own in self.columns.items()
+            name: replace(own, values=values.get(name, {}), convert=convert.get(name, {}))
+            for name, own in self.columns.items()
         }
         return replace(self, columns=columns)
 

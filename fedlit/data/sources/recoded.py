@@ -1,4 +1,6 @@
-"""Maps the values of clients' raw tables, as the setting ``values`` says."""
+"""Maps the values of clients' raw tables and converts their units, as ``values`` and ``convert``
+say.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,37 @@ from typing import TYPE_CHECKING
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw
-from fedlit.data.reading.options import Recoding
+from fedlit.data.reading.options import Conversions, Recoding
 
 if TYPE_CHECKING:
     from fedlit.data.sources.places import Place
 
 Raws = dict[str, "tuple[Raw, Place]"]
+
+
+def converted(raws: Raws, conversions_of: Callable[[str], Mapping[str, Conversions]]) -> Raws:
+    """Return the tables with numbers in other units, and notes on units that no cell has.
+
+    Args:
+        raws: maps each client to its table.
+        conversions_of: returns how the numbers of a client's columns are converted.
+    """
+    from fedlit.data.schema.convert import convert
+
+    made: Raws = {}
+    for client, (raw, place) in raws.items():
+        frame = raw.frame
+        notes = list(raw.notes)
+        options = place.options
+        for column, conversions in conversions_of(client).items():
+            if column not in frame:
+                continue
+            marks = options.decimal, options.thousands
+            numbers, said = convert(frame[column], conversions, options.missing_in(column), marks)
+            frame = frame.assign(**{column: numbers})
+            notes += [prefixed(f"{client}: {column}", note, column=column) for note in said]
+        made[client] = (replace(raw, frame=frame, notes=tuple(notes)), place)
+    return made
 
 
 def recoded(

@@ -11,10 +11,17 @@ import numpy as np
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw, read_table
-from fedlit.data.reading.options import Declared, Recoding, check_declared, values_by_client
+from fedlit.data.reading.options import (
+    Conversions,
+    Declared,
+    Recoding,
+    check_declared,
+    conversions_by_client,
+    values_by_client,
+)
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, owners_of
 from fedlit.data.sources.places import Files, Place, places_of
-from fedlit.data.sources.recoded import recoded
+from fedlit.data.sources.recoded import converted, recoded
 from fedlit.data.splitting import (
     SplitSettings,
     check_split,
@@ -81,6 +88,10 @@ class Tables(Source):
         values: what values of columns become, before types are found, also of the target: ``{sex:
             {1: M, 2: F}, smoker: {"": no}}``, where ``""`` is an empty cell and ``null`` no value;
             by column for all clients, or by client's name or pattern.
+        convert: how numbers are converted to another unit, also of the target: ``{weight: {lb:
+            0.45359237}}`` multiplies those that are written with ``lb``; ``"*"`` stands for all
+            other numbers, and ``[0.5556, -17.78]`` also adds an offset; by column for all clients,
+            or by client's name or pattern.
         drop: the columns to leave out; one list for all clients (each drops the columns that it
             has), or by client's name or pattern.
         weight: the column that says how much each row counts in loss and scores, which is no
@@ -121,6 +132,7 @@ class Tables(Source):
     read: dict[str, Any] | None = None
     types: dict[str, Any] | None = None
     values: dict[str, dict[str, Any]] | None = None
+    convert: dict[str, dict[str, Any]] | None = None
     drop: list[str] | dict[str, list[str]] | None = None
     weight: str | dict[str, str] | None = None
     root: str | None = None
@@ -137,6 +149,7 @@ class Tables(Source):
         for column, said in (self.types or {}).items():
             check_declared(column, said)
         values_by_client(self.values or {})
+        conversions_by_client(self.convert or {})
         expect(
             self.unlabelled in ("refuse", "drop"), "unlabelled", "refuse or drop", self.unlabelled
         )
@@ -197,6 +210,7 @@ class Tables(Source):
             if isinstance(value := getattr(self, key), dict):
                 check_patterns(f"tables: {key}", value, clients)
         check_patterns("tables: values", values_by_client(self.values or {}), clients)
+        check_patterns("tables: convert", conversions_by_client(self.convert or {}), clients)
         for client in clients:
             said = self._of("target", client) is not None
             expect(said, "tables: target", f"a column for client {client!r}", self.target)
@@ -208,6 +222,7 @@ class Tables(Source):
         drop = self.drop if isinstance(self.drop, dict) else {"*": self.drop or ()}
         said = [("types", "*", self.types or ()), *(("drop", *own) for own in drop.items())]
         said += [("values", *own) for own in values_by_client(self.values or {}).items()]
+        said += [("convert", *own) for own in conversions_by_client(self.convert or {}).items()]
         weight = self.weight if isinstance(self.weight, dict) else {"*": self.weight}
         said += [
             ("weight", pattern, [column])
@@ -243,6 +258,10 @@ class Tables(Source):
         """Return what values of a client's columns become."""
         return first_match(values_by_client(self.values or {}), client) or {}
 
+    def _conversions(self, client: str) -> dict[str, Conversions]:
+        """Return how the numbers of a client's columns are converted."""
+        return first_match(conversions_by_client(self.convert or {}), client) or {}
+
     def _targets(self, client: str) -> list[str]:
         target = self._of("target", client)
         return [target] if isinstance(target, str) else list(target)
@@ -262,6 +281,8 @@ class Tables(Source):
         common = list[Note]()
         if self.values:
             raws = recoded(raws, self._values, together=self.client_column is not None)
+        if self.convert:
+            raws = converted(raws, self._conversions)
         # what one table's columns are is the same at all clients
         if self.client_column is not None:
             rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
@@ -345,7 +366,8 @@ class Tables(Source):
                 schema, columns={name: own for name, own in schema.columns.items() if name in used}
             )
             features, found = schema.apply(used, f"client {client!r}")
-        schema = schema.with_values(self._values(client))  # new rows are not mapped yet
+        # as new rows are written
+        schema = schema.with_values(self._values(client), self._conversions(client))
         column = rows[by] if by else None
         task = own_task(self.task, client)
         classes = not several and outcome_for(self.task, client).one_label
@@ -372,6 +394,7 @@ class Tables(Source):
             task=task,
             schema=schema,
             keys={name: own for name, own in keys.items() if len(own)},
+            unit=labels.unit,
             weights=None
             if weight is None
             else read_weights(f"client {client!r}", rows[weight], options),
