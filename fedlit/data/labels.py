@@ -348,9 +348,14 @@ def likely_positive(labels: list[Any]) -> Any:
     if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
         return None
     for label, other in (labels, labels[::-1]):
-        if label.casefold() in {*TRUE, *_CASES.split()} or other.casefold() in {
-            *FALSE,
-            *_NO_CASES.split(),
-        }:
+        present = label.casefold() in {*TRUE, *_CASES.split()}
+        absent = other.casefold() in {*FALSE, *_NO_CASES.split()}
+        if present and absent:
+            return label
+    for label, other in (labels, labels[::-1]):
+        words = len(label) > 1 < len(other)  # N may be north, and T a treatment
+        present = label.casefold() in {*TRUE, *_CASES.split()}
+        absent = other.casefold() in {*FALSE, *_NO_CASES.split()}
+        if words and (present or absent):
             return label
     return None

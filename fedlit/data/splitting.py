@@ -35,6 +35,8 @@ one of these for each client, by its name or pattern."""
 
 _BY = ("group", "time", "column")
 _BINS = 10  # of equal counts, by which a number's rows are spread over folds
+_SHARE_OF_TWINS = 0.5
+_MOST_COMPARED = 20_000  # rows that are compared with each other in all columns but one
 _FEWEST = 3  # rows of a class of which one can be in each split
 
 
@@ -339,6 +341,39 @@ def same_rows(
     return doubled, int(
         sum(np.isin(rows[splits[split]], train).sum() for split in ("validation", "test"))
     )
+
+
+def twins_are_ordinary(features: pd.DataFrame, target: pd.Series) -> bool:
+    """Return whether equal rows come about by chance: then still more pairs of rows are equal in
+    all columns but one, which is seldom so where a case was entered twice.
+
+    Example:
+        >>> import pandas as pd
+        >>> coins = np.random.default_rng(1).integers(0, 2, (100, 8))
+        >>> twins_are_ordinary(pd.DataFrame(coins), pd.Series(coins[:, 0]))
+        True
+        >>> numbers = np.repeat(np.random.default_rng(1).normal(size=(50, 8)), 2, axis=0)
+        >>> twins_are_ordinary(pd.DataFrame(numbers), pd.Series(numbers[:, 0]))
+        False
+    """
+    import pandas as pd
+
+    columns = [target, *(features[name] for name in features)]
+    hashes = list[np.ndarray]()
+    for place, column in enumerate(columns):
+        codes = column.iloc[:_MOST_COMPARED].factorize(use_na_sentinel=False)[0].astype(np.uint64)
+        hashes.append(pd.util.hash_array(codes, categorize=False) * np.uint64(2 * place + 1))
+    rows: np.ndarray = np.sum(hashes, axis=0, dtype=np.uint64)
+    twins = _pairs(rows)
+    nearly = sorted(_pairs(rows - own) - twins for own in hashes)
+    # all rows are nearly equal without the one column that tells them apart
+    return sum(nearly[:-1]) >= _SHARE_OF_TWINS * twins
+
+
+def _pairs(rows: np.ndarray) -> int:
+    """Return the number of pairs of equal values (n,)."""
+    counts = np.unique(rows, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
 
 
 # ---------------------------------------------------------------------- folds

@@ -10,14 +10,16 @@ from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name
+from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, sampled
 from fedlit.data.examine.leaks import leaks
 from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
 from fedlit.data.reading.options import ANY_UNIT, KINDS, Conversions
 from fedlit.data.schema.cells import true_or_false
-from fedlit.data.schema.convert import UNWRITTEN, conversion, likely_conversions
+from fedlit.data.schema.convert import UNWRITTEN, conversion, is_conversion, likely_conversions
+from fedlit.data.schema.find import ROWS_THAT_TELL, names_rows
 from fedlit.data.schema.numbers import same_unit
 from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten
@@ -42,7 +44,7 @@ _UNITS = (
 )
 # times that numbers differ: in a constant factor, in any way; what is constant
 _TWICE = 2
-_FAR = 5
+_FAR = 10
 _EVEN = 1.05
 _IDENTIFIER = "left out (identifier)"
 _NOT_USED = ("constant", "empty", "dropped")
@@ -51,6 +53,9 @@ _FEW_VALUES = 5
 _MOST_GROUPS = 8  # clients of equal values are compared as one
 _FEWEST_COLUMNS = 3
 _BEYOND_CHANCE = 5
+# small clients whose values are looked at together
+_FEWEST_TOGETHER = 5
+_MOST_TOGETHER = 200
 
 
 def noted(tables: Sequence[ClientTable]) -> Iterator[Note]:
@@ -125,13 +130,50 @@ def people(tables: Sequence[ClientTable]) -> Iterator[Note]:
     """
     for one, other in islice(combinations(tables, 2), MOST_PAIRS):
         for name, known in one.keys.items():
-            if both := len(np.intersect1d(known, other.keys.get(name, ()), assume_unique=True)):
+            both = len(np.intersect1d(known, other.keys.get(name, ()), assume_unique=True))
+            if both > 1:
                 text = (
                     f"both clients have {counted(both, 'value')}; if they are the same people, "
                     "leave them out at "
                 )
                 text += "one client; if each client counts its own, nothing is wrong"
                 yield Note(text, "people", clients=(one.name, other.name), column=name)
+
+
+def identifiers(tables: Sequence[ClientTable]) -> Iterator[Note]:
+    """Find columns that have another value in each row of clients whose own rows are too few to
+    tell.
+    """
+    small = [
+        table
+        for table in tables
+        if table.schema is not None and len(table.features) < ROWS_THAT_TELL
+    ]
+    if len(small) < _FEWEST_TOGETHER:
+        return
+    chosen = [small[place] for place in sampled(np.arange(len(small)), _MOST_TOGETHER).tolist()]
+    cells = dict[str, list[pd.Series]]()
+    for table in chosen:
+        for name, column in table.features.items():
+            if str(name) in table.categorical or names_rows(str(name)):
+                cells.setdefault(str(name), []).append(column.dropna())
+    for name, columns in cells.items():
+        rows = sum(map(len, columns))
+        enough = len(columns) >= _FEWEST_TOGETHER and rows >= 2 * ROWS_THAT_TELL
+        if enough and pd.concat(columns).nunique() == rows:
+            text = (
+                f"has a different value in each of {rows:,} rows of {len(columns):,} small "
+                "clients, as an "
+            )
+            text += "identifier has"
+            holders = [table.name for table in tables if name in table.features]
+            yield Note(
+                text,
+                "identifier",
+                clients=holders,
+                column=name,
+                fix={"types": {name: "identifier"}},
+            )
 
 
 # ---------------------------------------------------------------------- between clients
@@ -244,7 +286,8 @@ def _times(one: Sequence[float], other: Sequence[float]) -> float:
         return 0.0
     low = min(ratios := [big / few for big, few in zip(large, small, strict=True)])
     high = max(ratios)
-    odd = (low >= _TWICE and high <= _EVEN * low) or (ratios[1] >= _FAR and low > _FAR / 2)
+    constant = low >= _TWICE and high <= _EVEN * low
+    odd = (constant and is_conversion(large, small)) or (ratios[1] >= _FAR and low > _FAR / 2)
     return ratios[1] if odd else 0.0
 
 
@@ -328,7 +371,8 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
     # classes 0 and 1 beside 1 and 2, or beside 0 to 4
     if all(type(own) is int for own in (*ones, *others)):
         low, high = sorted(map(sorted, (ones, others)))
-        return labels and ((low == [0, 1] and high[0] == 0) or [own + 1 for own in low] == high)
+        shifted = len(low) > 1 and [own + 1 for own in low] == high
+        return labels and ((low == [0, 1] and high[0] == 0) or shifted)
     first, second = (
         {"".join(str(own).casefold().split()): own for own in side} for side in (ones, others)
     )
@@ -339,14 +383,24 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
     if {*map(true_or_false, left)} == {*map(true_or_false, right)} == {True, False}:
         return True
     few = len(first) <= _FEW_VALUES >= len(second)  # M and male
+    words = [{word for word in side if word.isalpha()} for side in (left, right)]
     return few and any(
-        one.startswith(other) or other.startswith(one) for one in left for other in right
+        one.startswith(other) or other.startswith(one) for one in words[0] for other in words[1]
     )
 
 
 Check = Callable[[Sequence[ClientTable]], Iterable[Note]]
 Comparison = Callable[[Sequence[ClientFacts]], Iterable[Note]]
-CHECKS: tuple[Check, ...] = (untrainable, leaks, rows, people, sampling_weights, event_times, noted)
+CHECKS: tuple[Check, ...] = (
+    untrainable,
+    leaks,
+    rows,
+    people,
+    identifiers,
+    sampling_weights,
+    event_times,
+    noted,
+)
 BLOCKING: tuple[Check, ...] = (leaks,)
 """Those of the checks whose findings may forbid a verdict."""
 COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings)

@@ -80,6 +80,7 @@ UNWRITTEN: Mapping[str, Conversion] = {
     "times 0.001": (0.001, 0.0),
 }
 """Conversions between units that tables often do not name."""
+_SAME = 0.1
 _CLOSE = 0.3  # of the others' median, within which the distances of all quartiles lie together
 # than the nearest conversion, beside which another one is named
 _TIMES_WORSE = 3
@@ -144,6 +145,19 @@ def likely_conversions(
     size = abs(others[1])
     most = min(_CLOSE * size, _TIMES_WORSE * distances[near[0]] + _AS_GOOD * size) if near else 0.0
     return {name: UNWRITTEN[name] for name in near if distances[name] <= most}
+
+
+def is_conversion(large: Sequence[float], small: Sequence[float]) -> bool:
+    """Return whether some conversion makes the quartiles (3,) of a client those of another one, but
+    for chance.
+    """
+    for factor, offset in UNWRITTEN.values():
+        distance = sum(
+            abs(factor * one + offset - other) for one, other in zip(large, small, strict=True)
+        )
+        if distance <= _SAME * abs(small[1]):
+            return True
+    return False
 
 
 def convert(

@@ -11,13 +11,14 @@ import pandas as pd
 from pandas.tseries.api import guess_datetime_format
 
 from fedlit.data.note import Note
+from fedlit.data.schema.months import are_foreign, in_english
 
 PARTS = ("year", "month", "weekday", "hour", "elapsed")
 """What a date becomes: its year, month (1 to 12), weekday (0 is Monday), hour, and days since
 1970."""
 
 _SHAPE = re.compile(
-    r"\d{1,4}[-/. ][\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)"
+    r"\d{1,4}[-/. ] ?[\dA-Za-z]{1,9}[-/. ,]|[A-Za-z]{3,9} \d{1,2}, ?\d{4}|\d{4}-\d{2}(?!\d)"
     r"|\d{1,2}:\d{2}(:\d{2})?( ?[AaPp][Mm])?$|\d{1,2}[A-Za-z]{3}\d{2}(\d{2})?(?![A-Za-z0-9])"
     r"|[A-Za-z]{3}-\d{2}$|[A-Za-z]{3,9}[- ]\d{4}$"
 )
@@ -39,16 +40,9 @@ _TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%B %Y", "%
 _OVER_A_DAY = re.compile(r"(?:2[5-9]|[3-9]\d|\d{3,}):\d{2}(?::\d{2})?")
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
 _DAYS = (
-    "%d.%m.%y",
-    "%m/%d/%y",
-    "%d/%m/%y",
-    "%m/%d/%Y",
-    "%d/%m/%Y",
-    "%d-%b-%y",
-    "%d%b%Y",
-    "%d%b%y",
-    "%b-%y",
-)
+    "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y",
+    "%d. %b %Y", "%d %b %Y", "%d-%b-%Y", "%d. %b %y", "%d %b %y",
+)  # fmt: skip
 _TIME_OF_DAY = re.compile(
     r"(?P<gap>[ T:,]{1,3})\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<noon> ?[AP]M)?$", re.I
 )
@@ -82,6 +76,8 @@ def find_format(
         '%d/%m/%Y'}}"
     """
     sample = list(texts[:: max(1, len(texts) // 2000)])
+    if are_foreign(sample):
+        sample = in_english(sample)
     wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
     if any(map(_OVER_A_DAY.fullmatch, sample)):
         return None, []
@@ -176,6 +172,8 @@ def missing_date(times: pd.Series) -> pd.Timestamp | None:
 
 def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
     """Parse texts (n,) as times of Greenwich without a time zone; NaT for what is not a date."""
+    if form is not None and ("%b" in form or "%B" in form):
+        texts = in_english(list(texts), short="%b" in form)
     values = pd.Series(texts, dtype=object)
     if form in NUMBERED:
         unit, origin = NUMBERED[form]

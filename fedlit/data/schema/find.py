@@ -47,7 +47,9 @@ _MOST_ODD = 3
 _NUMBERS = 10
 _FEW = 5  # different numbers, of which each may be a level
 _SAMPLE = 500  # cells that show whether numbers are codes
-_MANY = 20  # rows from which all different says something
+_COUNTS_ON = 0.9  # of the rows that have the number after the row before
+ROWS_THAT_TELL = 20
+"""Rows from which all different says something."""
 
 
 @dataclass(frozen=True)
@@ -222,23 +224,26 @@ def _of_numbers(
         return _out("constant", _single(f"{own[0]:g}", len(numbers) - len(own)), notes)
     whole = bool(np.isfinite(own).all() and (own[:1000] % 1 == 0).all() and (own % 1 == 0).all())
     different = len(np.unique(own)) if whole else 0
-    unique = _MANY <= len(own) == different
-    named = _names_rows(name)
+    unique = ROWS_THAT_TELL <= len(own) == different
+    named = names_rows(name)
     close = unique and np.ptp(own) < 1.25 * len(own) and bool((np.diff(own) > 0).all())
     if unique and (named or close or _COUNTED.search(name)):
         return _out("identifier", "has a different value in each row, as an identifier has", notes)
-    if named and different > max(_MANY, len(own) / 10):
+    if named and whole and float((np.diff(own) == 1).mean()) > _COUNTS_ON:
+        return _out("identifier", "counts rows, from one on again and again", notes)
+    if named and different > max(ROWS_THAT_TELL, len(own) / 10):
         said = f"names rows or people ({different:,} values in {len(own):,} rows)"
         return _out_by_group(name, said, len(numbers) - len(own))
     asked = [*missing_notes(name, own), *far_notes(name, own)]
-    if whole and len(own) > _MANY and own.min() >= 19000101 and own.max() <= 21001231:
+    if whole and len(own) > ROWS_THAT_TELL and own.min() >= 19000101 and own.max() <= 21001231:
         said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
         asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
     asked += day_notes(name, own) if whole else []
     return Found(column, {name: numbers}, (*notes, *asked), unique=unique)
 
 
-def _names_rows(name: str) -> bool:
+def names_rows(name: str) -> bool:
+    """Return whether the name of a column is that of an identifier."""
     return bool(_ID_NAME.search(name) or _ID_CAMEL.search(name))
 
 
@@ -321,7 +326,7 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     if (
         failed
         and len(several := units_of(cells)) > 1
-        and len(texts) > max(_MANY, counts.sum() / 10)
+        and len(texts) > max(ROWS_THAT_TELL, counts.sum() / 10)
     ):
         return _of_several_units(cells, several)
     if failed and (
@@ -361,11 +366,11 @@ def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
         f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; "
         f"{others} are not"
     )
-    # else it may be a level
-    if not any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost)):
+    levels = any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost))
+    if not levels:
         said += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
     kept = _unusable(cells) or _categories(cells, column)
-    return replace(kept, notes=(Note(said, "text"), *kept.notes))
+    return replace(kept, notes=(Note(said, "level" if levels else "text"), *kept.notes))
 
 
 def _unusable(cells: Cells) -> Found | None:
@@ -373,12 +378,12 @@ def _unusable(cells: Cells) -> Found | None:
     texts = cells.texts[:1000]
     different = len(cells.texts)
     rows = int(cells.counts.sum())
-    if rows < _MANY or different <= max(2, rows / 10):
+    if rows < ROWS_THAT_TELL or different <= max(2, rows / 10):
         return None
     if np.mean([len(_WORDS.findall(text)) for text in texts]) >= 4:
         return _out("free text", f"is free text, such as {_short(texts[0])}")
     said = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
-    if different > max(_MANY, rows / 2) and look_like_dates(cells.texts):
+    if different > max(ROWS_THAT_TELL, rows / 2) and look_like_dates(cells.texts):
         said = (
             f"left out: it {said}, which look like dates, but of no one format. Write them in one"
         )
@@ -386,7 +391,7 @@ def _unusable(cells: Cells) -> Found | None:
         return Found(Column("left out", why="unread dates"), notes=(note,))
     if different == rows:
         return _out("identifier", said)
-    if _names_rows(cells.name):
+    if names_rows(cells.name):
         return _out_by_group(cells.name, said, len(cells.codes) - rows)
     return None
 
@@ -398,7 +403,7 @@ def _categories(cells: Cells, column: Column) -> Found:
         notes.append(
             Note("looks like dates, but of no one format, and is treated as categories", "formats")
         )
-    if len(cells.texts) > max(_MANY, rows / 2):
+    if len(cells.texts) > max(ROWS_THAT_TELL, rows / 2):
         said = (
             f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say "
             "next to nothing. Split it into columns, or drop it"

@@ -20,11 +20,11 @@ _CURRENCIES = "[€$£¥₹₩₽₺₪]|eur|usd|chf|gbp|jpy|cny|inr|sek|nok|dkk
 _MEASURE_WORDS = """kg g mg µg μg ug mcg ng pg t l dl cl ml µl mol mmol µmol m cm mm km µm nm in inch ft yd mi lb lbs oz
     st h hr hrs min s sec ms d day days w week weeks mo month months y yr yrs year years °c °f c f k w kw v a hz bpm
     mmhg kpa iu u kj kcal % ‰"""
-_MEASURES = "|".join(_MEASURE_WORDS.split())
+_MEASURE = rf"(?:(?:m|cm|mm|km|in|ft|yd|mi|s)[²³23]|(?:{'|'.join(_MEASURE_WORDS.split())}))"
 _NUMBER = re.compile(
     rf"(?P<bound>[<>≤≥]=?)? ?(?P<sign>[-+]?) ?(?P<before>(?:{_CURRENCIES})\.?)? ?(?P<inner>[-+]?)"
     r"(?P<digits>\d{1,3}(?:[ '’]\d{3})+(?:[.,]\d+)?|\d[\d.,]*|[.,]\d+)(?P<power>e[-+]?\d+)?"
-    rf"(?P<after> ?(?:{_CURRENCIES}|(?:{_MEASURES})[²³23]?(?:/(?:{_MEASURES})[²³23]?)*))?",
+    rf"(?P<after> ?(?:{_CURRENCIES}|{_MEASURE}(?:/{_MEASURE})*))?",
     re.I,
 )
 _ACCOUNTING = re.compile(r"\((?P<inside>[^()+-]{1,40})\)|(?P<before>[^()+-]{0,40}[\d.,])-")

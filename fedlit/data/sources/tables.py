@@ -29,6 +29,7 @@ from fedlit.data.splitting import (
     own_split,
     same_rows,
     split_rows,
+    twins_are_ordinary,
 )
 from fedlit.data.table import (
     ClientTable,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from fedlit.names import Share
 
 _NUMBERING = 1.25  # of the rows that is the range of numbers that count them
+_ORDINARY = 0.02  # of the rows that may be equal to others
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
 _BY_CLIENT = ("target", "drop", "positive", "weight")  # settings that may be a mapping by client
 
@@ -468,7 +470,17 @@ def _notes(table: ClientTable) -> list[str]:
     notes = list[str]()
     name = table.name
     doubled, across = same_rows(table.features, table.target, table.splits)
-    if across or doubled > len(table.features) / 50:  # a few twins among all rows are ordinary
+    judging = len(table.splits["validation"]) + len(table.splits["test"])
+    # a few twins among all rows are ordinary, and so are many where columns have few values
+    many = doubled > _ORDINARY * len(table.features) or across > _ORDINARY * judging
+    ordinary = not many or twins_are_ordinary(table.features, table.target)
+    if across and ordinary:
+        text = (
+            f"{counted(across, 'validation or test row')} equal to a training row, as chance "
+            "makes them"
+        )
+        notes.append(Note(text, "twins", head=name))
+    elif not ordinary:
         said = f"duplicate rows: {doubled:,} of {len(table.features):,}"
         said += (
             f", and {across:,} in validation or test with a twin in training: scores are too good"

@@ -571,6 +571,32 @@ def test_dates_of_one_format_are_read_back(days: list[datetime.date], form: str)
     assert typed["x.elapsed"].tolist() == elapsed
 
 
+MONTHS = {
+    "{day}. {month} {year}": "Januar Februar März April Mai Juni Juli August September Oktober "
+    "November Dezember",
+    "{day}-{month}-{year}": "Jan Feb Mrz Apr Mai Jun Jul Aug Sep Okt Nov Dez",
+    "{day} {month} {year}": "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.",
+    "{day} de {month} de {year}": (
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
+    ),
+    "{day}/{month}/{year}": "ene feb mar abr may jun jul ago sep oct nov dic",
+}
+
+
+@pytest.mark.parametrize("form", MONTHS)
+def test_months_of_other_languages_are_read(form: str) -> None:
+    """Also in a file of one new row."""
+    days = [datetime.date(2000 + n % 20, n % 12 + 1, n % 28 + 1) for n in range(60)]
+    names = MONTHS[form].split()
+    texts = [form.format(day=own.day, month=names[own.month - 1], year=own.year) for own in days]
+    schema, typed, _ = Schema.find(pd.DataFrame({"x": texts}))
+    assert schema.columns["x"].kind == "date"
+    again = Schema.of(schema.to_dict())
+    assert again.columns["x"].times(pd.Series(texts, name="x")).dt.date.tolist() == days
+    row, _ = again.apply(pd.DataFrame({"x": texts[4:5]}), "here")
+    assert row.iloc[0].tolist() == typed.iloc[4].tolist()
+
+
 TEXTS: dict[str, float | None] = {
     **{"−5": -5.0, "–5": -5.0, "<0.3": 0.3, "≥ 90": 90.0, "+7": 7.0, "$-3": -3.0, "-$3": -3.0},
     **{
