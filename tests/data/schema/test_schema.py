@@ -571,7 +571,7 @@ def test_dates_of_one_format_are_read_back(days: list[datetime.date], form: str)
     assert typed["x.elapsed"].tolist() == elapsed
 
 
-MONTHS = {
+LANGUAGES = {
     "{day}. {month} {year}": "Januar Februar März April Mai Juni Juli August September Oktober "
     "November Dezember",
     "{day}-{month}-{year}": "Jan Feb Mrz Apr Mai Jun Jul Aug Sep Okt Nov Dez",
@@ -583,11 +583,11 @@ MONTHS = {
 }
 
 
-@pytest.mark.parametrize("form", MONTHS)
+@pytest.mark.parametrize("form", LANGUAGES)
 def test_months_of_other_languages_are_read(form: str) -> None:
     """Also in a file of one new row."""
     days = [datetime.date(2000 + n % 20, n % 12 + 1, n % 28 + 1) for n in range(60)]
-    names = MONTHS[form].split()
+    names = LANGUAGES[form].split()
     texts = [form.format(day=own.day, month=names[own.month - 1], year=own.year) for own in days]
     schema, typed, _ = Schema.find(pd.DataFrame({"x": texts}))
     assert schema.columns["x"].kind == "date"
