@@ -15,7 +15,7 @@ from fedlit.cli.interrupted import STATUS, came, heed, ignore_termination, leave
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.exchange.place import find_place, refuse_ranks, says_the_end
 from fedlit.files import UNWRITABLE, advice, reason
-from fedlit.run.allowed import trusting
+from fedlit.run.allowed import import_trusted, trusting
 from fedlit.session import Session, session
 from fedlit.show.shown import Notices, for_terminal, say
 from fedlit.show.text import Verbatim
@@ -84,6 +84,7 @@ def _dispatch(args: list[str]) -> int:
     if module != "runs":
         refuse_ranks(f"fedlit {name}" + (" of new rows" if name == "predict --run" else ""))
     with trusting(*trusted):
+        import_trusted(trusted)
         work = getattr(importlib.import_module(f"fedlit.cli.{module}"), function)
         return int(call(name, work, words) or 0)
 

@@ -74,5 +74,5 @@ def unknown_task(name: str) -> str:
     """Return what to say about a task that is not known here."""
     return (
         f"expected one of the tasks {', '.join(OUTCOMES)}, found {name[:200]!r}; if the task is a "
-        "class of your own, import its module first"
+        "class of your own, import its module first (--trust MODULE for a command)"
     )

@@ -90,6 +90,7 @@ class Outcome(ABC):
         several_columns: whether the target is several columns of the table, such as labels, or a
             time and an event.
         sequence: whether the target is a label for each position of a row.
+        noun: what a predicted number is, in the plan.
         unit: what scores count: a row, a position of a sequence, a person with several rows.
         estimator: the kind of scikit-learn model that can predict it as a local baseline; None if
             no kind can.
@@ -104,6 +105,7 @@ class Outcome(ABC):
     number: ClassVar[bool] = False
     several_columns: ClassVar[bool] = False
     sequence: ClassVar[bool] = False
+    noun: ClassVar[str] = "number"
     unit: ClassVar[str] = "row"
     estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = None
     one_model_each: ClassVar[bool] = False

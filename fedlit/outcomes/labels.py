@@ -130,7 +130,7 @@ class OneLabel(Outcome):
     def observed(self, y: NDArray[Any]) -> Array:
         """Return whether a row has the positive one of two classes, or each of several."""
         first = 1 if len(self.classes) == 2 else 0
-        each = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
+        each: Array = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
         each[y < 0] = np.nan
         return each
 

@@ -118,6 +118,7 @@ class Rate(Outcome):
     estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Regressor"
     one_model_each: ClassVar[bool] = True
     family: ClassVar[Family | None] = "poisson"
+    noun: ClassVar[str] = "count"
 
     def check(self) -> None:
         """Refuse an invalid mean."""

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import Any
@@ -292,6 +293,28 @@ def trusting(*modules: str) -> Iterator[None]:
         yield
     finally:
         _trusted.reset(token)
+
+
+def import_trusted(modules: Collection[str]) -> None:
+    """Import the modules that the user trusts, so that tasks in them are known where no
+    configuration names them: in exported folders, and in what sites send. Other words, such as
+    kinds of databases, are left alone.
+
+    Args:
+        modules: the words after ``--trust``.
+
+    Raises:
+        ConfigError: a module fails when it is imported.
+    """
+    for module in modules:
+        if not _importable(module.partition(".")[0]):
+            continue
+        try:
+            import_module(module)
+        except Exception as error:  # whatever a module does when it is imported
+            raise ConfigError(
+                f"{FLAG}: expected a module that can be imported, found {module!r}: {error}"
+            ) from error
 
 
 def check_trusted(modules: Collection[str], where: str) -> None:

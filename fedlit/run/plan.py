@@ -12,6 +12,7 @@ import torch
 from fedlit.data.note import similar
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import bytes_of
+from fedlit.outcomes import Outcome, outcome_type
 from fedlit.run.length import Length
 from fedlit.sharing import form_of
 from fedlit.show.shown import Grid, Shown
@@ -185,7 +186,8 @@ def when(every: Any) -> str:
 def _predicted(client: Mapping[str, Any]) -> str:
     """Describe what is predicted: classes, several labels, or a number."""
     if "target" in client:
-        return f"{client['target']} ({'count' if client['task'] == 'counts' else 'number'})"
+        outcome = outcome_type(client["task"]) or Outcome
+        return f"{client['target']} ({outcome.noun})"
     if "positive" in client:
         pairs = zip(client["classes"], client["positive"], strict=True)
         return shorten([f"{label} ({value} or not)" for label, value in pairs])

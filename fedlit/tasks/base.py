@@ -398,7 +398,8 @@ class Task(ABC):
     @classmethod
     def shown_scores(cls) -> list[str]:
         """Return the names of the scores that studies show if they name none."""
-        return list(cls.shown) or [score.name for score in cls.scores[:3]]
+        compared = [score.name for score in cls.scores if score.name in COMPARED]
+        return list(cls.shown) or compared[:3]
 
     def at(self, classes: Sequence[int]) -> Self:
         """Return the task for a site whose training rows have only some of the classes, given by

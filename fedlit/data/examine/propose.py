@@ -20,7 +20,7 @@ from fedlit.data.sources.base import check_names, owners_of
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import names_parts, parts_of
 from fedlit.errors import DataError, Told, expect
-from fedlit.outcomes import NUMBER_TASK
+from fedlit.outcomes import DEFAULT_TASK, NUMBER_TASK, outcome_type
 from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 
 if TYPE_CHECKING:
@@ -113,8 +113,9 @@ def propose(
         settings |= {
             key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))
         }
-        if settings.get("task") == NUMBER_TASK:
-            settings["task"] = {"name": NUMBER_TASK, "targets": "pooled"}
+        outcome = outcome_type(settings.get("task", DEFAULT_TASK))
+        if outcome is not None and outcome.number:
+            settings["task"] = {"name": settings["task"], "targets": "pooled"}
             text = (
                 "all clients scale it alike (targets: pooled), which a forest that they grow "
                 "together needs"
