@@ -91,6 +91,7 @@ MASSES = {
     unit: [f"{own:.1f} {unit}" for own in HEAVY * factor]
     for unit, factor in (("kg", 1), ("lb", 2.2046))
 }
+WORDS = [("low", "high", "3.5", "4.5", "6", "7.5")[n % 6] for n in range(N)]
 WEEKS = [f"2024-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(N)]
 CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "a leak": ("leak", site(1, told=of_outcome), site(2, told=of_outcome)),
@@ -172,6 +173,8 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "weights": ("weight", site(1, sample_weight=WEIGHTS), site(2, sample_weight=WEIGHTS)),
     "time until an event": ("time", site(1, time=SERIAL), site(2)),
     "JSON": ("several values", site(1, dose=JSON), site(2)),
+    "words beside numbers": ("text", site(1, lab=WORDS), site(2)),
+    "a slip in a year": ("far", site(1, seen=["1624-01-01", *WEEKS[1:]]), site(2)),
     "garbled letters": ("garbled", site(1, town=GARBLED), site(2)),
     "one class": ("untrainable", site(1), site(2, outcome=0)),
     "the same rows": ("rows", site(1), site(1, outcome=labels(0, 1))),

@@ -71,9 +71,9 @@ def find_format(
         (('ISO8601', []), '%d.%m.%Y', (None, []))
         >>> find_format("t", ["2/24/96 14:38"])[0], find_format("t", ["01JAN2020"])[0]
         ('%m/%d/%y %H:%M', '%d%b%Y')
-        >>> find_format("seen", ["01/02/2024", "03/04/2024"])[1][0]
-        "'01/02/2024' is read as month/day; if it is day/month, write types: {seen: {date:
-        '%d/%m/%Y'}}"
+        >>> form, (note,) = find_format("seen", ["01/02/2024", "03/04/2024"])
+        >>> form, note.kind
+        ('%m/%d/%Y', 'guess')
     """
     sample = list(texts[:: max(1, len(texts) // 2000)])
     if are_foreign(sample):
@@ -188,9 +188,8 @@ def expand(times: pd.Series, name: str) -> dict[str, np.ndarray]:
 
     Example:
         >>> made = expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"])), "seen")
-        >>> {part: own.item() for part, own in made.items()}
-        {'seen.year': 1970.0, 'seen.month': 1.0, 'seen.weekday': 4.0, 'seen.hour': 6.0,
-        'seen.elapsed': 1.25}
+        >>> [own.item() for own in made.values()]  # year, month, weekday, hour, elapsed
+        [1970.0, 1.0, 4.0, 6.0, 1.25]
     """
     own = times.dt
     hour = own.hour + own.minute / 60 + own.second / 3600

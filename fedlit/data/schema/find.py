@@ -281,6 +281,8 @@ def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Fou
         gone = (times == day).to_numpy()
         word = cells.texts[cells.codes[gone][0]]
         notes.append(asked_missing(cells.name, f"{word!r} ({gone.sum():,} cells)", [word]))
+    else:
+        notes += _far_days(cells, times)
     if "%y" in form and (late := int((times > pd.Timestamp.now()).sum())):
         said = (
             f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have "
@@ -288,6 +290,20 @@ def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Fou
         )
         notes.append(Note(said, "guess"))
     return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, where)
+
+
+def _far_days(cells: Cells, times: pd.Series) -> list[Note]:
+    """Ask whether days far from all others are errors."""
+    days = expand(times, "")[".elapsed"]
+    far = [note for note in far_notes(cells.name, days) if note.kind == "far"]
+    if not far:
+        return []
+    (setting,) = far[0].alternatives
+    is_far = np.isin(days, setting["missing"][cells.name])
+    words = [cells.texts[code] for code in np.unique(cells.codes[is_far])]
+    text = f"{cells.shown(np.isin(cells.texts, words))} is far from all other days; correct it, or "
+    text += f"write missing: {{{cells.name}: {words}}}"
+    return [Note(text, "far", alternatives=[{"missing": {cells.name: words}}])]
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
@@ -366,11 +382,18 @@ def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
         f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; "
         f"{others} are not"
     )
-    levels = any(_DIGIT.search(cells.texts[place]) for place in np.flatnonzero(lost))
-    if not levels:
-        said += f". If they mean that there is no value, write missing: {{{cells.name}: [...]}}"
+    name = cells.name
+    words = [cells.texts[place] for place in np.flatnonzero(lost)]
+    either: list[dict[str, Any]] = [{"types": {name: kind}} for kind in ("categorical", "numeric")]
+    levels = any(map(_DIGIT.search, words))
+    if levels:
+        said += f"; with types: {{{name}: numeric}}, these would be missing"
+    else:
+        said += f". If they mean that there is no value, write missing: {{{name}: {words}}}"
+        either.append({"missing": {name: words}})
     kept = _unusable(cells) or _categories(cells, column)
-    return replace(kept, notes=(Note(said, "level" if levels else "text"), *kept.notes))
+    note = Note(said, "level" if levels else "text", alternatives=either)
+    return replace(kept, notes=(note, *kept.notes))
 
 
 def _unusable(cells: Cells) -> Found | None:

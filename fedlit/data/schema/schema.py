@@ -286,10 +286,16 @@ def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:
                 "header",
             )
         )
-    notes += [
-        Note(f"{word!r} counts as missing in {shorten(where)}", "gaps")
-        for word, where in gaps.items()
-    ]
+    for word, where in gaps.items():
+        text = f"{word!r} counts as missing in {shorten(where)}"
+        kept = [
+            name
+            for name, own in found.items()
+            if word in own.gaps and own.column.kind == "categorical"
+        ]
+        if kept and word.isalpha():
+            text += f"; to keep it, write values: {{{kept[0]}: {{{word!r}: {word!r}}}}}"
+        notes.append(Note(text, "gaps"))
     if unique := [name for name, own in found.items() if own.unique]:
         advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
         notes.append(
