@@ -36,6 +36,7 @@ test-all: lint
 lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python benchmarks/shape.py --check
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/deptry fedlit
 	$(BIN)/pip-licenses > /dev/null

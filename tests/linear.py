@@ -144,13 +144,11 @@ def _of_node(kind: Any, value: Any, times: int) -> str:
             return _of_class(value)
         case kinds.BRANCH:
             return _sample(value[1][-1], times)
-        case kinds.SUBPATTERN:
-            return _sample(value[-1], times)
         case kinds.MAX_REPEAT | kinds.MIN_REPEAT | kinds.POSSESSIVE_REPEAT:
             low, high, inner = value
             return _sample(inner, times) * min(max(low, times), int(high))
-        case kinds.ATOMIC_GROUP:
-            return _sample(value, times)
+        case kinds.SUBPATTERN | kinds.ATOMIC_GROUP:
+            return _sample(value[-1] if kind is kinds.SUBPATTERN else value, times)
     return ""  # what looks around takes nothing
 
 

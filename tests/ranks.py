@@ -115,7 +115,8 @@ def main() -> None:
     """
     torch.set_num_threads(1)
     if alone := {"copies": copies, "unwritten": unwritten}.get(sys.argv[2]):
-        return alone(Path(sys.argv[1]))
+        alone(Path(sys.argv[1]))
+        return
     ranks = join()
     assert ranks is not None
     folder = Path(sys.argv[1])

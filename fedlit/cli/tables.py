@@ -49,7 +49,8 @@ def init(
     """
     if example:
         expect(not files, "--example", "no files, because it writes its own", files)
-        return _write_example()
+        _write_example()
+        return
     advice = "to get example tables, run fedlit init --example"
     expect(
         bool(files),

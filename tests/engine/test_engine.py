@@ -58,7 +58,7 @@ def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> N
         "loop": {"client": partial(Watched, network=SmallNet), "engine": "auto", "threads": 2}
     }
     run = trained(tmp_path / "auto", **options)
-    assert {name for name in run.loop.federation["ash"].state["threads"]} == {"MainThread"}
+    assert set(run.loop.federation["ash"].state["threads"]) == {"MainThread"}
     reference = trained(tmp_path / "one", client=Watched)  # one thread
     assert different(weights(reference), weights(run)) == []
     options["loop"]["engine"] = "threads"
@@ -66,7 +66,7 @@ def test_a_client_with_dropout_is_found_and_stepped_plainly(tmp_path: Path) -> N
     threaded = trained(tmp_path / "threads", **options)
     alone = trained(tmp_path / "alone", loop={**options["loop"], "threads": 1})
     assert different(weights(alone), weights(threaded)) == [] and close(reference, threaded)
-    assert {name for name in threaded.loop.federation["ash"].state["threads"]} == {"MainThread"}
+    assert set(threaded.loop.federation["ash"].state["threads"]) == {"MainThread"}
 
 
 def test_a_resumed_run_keeps_engine_and_threads(tmp_path: Path) -> None:

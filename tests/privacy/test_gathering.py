@@ -35,7 +35,7 @@ from fedlit.sharing import Sharing
 
 ID = "0123456789abcdef" * 2
 FORMS: dict[str, tuple[str, tuple[int, ...]]] = {"w": ("float32", (3,)), "b": ("float32", ())}
-NAMES = {site: ("w", "b") for site in SITES} | {"dune": ("w",)}
+NAMES = dict.fromkeys(SITES, ("w", "b")) | {"dune": ("w",)}
 SHARING = Sharing(NAMES, NAMES, FORMS)
 WIDE = Sharing(dict.fromkeys(SITES, ("w",)), dict.fromkeys(SITES, ("w",)), {"w": FORMS["w"]})
 """Without what only some have."""
@@ -394,7 +394,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (partial(ask, MASKED, MEAN, published={"p": 1}), "p would travel"),
     (partial(ask, LEVEL, Newton()), "Newton"),
     (partial(ask, LEVEL, MEAN, shares({"w": ("int64", (3,)), "b": ("float32", ())})), "w"),
-    (partial(ask, LEVEL, MEAN, shares(parameters={site: ("w",) for site in SITES})), "buffers .*b"),
+    (partial(ask, LEVEL, MEAN, shares(parameters=dict.fromkeys(SITES, ("w",)))), "buffers .*b"),
     (partial(layout_of, SHARING, ("ash", "birch", "dune"), MEAN), "b: .*found ash, birch"),
     (partial(layout_of, SHARING, ("ash", "ash"), MEAN), "found ash"),
     # answers that have no promise

@@ -82,7 +82,7 @@ def on_terminal(
 def results(names: list[str]) -> Results:
     rng = np.random.default_rng(0)
     scores = {name: dict(zip(METRICS, rng.random(9).tolist(), strict=True)) for name in names}
-    middle = {metric: 0.5 for metric in METRICS}
+    middle = dict.fromkeys(METRICS, 0.5)
     return Results(
         "test",
         1,

@@ -118,7 +118,7 @@ def test_who_chooses_has_not_seen_the_row(
         )
     best = max(found, key=lambda leaf: found[leaf][0])
     assert details["settings"]["wine"]["min_samples_leaf"] == best
-    by_split = {split: frame for split, frame in own.groupby("split")}
+    by_split = dict(iter(own.groupby("split")))
     assert by_split["out_of_fold"]["row"].tolist() == rows.row[kept.numpy()].tolist()
     np.testing.assert_allclose(probabilities(by_split["out_of_fold"]), found[best][1], atol=1e-6)
     np.testing.assert_allclose(probabilities(by_split["test"]), found[best][2], atol=1e-6)

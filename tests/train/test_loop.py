@@ -28,7 +28,7 @@ EPOCHS = 3
 BATCHES = 4
 
 
-def by_hand(
+def by_hand(  # noqa: PLR0912 (the reference is one plain loop on purpose)
     network: Any,
     *,
     federated: str | None,
@@ -51,7 +51,7 @@ def by_hand(
         )
         initialise(nets[name], SEED)
         optimizers[name] = torch.optim.AdamW(nets[name].parameters(), lr=0.01, weight_decay=0.1)
-        if gamma:
+        if gamma is not None:
             schedulers[name] = torch.optim.lr_scheduler.ExponentialLR(optimizers[name], gamma)
     for epoch in range(EPOCHS):
         orders = {}

@@ -163,7 +163,7 @@ class Remedies:
         if common:
             content["read"] = option
         if common and ahead:
-            content["files"] = {client: option for client in ahead}
+            content["files"] = dict.fromkeys(ahead, option)
         if not common:
             content["files"] = self._files(option, clients)
         return content
