@@ -5,7 +5,6 @@ each client takes.
 import time
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from itertools import dropwhile
 from typing import Any, Literal
 
@@ -24,18 +23,17 @@ from fedlit.exchange.guard import GuardMode, guard_mode
 from fedlit.exchange.members import Members
 from fedlit.exchange.minimum import Minimum, is_minimum, least
 from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.questions import Answerer, Blueprint, Question
+from fedlit.exchange.planning import Networks, unknown_meanings
+from fedlit.exchange.questions import Answerer, Question
 from fedlit.exchange.rule import Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Transport
-from fedlit.meanings import Described, Meaning, check_meanings, find_meanings
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import Buffers, Sharing, State, all_finite, live_of, named_tensors, resolve
-from fedlit.spec import ClientSpec
 
 OptimizerState = Literal["keep", "reset"]
 
@@ -129,41 +127,18 @@ class Exchange(Callback):
     ) -> None:
         rule = rule if rule is not None else Mean()
         facts = rule.facts
-        wrong = wrong_every(every)
-        if wrong:
-            raise ConfigError(wrong)
-        share = "a share in (0, 1]"
-        demand(
-            0 < rate <= 1,
-            "exchange.rate",
-            share,
-            rate,
-            "for no exchange set exchange.federated: []",
-        )
+        _check_shares(every, rate, participation, minimum)
+        needs = f"{type(rule).__name__} needs it"
         whole = rate == 1 or not (facts.whole_rate and federated)
-        demand(whole, "exchange.rate", "1", rate, f"{type(rule).__name__} needs it")
-        demand(
-            0 < participation <= 1,
-            "exchange.participation",
-            share,
-            participation,
-            "1 for all clients",
-        )
-        wanted = f"at least 1 client, or {share}"
-        demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
-        sends = bool(federated) or facts.by_questions
+        demand(whole, "exchange.rate", "1", rate, needs)
+        sends = participation == 1 or bool(federated) or facts.by_questions
         nothing = "exchange.federated: []; set one of them"
-        demand(
-            participation == 1 or sends, "exchange.participation", "something to exchange", nothing
-        )
+        demand(sends, "exchange.participation", "something to exchange", nothing)
         self.federated = [*federated, *facts.private] if federated else []
         # Patterns that only leave tensors out select nothing by themselves.
-        more = (
-            facts.by_name
-            if by_name
-            else dropwhile(lambda pattern: pattern.startswith("!"), facts.by_name)
-        )
-        self.by_name = [*(by_name or []), *more]
+        self.by_name = [*(by_name or []), *facts.by_name]
+        if not by_name:
+            self.by_name = list(dropwhile(lambda pattern: pattern.startswith("!"), self.by_name))
         self.every: Every = every
         self.rule = rule
         self.rate = rate
@@ -186,7 +161,6 @@ class Exchange(Callback):
         self.bytes = 0
         self.seconds = 0.0
         self._lending = Lending()
-        self._specs: dict[str, ClientSpec] = {}
 
     @property
     def on(self) -> bool:
@@ -232,7 +206,7 @@ class Exchange(Callback):
         self.sharing = resolve(
             clients, self.federated, self.buffers, self.transport.share, self.by_name
         )
-        self.matched_by_shape = self._check_meanings(members)
+        self.matched_by_shape = unknown_meanings(members, self.sharing, self.transport)
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         wanted = f"at most the number of clients that take part in a round, {taking_part}"
@@ -242,9 +216,11 @@ class Exchange(Callback):
             wanted,
             self.minimum,
         )
+        networks = Networks(members, self.sharing)
         if self.on:
-            self._check_rule(members, taking_part)
-            self._share_models(members)
+            self._check_rule(networks, members, taking_part)
+            if "model" in self.rule.needs:
+                networks.share(self.transport)
         self.server = Server(
             self.rule,
             members.seed,
@@ -252,7 +228,7 @@ class Exchange(Callback):
             self.guard,
             sharing=self.sharing,
             steps=members.steps,
-            blueprint=partial(self._blueprint_if_known, members),
+            blueprint=networks.blueprint,
             device=members.device,
         )
         self._take_hold(members)
@@ -262,63 +238,19 @@ class Exchange(Callback):
         }
         return self.sharing
 
-    def _check_rule(self, members: Members, taking_part: int) -> None:
+    def _check_rule(self, networks: Networks, members: Members, taking_part: int) -> None:
         """Let the rule refuse settings, and keep its remark."""
-        model = self._blueprint(members, min(members.clients))
+        model = networks.blueprint(min(members.clients))
+        assert model is not None
         model.clients = tuple(members.clients.values())
         model.reset = self.optimizer_state == "reset"
         self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
-
-    def _share_models(self, members: Members) -> None:
-        """Let all processes know what the networks of all clients are like, if the rule needs
-        that.
-        """
-        if "model" not in self.rule.needs:
-            return
-        specs = {name: client.spec for name, client in members.clients.items()}
-        sizes = {name: [spec.num_features, spec.num_outputs] for name, spec in specs.items()}
-        self.transport.share("model", sizes)
-        states = {name: spec.state_dict() for name, spec in specs.items()}
-        for of_process in self.transport.gather("specs", states):
-            for name, state in of_process.items():
-                self._specs[name] = ClientSpec.from_state(state)
-
-    def _check_meanings(self, members: Members) -> dict[str, list[str]]:
-        """Refuse tensors that stand for different columns or labels at different clients. Return
-        the tensors of each client for which this is not known.
-        """
-        names = self.sharing.names
-        clients = {
-            name: Described(client, client.spec, names[name])
-            for name, client in members.clients.items()
-        }
-        agreed = members.data.terms(known=False).features
-        found = find_meanings(clients, members.fresh, agreed)
-        # A client that federates nothing sends an empty mapping.
-        sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}
-        for client, meanings in found.meanings.items():
-            sent[client] = {
-                tensor: self.transport.disguise(meaning) for tensor, meaning in meanings.items()
-            }
-        check_meanings(self.transport.share("meaning", sent))
-        return found.unknown
 
     def _take_hold(self, members: Members) -> None:
         """Give each client references to its federated tensors as they are on this device."""
         self.server.device = members.device
         for name, client in members.clients.items():
             client._federated = live_of(client, named_tensors(client), self.sharing.names[name])
-
-    def _blueprint(self, members: Members, name: str) -> Blueprint:
-        spec = members.clients[name].spec if name in members.clients else self._specs[name]
-        names = self.sharing.names[name]
-        parameters = self.sharing.parameters[name]
-        return Blueprint(lambda seed: members.fresh(spec, seed), names, parameters, members.device)
-
-    def _blueprint_if_known(self, members: Members, name: str) -> Blueprint | None:
-        if name not in members.clients and name not in self._specs:
-            return None
-        return self._blueprint(members, name)
 
     # ------------------------------------------------------------------ when
 
@@ -501,6 +433,24 @@ class Exchange(Callback):
         self.bytes = state_dict["bytes"]
         self.seconds = state_dict["seconds"]
         self.server.load_state_dict(state_dict)
+
+
+def _check_shares(every: Every, rate: float, participation: float, minimum: Any) -> None:
+    """Refuse settings that are out of range, whatever the rule is.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    wrong = wrong_every(every)
+    if wrong:
+        raise ConfigError(wrong)
+    share = "a share in (0, 1]"
+    instead = "for no exchange set exchange.federated: []"
+    demand(0 < rate <= 1, "exchange.rate", share, rate, instead)
+    part = 0 < participation <= 1
+    demand(part, "exchange.participation", share, participation, "1 for all clients")
+    wanted = f"at least 1 client, or {share}"
+    demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
 
 
 def _members(module: Any) -> Members:

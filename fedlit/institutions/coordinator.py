@@ -22,8 +22,14 @@ from fedlit.institutions.messages import settings_of, wrong_settings
 from fedlit.institutions.progress import Progress, read_progress, with_time, write_json
 from fedlit.institutions.serving.line import Line
 from fedlit.institutions.serving.patience import Patience
-from fedlit.institutions.settings import federation_of, plain_federation, read_coordinator
+from fedlit.institutions.settings import (
+    FederationFile,
+    federation_of,
+    plain_federation,
+    read_coordinator,
+)
 from fedlit.institutions.sites_server import SitesServer
+from fedlit.privacy.settings import Privacy
 from fedlit.run.arguments import Asked
 from fedlit.run.config import shown
 from fedlit.run.keys import check_keys
@@ -90,76 +96,113 @@ def coordinate(
     """
     run = run_of(federation)
     sites = sorted(sites)
+    file = federation_of(federation)
+    settings = settings_of(run, file)
+    _check_listed(federation, file, sites)
     rule = run.exchange.rule
-    training = run.loop.federation.training
-    build = partial(build_client, training.client)
-    server = CoordinatorServer(rule, run.seed, run.exchange.minimum, run.exchange.guard, build)
-    start = BEGIN if type(rule).begin is not Rule.begin else 0
-    told = federation_of(federation)
-    privacy = told.privacy
-    settings = settings_of(run, told)
-    if told.sites and list(told.sites) != sites:
-        raise ConfigError(
-            f"{federation}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, "
-            f"found {', '.join(told.sites)}; give both the same sites, and all sites this file"
-        )
-    journal = Journal(state, sites, start)
+    journal = Journal(state, sites, BEGIN if type(rule).begin is not Rule.begin else 0)
     if "settings" in journal.told:
-        (known,) = list(journal.told["settings"].values())[:1]
-        if wrong := wrong_settings(next(iter(known.values())) | _sites_of(settings), settings):
-            raise ConfigError(
-                f"{federation}: expected the settings that the federation began with, found "
-                f"others: {wrong}; put them back, or move {state} away and let all sites begin anew"
-            )
+        _check_same(federation, journal, settings)
         journal.tell("settings", {site: {site: settings} for site in journal.told["settings"]})
         _log.info("continues with round %d of %s", journal.number + 1, ", ".join(sites))
     needed = least(minimum, len(sites))
-    if privacy.masked and needed < len(sites):
-        raise ConfigError(
-            f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of "
-            "each of its sites, so a round waits for all of them"
-        )
-    if privacy.masked and len(sites) < privacy.masked.least:
-        raise ConfigError(
-            f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}"
-        )
-    limit = Patience(patience, needed, repeat)
-    planned = _planned(run)
-    progress = Progress(state, planned or _epochs(run))
-    meet = partial(agreed, terms=run.data.terms(known=False))
+    _check_masked(file.privacy, needed, minimum, sites)
+    build = partial(build_client, run.loop.federation.training.client)
+    rounds = _planned(run)
+    progress = Progress(state, rounds or _epochs(run))
     hub = SitesServer(
-        server, line, journal, settings, limit, progress.write, privacy, planned, meet
+        CoordinatorServer(rule, run.seed, run.exchange.minimum, run.exchange.guard, build),
+        line,
+        journal,
+        settings,
+        Patience(patience, needed, repeat),
+        report=progress.write,
+        privacy=file.privacy,
+        rounds=rounds,
+        meet=partial(agreed, terms=run.data.terms(known=False)),
     )
     hub.run()
-    if journal.number < planned:
-        found = max(journal.number, 0)
+    if journal.number < rounds:
         raise RunError(
-            f"expected {planned} rounds, found that all sites ended after {found}; look at their "
-            "messages"
+            f"expected {rounds} rounds, found that all sites ended after {max(journal.number, 0)}; "
+            "look at their messages"
         )
-    result = {
-        "rounds": max(journal.number, 0),
-        "sites": sites,
-        "took": {
-            site: sum(site in took for number, took in journal.took.items() if number >= 0)
-            for site in sites
-        },
-        "bytes": hub.desk.bytes,
-        "scores": hub.desk.scores,
-        "refused": hub.desk.refused,
-        **({"guarded": guarded} if (guarded := server.incidents.found()) else {}),
-    }
+    result = _result(hub)
     write_json(state / "result.json", result)
     progress.write(hub, "finished")
-    for warning in words(guarded):
+    for warning in words(result.get("guarded", {})):
         _log.warning("since this coordinator was started: %s", warning)
     _log.info("finished: %d rounds, %s bytes", result["rounds"], f"{hub.desk.bytes:,}")
     return result
 
 
-def _sites_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the list of sites, which may become shorter."""
-    return {key: value for key, value in settings.items() if key == "federation.sites"}
+def _check_listed(path: Path, file: FederationFile, sites: list[str]) -> None:
+    """Refuse a file that lists other sites than the coordinator's.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if file.sites and list(file.sites) != sites:
+        raise ConfigError(
+            f"{path}: federation.sites: expected {', '.join(sites)}, as in coordinator.yaml, "
+            f"found {', '.join(file.sites)}; give both the same sites, and all sites this file"
+        )
+
+
+def _check_same(path: Path, journal: Journal, settings: Mapping[str, Any]) -> None:
+    """Refuse settings other than those with which the federation in the journal began. The list of
+    sites may have become shorter.
+
+    Raises:
+        ConfigError: they differ; the message names the keys.
+    """
+    facts = next(iter(journal.told["settings"].values()))
+    before = dict(next(iter(facts.values())))
+    if "federation.sites" in settings:
+        before["federation.sites"] = settings["federation.sites"]
+    wrong = wrong_settings(before, settings)
+    if wrong:
+        raise ConfigError(
+            f"{path}: expected the settings that the federation began with, found others: {wrong}; "
+            f"put them back, or move {journal.folder} away and let all sites begin anew"
+        )
+
+
+def _check_masked(privacy: Privacy, needed: int, minimum: float, sites: list[str]) -> None:
+    """Refuse masked sums over too few sites, or without some of them.
+
+    Raises:
+        ConfigError: there are too few, or a round would go on without one.
+    """
+    if privacy.masked is None:
+        return
+    if needed < len(sites):
+        raise ConfigError(
+            f"minimum: expected 1.0 with masked sums, found {minimum}: a sum needs the message of "
+            "each of its sites, so a round waits for all of them"
+        )
+    if len(sites) < privacy.masked.least:
+        raise ConfigError(
+            f"masked sums: expected at least {privacy.masked.least} sites, found {', '.join(sites)}"
+        )
+
+
+def _result(hub: SitesServer) -> dict[str, Any]:
+    """Return the outcome of a federation that has ended."""
+    journal = hub.journal
+    rounds = {number: sites for number, sites in journal.took.items() if number >= 0}
+    result: dict[str, Any] = {
+        "rounds": max(journal.number, 0),
+        "sites": hub.sites,
+        "took": {site: sum(site in took for took in rounds.values()) for site in hub.sites},
+        "bytes": hub.desk.bytes,
+        "scores": hub.desk.scores,
+        "refused": hub.desk.refused,
+    }
+    guarded = hub.server.incidents.found()
+    if guarded:
+        result["guarded"] = guarded
+    return result
 
 
 def serve(folder: Path, line: Line) -> None:

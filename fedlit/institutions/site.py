@@ -126,7 +126,6 @@ def shielded(
     exchange = run.exchange
     privacy = federation.privacy
     sharing = exchange.sharing
-    members = run.loop.federation
     if set(sharing.names) != set(federation.sites):
         raise ConfigError(
             f"federation.sites: expected {', '.join(federation.sites)}, as this site has accepted, "
@@ -149,9 +148,9 @@ def shielded(
 
     shield = Shield(name, privacy, exchange.rule, transport.ledger, drawn, registered, peers)
     offers = transport.share("privacy", {name: shield.offer()}) if privacy.masked else {}
-    shield.meet(
-        offers, sharing, exchange._blueprint(members, name).fresh(None), transport.digest_of_facts
-    )
+    model = exchange.server.blueprint(name)
+    assert model is not None
+    shield.meet(offers, sharing, model.fresh(None), transport.digest_of_facts)
     for note in shield.notes:
         say(f"Note: {note}")
     return shield
