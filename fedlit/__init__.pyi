@@ -29,46 +29,8 @@ from .data.sources.vehicle import VehicleSensors as VehicleSensors
 from .exchange.exchange import Exchange as Exchange
 from .exchange.rule import Round as Round
 from .exchange.rule import Rule as Rule, Update as Update
-from .exchange.rules.server import FedAdagrad as FedAdagrad, FedAdam as FedAdam, FedYogi as FedYogi
-from .exchange.rules.by_part import ByPart as ByPart
-from .exchange.rules.clustered import CFL as CFL, Agglomerative as Agglomerative
-from .exchange.rules.robust import CenteredClipping as CenteredClipping, NormBound as NormBound
 from .exchange.rules.clustered import Clustered as Clustered
-from .exchange.rules.fedamp import FedAMP as FedAMP
-from .exchange.rules.fedpac import FedPACMean as FedPACMean
-from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
-from .exchange.rules.server import FedNova as FedNova
-from .exchange.rules.forest import GrowForest as GrowForest
-from .exchange.rules.robust import GeometricMedian as GeometricMedian
-from .exchange.rules.clustered import IFCA as IFCA
-from .exchange.rules.robust import Krum as Krum, MultiKrum as MultiKrum
-from .exchange.rules.mean import Mean as Mean
-from .exchange.rules.robust import Median as Median, TrimmedMean as TrimmedMean
-from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
-from .exchange.rules.server import FedAvgM as FedAvgM
-from .exchange.rules.newton import Newton as Newton
-from .exchange.rules.prototypes import PrototypeMean as PrototypeMean
 from .federation import Federation as Federation
-from .methods.alternating import Alternating as Alternating
-from .methods.apfl import APFL as APFL
-from .methods.binary import BinaryCrossEntropy as BinaryCrossEntropy
-from .methods.chfl import CHFL as CHFL
-from .methods.ditto import Ditto as Ditto
-from .methods.fedala import FedALA as FedALA
-from .methods.fedbabu import FedBABU as FedBABU
-from .methods.feddyn import FedDyn as FedDyn, FedDynMean as FedDynMean
-from .methods.fedpac import FedPAC as FedPAC
-from .methods.fedprox import FedProx as FedProx
-from .methods.fedproto import FedProto as FedProto
-from .methods.fedrod import FedRoD as FedRoD
-from .methods.forest import Forest as Forest
-from .methods.ifedavg import IFedAvg as IFedAvg
-from .methods.mixed_model import MixedModel as MixedModel
-from .methods.moon import MOON as MOON
-from .methods.per_fedavg import PerFedAvg as PerFedAvg
-from .methods.pfedme import PFedMe as PFedMe
-from .methods.pooled_logistic import PooledLogistic as PooledLogistic
-from .methods.scaffold import Scaffold as Scaffold, ScaffoldMean as ScaffoldMean
 from .names import Clustering as Clustering
 from .nn.bilstm import BiLSTM as BiLSTM
 from .nn.cnn import CNN as CNN
@@ -85,3 +47,51 @@ from .study.search import search as search
 from .study.study import Study as Study
 from .train.callbacks import Checkpoints as Checkpoints
 from .train.loop import FederatedLoop as FederatedLoop
+
+# methods and rules: written by tests/run/test_listed.py
+from .exchange.rules.by_part import ByPart as ByPart
+from .exchange.rules.clustered import Agglomerative as Agglomerative
+from .exchange.rules.clustered import CFL as CFL
+from .exchange.rules.clustered import IFCA as IFCA
+from .exchange.rules.fedamp import FedAMP as FedAMP
+from .exchange.rules.fedgmcc import FedGMCC as FedGMCC
+from .exchange.rules.fedpac import FedPACMean as FedPACMean
+from .exchange.rules.forest import GrowForest as GrowForest
+from .exchange.rules.mean import Mean as Mean
+from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
+from .exchange.rules.newton import Newton as Newton
+from .exchange.rules.prototypes import PrototypeMean as PrototypeMean
+from .exchange.rules.robust import CenteredClipping as CenteredClipping
+from .exchange.rules.robust import GeometricMedian as GeometricMedian
+from .exchange.rules.robust import Krum as Krum
+from .exchange.rules.robust import Median as Median
+from .exchange.rules.robust import MultiKrum as MultiKrum
+from .exchange.rules.robust import NormBound as NormBound
+from .exchange.rules.robust import TrimmedMean as TrimmedMean
+from .exchange.rules.server import FedAdagrad as FedAdagrad
+from .exchange.rules.server import FedAdam as FedAdam
+from .exchange.rules.server import FedAvgM as FedAvgM
+from .exchange.rules.server import FedNova as FedNova
+from .exchange.rules.server import FedYogi as FedYogi
+from .methods.alternating import Alternating as Alternating
+from .methods.apfl import APFL as APFL
+from .methods.binary import BinaryCrossEntropy as BinaryCrossEntropy
+from .methods.chfl import CHFL as CHFL
+from .methods.ditto import Ditto as Ditto
+from .methods.fedala import FedALA as FedALA
+from .methods.fedbabu import FedBABU as FedBABU
+from .methods.feddyn import FedDyn as FedDyn
+from .methods.feddyn import FedDynMean as FedDynMean
+from .methods.fedpac import FedPAC as FedPAC
+from .methods.fedproto import FedProto as FedProto
+from .methods.fedprox import FedProx as FedProx
+from .methods.fedrod import FedRoD as FedRoD
+from .methods.forest import Forest as Forest
+from .methods.ifedavg import IFedAvg as IFedAvg
+from .methods.mixed_model import MixedModel as MixedModel
+from .methods.moon import MOON as MOON
+from .methods.per_fedavg import PerFedAvg as PerFedAvg
+from .methods.pfedme import PFedMe as PFedMe
+from .methods.pooled_logistic import PooledLogistic as PooledLogistic
+from .methods.scaffold import Scaffold as Scaffold
+from .methods.scaffold import ScaffoldMean as ScaffoldMean

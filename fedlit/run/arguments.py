@@ -21,6 +21,7 @@ from fedlit.run.config import (
     flatten,
     known_configs,
     parse_yaml,
+    read_settings,
     read_yaml,
     shown,
 )
@@ -167,7 +168,9 @@ def read(
     methods = found[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {
-        path: Layer(read_yaml(path), f"{shown(path)}: ") for path in configs if path not in foreign
+        path: Layer(read_settings(path), f"{shown(path)}: ")
+        for path in configs
+        if path not in foreign
     }
     words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
     files = [
@@ -213,7 +216,7 @@ def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:
     it; ``words`` are those of the user.
     """
     check_no_links(path.parent)
-    content = read_yaml(path)
+    content = read_settings(path)
     layer = Layer(
         content if command == "fit" else without_training(content), f"{shown(path)}: ", own=False
     )
@@ -250,7 +253,7 @@ def _method_layers(methods: Sequence[Path]) -> list[Layer]:
     """
     one = "one method; to put two together lay one over the other with --config"
     expect(len(methods) < 2, METHOD, one, Told(" and ".join(path.stem for path in methods)))
-    layers = [Layer(read_yaml(path), f"{shown(path)}: ", method=True) for path in methods]
+    layers = [Layer(read_settings(path), f"{shown(path)}: ", method=True) for path in methods]
     for layer in layers:
         wrong = [key for key, _ in flatten(dict(layer.values)) if key.startswith(_NO_METHODS)]
         makes = f"{METHOD} {layer.where}".removesuffix(": ")

@@ -1,5 +1,6 @@
-"""The methods that come with fedlit. Each has a card, which describes it, and a configuration,
-which is laid over any other one. Imports nothing heavy.
+"""The methods that come with fedlit. Each is one file, ``configs/methods/NAME.yaml``: a
+configuration, which is laid over any other one, and below it a card, which describes the method.
+Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedlit.run.config import METHODS, find_config, read_yaml
+from fedlit.run.config import CARD, METHODS, config_folders, find_config, read_yaml
 
 FLAG = "--method"
 _DIFFER = ("columns", "classes", "tasks", "sizes")
 PLAIN = Path(__file__).with_name("plain.yaml")
 """What lies below a method's configuration, and above all others."""
-_CARDS = Path(__file__).with_name("catalogue.yaml")
 
 FAMILIES = {
     "baseline": "Baselines",
@@ -94,6 +94,12 @@ class Card:
         return find_config(self.name, METHODS)
 
     @property
+    def settings(self) -> str:
+        """The text of the configuration, without the card."""
+        settings, _, _ = self.config.read_text("utf-8").partition(f"\n{CARD}:\n")
+        return settings.rstrip()
+
+    @property
     def facts(self) -> dict[str, str]:
         """Maps each title to the text below it."""
         facts = {
@@ -126,21 +132,22 @@ class Card:
 
 @cache
 def cards() -> dict[str, Card]:
-    """Return all cards by name, family by family."""
-    found = [Card(name=name, **told) for name, told in read_yaml(_CARDS).items()]
-    return {
-        own.name: own for own in sorted(found, key=lambda own: list(FAMILIES).index(own.family))
-    }
+    """Return all cards by name, family by family, and in a family by name."""
+    folder = config_folders()[-1] / METHODS
+    every = [
+        Card(name=path.stem, **read_yaml(path)[CARD]) for path in sorted(folder.glob("*.yaml"))
+    ]
+    families = list(FAMILIES)
+    return {card.name: card for card in sorted(every, key=lambda card: families.index(card.family))}
 
 
 def section(card: Card) -> str:
     """Return all about a method, as Markdown."""
     facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
-    config = card.config.read_text("utf-8").rstrip()
     equation = card.equation.rstrip()
     return (
         f"{card.title}. "
-        f"{card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{config}\n```"
+        f"{card.idea}\n\n```text\n{equation}\n```\n\n{facts}\n\n```yaml\n{card.settings}\n```"
     )
 
 

@@ -16,6 +16,8 @@ from fedlit.errors import ConfigError, Told, did_you_mean, expect
 
 STUDIES = "studies"
 METHODS = "methods"
+CARD = "card"
+"""The key of a method's file that describes the method."""
 """Folders in that of configurations."""
 _NAMED = {"": "--config", STUDIES: "study", METHODS: "--method"}
 MOST_BYTES = 2**22
@@ -144,6 +146,22 @@ def _content(text: str, where: str) -> Any:
     longer than copying the result.
     """
     return parse_yaml(text, where)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a configuration, without the card of a method that ships, which
+    describes it.
+
+    Raises:
+        ConfigError: see :func:`read_yaml`.
+
+    Example:
+        >>> sorted(read_settings(find_config("ditto", METHODS)))
+        ['data', 'exchange', 'model']
+    """
+    content = read_yaml(path)
+    content.pop(CARD, None)
+    return content
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from fedlit.errors import ConfigError, Told, expect, must_be_known
 from fedlit.mixture.settings import is_mixture, settings_of
 from fedlit.run.catalogue import cards
-from fedlit.run.config import METHODS, STUDIES, find_config, read_yaml, shown
+from fedlit.run.config import METHODS, STUDIES, find_config, read_settings, read_yaml, shown
 from fedlit.run.keys import check_key, check_keys
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
@@ -120,7 +120,7 @@ def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
     """Check the configuration and the changed keys of a method or a scenario."""
     if own.get("method"):
         found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
-        check_keys(read_yaml(found), f"{shown(found)}: ")
+        check_keys(read_settings(found), f"{shown(found)}: ")
     for name in own.get("tune") or {}:
         inside = name not in ("config", "method")
         do = "write one line of methods for each"

@@ -18,7 +18,7 @@ from fedlit.exchange.rule import Rule
 from fedlit.mixture.settings import settings_of
 from fedlit.run.allowed import allowed, check_allowed, trusting
 from fedlit.run.arguments import read
-from fedlit.run.config import find_config, parse_yaml, read_yaml
+from fedlit.run.config import find_config, parse_yaml, read_settings, read_yaml
 from fedlit.run.load import parse
 
 LIST = Path(__file__).parents[2] / "fedlit" / "run" / "allowed.json"
@@ -115,8 +115,8 @@ def test_the_list_is_the_one_that_is_generated() -> None:
 
 def test_shipped_configurations_name_nothing_else() -> None:
     for path in [*CONFIGS.glob("*.yaml"), *CONFIGS.glob("methods/*.yaml")]:
-        if "mixture" not in read_yaml(path):
-            check_allowed(read_yaml(path), path.name)
+        if "mixture" not in read_settings(path):
+            check_allowed(read_settings(path), path.name)
 
 
 @pytest.fixture(autouse=True)

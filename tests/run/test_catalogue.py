@@ -73,7 +73,7 @@ def test_each_method_has_a_card_and_a_configuration() -> None:
 
 def test_a_card_names_what_its_configuration_and_its_class_have() -> None:
     for name, card in cards().items():
-        text = card.config.read_text(encoding="utf-8")
+        text = card.settings
         assert text.startswith("# ") and card.equation and card.paper
         named = {
             str(value)
@@ -143,7 +143,7 @@ def test_nothing_of_another_method_is_left(base: Path, tmp_path: Path) -> None:
     changed = {
         f"{group}.{key}"
         for name in cards()
-        for group, keys in yaml.safe_load(cards()[name].config.read_text(encoding="utf-8")).items()
+        for group, keys in yaml.safe_load(cards()[name].settings).items()
         for key in keys
     }
     # not a method's, but what it cannot do without: how rows are encoded, the optimizer, the length
