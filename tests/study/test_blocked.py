@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from ranks import on_ranks
 
 import fedlit
 from fedlit.data.sources import Tables
@@ -19,8 +20,10 @@ from fedlit.mixture.recommend import recommend
 from fedlit.run.load import load
 from fedlit.statistics import BLOCKED, TITLES
 from fedlit.study.compare import compare
+from fedlit.study.joining import add_client
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis
+from fedlit.train.manifest import read_checkpoint
 
 N = 120
 KNOWN = {"code": "is set at admission"}
@@ -206,6 +209,33 @@ def test_a_leak_blocks_the_verdicts_of_those_who_have_it(place: Path) -> None:
     assert [own.client for own in study.answers] == ["west"]
     free = study.lift[study.lift["verdict"] != BLOCKED]
     assert {*free["client"]} == {"west"}  # not the mean over all
+
+
+def test_what_another_rank_finds_reaches_the_run(place: Path) -> None:
+    """Two processes, one table each: the second one's leak is in the scores and the checkpoint."""
+    rows(0).drop(columns="code").to_csv("north.csv", index=False)
+    ended = on_ranks(2, "fit", "--config", "mine.yaml", module="fedlit")
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    (folder,) = Path("lightning_logs/mine").iterdir()
+    saved = read_checkpoint(folder / "checkpoints" / "last.ckpt", resumable=False)["fedlit"]
+    found = {(own["kind"], own["column"], *own["clients"]) for own in saved["findings"]}
+    assert found == {("leak", "code", "south")}
+    assert "alone predicts outcome" in ended.stdout + ended.stderr
+
+
+def test_a_leak_of_a_newcomer_alone_blocks_its_verdict(place: Path) -> None:
+    for seed, name in enumerate(["north", "south", "west"]):
+        code = np.random.default_rng(seed).choice(["X1", "Z9"], N)
+        rows(seed).assign(code=code).to_csv(f"{name}.csv", index=False)
+    load("mine.yaml").fit(quiet=True)
+    source = {"files": {"west": "west.csv"}, "target": "outcome"}
+    content = {"data": {"source": {"class_path": "fedlit.Tables", "init_args": source}}}
+    keys: dict[str, Any] = {"baselines": ["logistic_regression"], "bootstrap": 20, "quiet": True}
+    assert len(add_client("mine", content, **keys).found.answers) == 1
+    rows(2).to_csv("west.csv", index=False)
+    found = add_client("mine", content, **keys).found
+    assert found.answers == [] and {*found.lift["verdict"]} == {BLOCKED}
+    assert any("code: alone predicts outcome" in note for note in found.notes)
 
 
 def test_the_api_reads_its_tables_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
