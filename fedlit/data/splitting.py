@@ -36,6 +36,7 @@ one of these for each client, by its name or pattern."""
 _BY = ("group", "time", "column")
 _BINS = 10  # of equal counts, by which a number's rows are spread over folds
 _SHARE_OF_TWINS = 0.5
+_TIMES_CHANCE = 3  # pairs of equal rows, of those that independent columns would have
 _MOST_COMPARED = 20_000  # rows that are compared with each other in all columns but one
 _FEWEST = 3  # rows of a class of which one can be in each split
 
@@ -363,9 +364,16 @@ def twins_are_ordinary(features: pd.DataFrame, target: pd.Series) -> bool:
     for place, column in enumerate(columns):
         codes = column.iloc[:_MOST_COMPARED].factorize(use_na_sentinel=False)[0].astype(np.uint64)
         hashes.append(pd.util.hash_array(codes, categorize=False) * np.uint64(2 * place + 1))
-    rows: np.ndarray = np.sum(hashes, axis=0, dtype=np.uint64)
+    rows = np.zeros(len(hashes[0]), np.uint64)
+    for own in hashes:
+        rows += own
     twins = _pairs(rows)
     nearly = sorted(_pairs(rows - own) - twins for own in hashes)
+    every = len(rows) * (len(rows) - 1) / 2
+    # of pairs of rows, by the pairs of equal cells in other rows
+    chance = every * float(np.prod([(_pairs(own) - twins) / every for own in hashes]))
+    if twins <= _TIMES_CHANCE * chance:
+        return True
     # all rows are nearly equal without the one column that tells them apart
     return sum(nearly[:-1]) >= _SHARE_OF_TWINS * twins
 

@@ -30,6 +30,7 @@ _CELLS = 3_000_000
 _FEWEST_ALONE = 4
 """Cells that are looked at client by client, if there are many clients, and clients of which all
 are."""
+_MOST_ALONE = 1_000  # of many clients, each of which takes a millisecond
 _FEWEST = 40
 _FEWEST_OF_CLASS = 8
 _ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
@@ -139,7 +140,8 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     rows of all clients that have the same columns.
     """
     largest = max(sample.features.size for sample in samples)
-    alone = sampled(np.arange(len(samples)), max(_FEWEST_ALONE, _CELLS // max(largest, 1))).tolist()
+    most = max(_FEWEST_ALONE, min(_MOST_ALONE, _CELLS // max(largest, 1)))
+    alone = sampled(np.arange(len(samples)), most).tolist()
     enough = len(alone) == len(samples)
     for sample in (samples[place] for place in alone):
         scores = list(_scores_of(classes, [sample], [*map(str, sample.features)]))

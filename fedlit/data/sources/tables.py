@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fedlit.names import Share
 
 _NUMBERING = 1.25  # of the rows that is the range of numbers that count them
+_FEW_TWINS = 2
 _ORDINARY = 0.02  # of the rows that may be equal to others
 _FEW_ROWS = 10  # validation rows by which nothing should be chosen
 _BY_CLIENT = ("target", "drop", "positive", "weight")  # settings that may be a mapping by client
@@ -472,15 +473,14 @@ def _notes(table: ClientTable) -> list[str]:
     doubled, across = same_rows(table.features, table.target, table.splits)
     judging = len(table.splits["validation"]) + len(table.splits["test"])
     # a few twins among all rows are ordinary, and so are many where columns have few values
-    many = doubled > _ORDINARY * len(table.features) or across > _ORDINARY * judging
-    ordinary = not many or twins_are_ordinary(table.features, table.target)
-    if across and ordinary:
-        text = (
-            f"{counted(across, 'validation or test row')} equal to a training row, as chance "
-            "makes them"
-        )
+    few = max(_FEW_TWINS, _ORDINARY * len(table.features))
+    many = doubled > few or across > max(_FEW_TWINS, _ORDINARY * judging)
+    ordinary = many and twins_are_ordinary(table.features, table.target)
+    if ordinary:
+        text = f"{counted(doubled, 'row')} equal to others, as chance makes them, for there are few"
+        text += " different ones"
         notes.append(Note(text, "twins", head=name))
-    elif not ordinary:
+    elif many:
         said = f"duplicate rows: {doubled:,} of {len(table.features):,}"
         said += (
             f", and {across:,} in validation or test with a twin in training: scores are too good"
