@@ -371,12 +371,9 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
         check_client_name(client)
         frame = frame_of(rows)
         fits = isinstance(frame, pd.DataFrame)
-        expect(
-            fits,
-            f"Federation.{method}: client {client!r}",
-            "a DataFrame",
-            Told(type(rows).__name__),
-        )
+        lazy = "give what its collect() returns" if hasattr(rows, "collect") else ""
+        found = Told(type(rows).__name__)
+        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", found, lazy)
         frames[client] = frame
     check_names(list(frames))
     return frames

@@ -11,6 +11,8 @@ import yaml
 from elsewhere import light, mistakes
 
 from fedlit.__main__ import main
+from fedlit.data.sources import Tables
+from fedlit.errors import DataError
 from fedlit.run.folders import find_run
 from fedlit.score import load_run
 
@@ -169,6 +171,15 @@ def test_without_a_name_scores_lie_beside_the_rows(
         )
         assert "Using lightning_logs/mine/version_0/checkpoints/best-" in captured.err
     assert pd.read_csv("new.scores.csv").columns[0] == "row"
+    folder = here / "with_scores"
+    folder.mkdir()
+    table("north.csv").assign(outcome=["ill", "well"] * 40).to_csv(folder / "north.csv")
+    Path("new.scores.csv").rename(folder / "new.scores.csv")
+    # read as a client, they are named for what they are
+    with pytest.raises(DataError, match=r"new\.scores\.csv.*redictions that fedlit wrote"):
+        Tables(str(folder / "*.csv"), "outcome").tables(seed=1)
+    assert main(["init", str(folder), "--target", "outcome", "--out", "odd.yaml"]) == 2
+    assert "predictions that fedlit wrote" in capsys.readouterr().err
 
 
 def test_mistakes_are_said_before_torch_is_imported_as_far_as_they_can(

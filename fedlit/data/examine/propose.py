@@ -17,7 +17,7 @@ from fedlit import yaml_text
 from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.base import check_names, owners_of
-from fedlit.data.sources.places import Place, places_of
+from fedlit.data.sources.places import MOVE_PREDICTIONS, Place, are_predictions, places_of
 from fedlit.data.splitting import names_parts, parts_of
 from fedlit.errors import DataError, Told, expect
 from fedlit.outcomes import DEFAULT_TASK, NUMBER_TASK, outcome_type
@@ -149,6 +149,8 @@ def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
     advice = "; ".join(
         ["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)]
     )
+    if are_predictions(columns):
+        advice = MOVE_PREDICTIONS
     expect(
         said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns
     )

@@ -4,6 +4,8 @@ converts them.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from fedlit.errors import DataError, Told, expect
 
 ARROW = b"ARROW1"
@@ -26,6 +28,7 @@ _R = "in R: write.csv(readRDS('FILE'), 'FILE.csv', row.names = FALSE)"
 _R_DATA = (
     "in R: load('FILE'), and for one table in it write.csv(TABLE, 'FILE.csv', row.names = FALSE)"
 )
+_NUMPY = "in Python: pandas.DataFrame(numpy.load('FILE')).to_csv('FILE.csv', index=False)"
 _ACCESS = "with mdbtools: mdb-export FILE TABLE > TABLE.csv"
 _SHEET = "with LibreOffice: soffice --convert-to xlsx FILE"
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
@@ -48,14 +51,34 @@ _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "a file packed by Zstandard", "unpack it with zstd -d FILE"),
     (b"Rar!", "a RAR archive", "unpack it"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it"),
+    (
+        b"\xff\xff\xff\xff",
+        "a stream of Arrow",
+        "in Python: polars.read_ipc_stream('FILE').write_parquet('FILE.parquet')",
+    ),
+    (b"\x93NUMPY", "an array of NumPy", _NUMPY),
+    (b"PARE", "an encrypted Parquet file", "write it without encryption"),
+    (b"\x0b\x0e\x0a\x0c", "data of R (.qs)", _R.replace("readRDS", "qs::qread")),
+    (b"\xff\xff\0\0", "data of JMP (.jmp)", "in JMP: File, Export, Text (.csv)"),
+    (b"%PDF-", "a PDF document", "get the table as CSV from whoever wrote it"),
     (b"\x89PNG", "a picture", "get the table as CSV from whoever wrote it"),
     (b"\xff\xd8\xff", "a picture", "get the table as CSV from whoever wrote it"),
 )
 """First bytes, what such a file is, and the line that makes a table of it that is read."""
 
+_FURTHER: tuple[tuple[int, bytes, str, str], ...] = (
+    (8, b"DUCK", "a DuckDB database", "in DuckDB: COPY TABLE TO 'FILE.parquet'"),
+    (257, b"ustar", "an archive (.tar)", "unpack it"),
+)
+"""How many bytes stand before these, what such a file is, and the line that converts it."""
+
+_PORTABLE = b"SPSS PORT FILE"
+_DBASE = (b"\x03", b"\x30", b"\x31", b"\x83", b"\x8b", b"\xf5")
+
 _IN_ZIP: tuple[tuple[str, str, str], ...] = (
     ("xl/workbook.bin", "a binary Excel file (.xlsb)", f"save it as .xlsx, or {_SHEET}"),
     ("META-INF/manifest.xml", "an OpenDocument file (.ods)", f"save it as .xlsx, or {_SHEET}"),
+    ("Index/Document.iwa", "a file of Numbers", "in Numbers: File, Export To, Excel"),
     ("word/document.xml", "a Word document", "get the table as CSV from whoever wrote it"),
 )
 """A member of a ZIP archive, what such an archive is, and the line that converts it."""
@@ -85,29 +108,28 @@ def refuse_unread(head: bytes) -> None:
     Raises:
         DataError: naming the format, and the line that converts it.
     """
+    if _PORTABLE in head[:400]:
+        line = "in Python: pyreadstat.read_por('FILE')[0].to_parquet('FILE.parquet')"
+        _refuse("a portable file of SPSS (.por)", line)
     if b"\0" not in head:  # a table whose first column happens to be called ORC
         return
     for magic, what, line in _OTHERS:
-        expect(
-            not head.startswith(magic),
-            "content",
-            _READ,
-            Told(what),
-            f"convert it: {line}",
-            DataError,
-        )
-    expect(
-        head[257:262] != b"ustar",
-        "content",
-        _READ,
-        Told("an archive (.tar)"),
-        "unpack it",
-        DataError,
-    )
+        if head.startswith(magic):
+            _refuse(what, line)
+    for place, magic, what, line in _FURTHER:
+        if head[place:].startswith(magic):
+            _refuse(what, line)
+    dated = len(head) > 32 and 1 <= head[2] <= 12 and 1 <= head[3] <= 31  # when it was written
+    if head.startswith(_DBASE) and dated:
+        _refuse("a dBase file (.dbf)", "with LibreOffice: soffice --convert-to csv FILE")
     # pickles of protocol 2 and later: the protocol, then a frame or an import
     pickled = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     line = f"convert it, if it is your own, because it can run code: {_PANDAS.format('pickle')}"
     expect(not pickled, "content", _READ, Told("a pickle of Python"), line, DataError)
+
+
+def _refuse(what: str, line: str) -> NoReturn:
+    raise DataError(f"content: expected {_READ}, found {what}; convert it: {line}")
 
 
 def refuse_archive(names: list[str]) -> None:
@@ -120,4 +142,8 @@ def refuse_archive(names: list[str]) -> None:
         DataError: naming the format, and the line that converts it.
     """
     for member, what, line in _IN_ZIP:
-        expect(member not in names, "content", _READ, Told(what), f"convert it: {line}", DataError)
+        if member in names:
+            _refuse(what, line)
+    if names and all(name.endswith(".npy") for name in names):
+        array = _NUMPY.replace("load('FILE')", "load('FILE')['NAME']")
+        _refuse("arrays of NumPy (.npz)", array)

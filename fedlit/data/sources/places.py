@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,22 @@ class Place:
         )
         told = f"expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}"
         raise DataError(f"client {self.client!r}: {told}, found {found}; correct the path")
+
+
+MOVE_PREDICTIONS = (
+    "predictions that fedlit wrote have such columns: move the file to a folder where no pattern of "
+    "files finds it"
+)
+
+
+def are_predictions(columns: Iterable[str]) -> bool:
+    """Return whether a table has the columns of a file that ``fedlit predict`` writes.
+
+    Example:
+        >>> are_predictions(["row", "probability_ill", "predicted"]), are_predictions(["age", "ill"])
+        (True, False)
+    """
+    return any(name.partition("_")[0] == "predicted" for name in columns)
 
 
 def places_of(

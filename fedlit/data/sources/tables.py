@@ -20,7 +20,13 @@ from fedlit.data.reading.options import (
     values_by_client,
 )
 from fedlit.data.sources.base import Source, check_names, check_tables, choose_clients, owners_of
-from fedlit.data.sources.places import Files, Place, places_of
+from fedlit.data.sources.places import (
+    MOVE_PREDICTIONS,
+    Files,
+    Place,
+    are_predictions,
+    places_of,
+)
 from fedlit.data.sources.recoded import converted, recoded
 from fedlit.data.splitting import (
     SplitSettings,
@@ -427,6 +433,8 @@ class Tables(Source):
                 more = f"{did_you_mean(column, names)}{second}" + (
                     said and f" Noted while reading: {said}."
                 )
+                if key == "target" and are_predictions(names):
+                    more += f" {MOVE_PREDICTIONS.capitalize()}."
                 raise DataError(f"{raw.where}: {told}.{more}")
         drop = self._of("drop", client) or ()
         types = [*(self.types or ()), *place.types]
