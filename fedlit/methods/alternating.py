@@ -61,26 +61,26 @@ class Alternating(FederatedClient):
         **kwargs: Any,
     ) -> None:
         super().__init__(spec, network, **kwargs)
-        fits = private_first == "epoch" or (
-            isinstance(private_first, dict) and not wrong_every(private_first)
-        )
-        wanted = "epoch, {epochs: n} or {steps: n} with n of at least 1"
-        expect(fits, f"{type(self).__name__}: {self.first_setting}", wanted, private_first)
-        self.private_first = {"epochs": 1} if private_first == "epoch" else private_first
+        if private_first == "epoch":
+            private_first = {"epochs": 1}
+        allowed = isinstance(private_first, dict) and not wrong_every(private_first)
+        expected = "epoch, {epochs: n} or {steps: n} with n of at least 1"
+        expect(allowed, f"{type(self).__name__}: {self.first_setting}", expected, private_first)
+        self.private_first = private_first
         self._round = 1
-        self._free = frozenset[str]()
+        self._trainable = frozenset[str]()
         self._turn = ""
-        self._said = False
+        self._warned = False
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse rounds in which one of the parts is never trained."""
         federated = self._federated_parameters()
         private = {name for name, _ in self.named_parameters()} - federated
-        for what, part in (("federated", federated), ("private", private)):
-            if not part:
+        for kind, parameters in (("federated", federated), ("private", private)):
+            if not parameters:
                 raise ConfigError(
                     f"client {self.spec.name!r}: Alternating expected federated and private "
-                    f"parameters that take turns, found none that is {what}; set "
+                    f"parameters that take turns, found none that is {kind}; set "
                     "exchange.federated to a part of the network, such as [core], or model.client "
                     "to fedlit.FederatedClient"
                 )
@@ -90,11 +90,7 @@ class Alternating(FederatedClient):
     def check_rounds(self, every: str | Mapping[str, int]) -> None:
         """Refuse rounds that end before the second part is trained."""
         unit, first = next(iter(self.private_first.items()))
-        round = (
-            {"step": {"steps": 1}, "epoch": {"epochs": 1}}[every]
-            if isinstance(every, str)
-            else every
-        )
+        round = {f"{every}s": 1} if isinstance(every, str) else every
         self._round = round.get("epochs", 1)
         comparable = unit in round
         if (comparable and round[unit] <= first) or (unit == "epochs" and not comparable):
@@ -117,32 +113,39 @@ class Alternating(FederatedClient):
         """Train the part whose turn it is, and freeze the other one."""
         if not self.steps_now:
             return  # gradients of an earlier batch wait for their step
-        if not self._turn:  # what another has frozen stays so
-            self._free = frozenset(
-                name for name, own in self.named_parameters() if own.requires_grad
-            )
-        unit, first = next(iter(self.private_first.items()))
-        done = self.trainer.current_epoch % self._round if unit == "epochs" else self.steps_taken
-        turn = "first" if done < first else "second"
-        if self.fine_tuning:
-            turn = "all"
+        if not self._turn:
+            # Parameters that were frozen before the first turn stay frozen in every turn.
+            trainable = [name for name, w in self.named_parameters() if w.requires_grad]
+            self._trainable = frozenset(trainable)
+        turn = self._next_turn()
         if turn == self._turn:
             return
         self._turn = turn
         first_part = self.first_part()
         for name, parameter in self.named_parameters():
             part = "first" if name in first_part else "second"
-            parameter.requires_grad_(name in self._free and turn in ("all", part))
+            parameter.requires_grad_(name in self._trainable and turn in ("all", part))
+
+    def _next_turn(self) -> str:
+        """Return which part the next step trains: ``first``, ``second`` or, in fine-tuning,
+        ``all``.
+        """
+        if self.fine_tuning:
+            return "all"
+        unit, first = next(iter(self.private_first.items()))
+        done = self.steps_taken
+        if unit == "epochs":
+            done = self.trainer.current_epoch % self._round
+        return "first" if done < first else "second"
 
     def on_send(self, steps: int) -> None:
         """Warn if a round was too short."""
         least = self.private_first.get("steps", 0)
-        if least and steps <= least and not self._said:
-            self._said = True
+        if least and steps <= least and not self._warned:
+            self._warned = True
             _log.warning(
-                "client %r: it took %d steps in a round, the first %d of which train a part of it, "
-                "so that the rest was not trained; set %s lower, or exchange.every to longer "
-                "rounds",
+                "client %r: took %d steps in a round; the first %d train one part, so the other "
+                "part was not trained; set %s lower, or exchange.every to longer rounds",
                 self.spec.name,
                 steps,
                 least,

@@ -38,7 +38,8 @@ class APFL(TwoCopies):
 
     Example:
         >>> from fedlit import MLP
-        >>> client = APFL(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, alpha={"cleve*": 0.25})
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> client = APFL(spec, MLP, alpha={"cleve*": 0.25})
         >>> float(client.alpha), client(torch.zeros(4, 2)).shape
         (0.25, torch.Size([4, 1]))
     """
@@ -64,9 +65,9 @@ class APFL(TwoCopies):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the mixture. Gradients reach v, and α if it is learnt, but not w."""
-        own = dict(self.named_parameters())
+        w = dict(self.named_parameters())
         mixture = {
-            name: self.alpha * value + (1 - self.alpha) * own[name].detach()
+            name: self.alpha * value + (1 - self.alpha) * w[name].detach()
             for name, value in self.personal.named_parameters()
         }
         logits: Tensor = functional_call(self.personal, mixture, (x,))
@@ -77,8 +78,9 @@ class APFL(TwoCopies):
         Local, and α.
         """
         federated, personal = super().clipped_apart()
-        own = [["alpha"]] if self.learn_alpha else []
-        return [[name for name in federated if name != "alpha"], personal, *own]
+        if self.learn_alpha:
+            return [[name for name in federated if name != "alpha"], personal, ["alpha"]]
+        return [federated, personal]
 
     def configure_optimizers(self) -> Any:
         """Make the optimizers as for any client, but without weight decay on α."""

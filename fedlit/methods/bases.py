@@ -38,29 +38,27 @@ class Anchored(FederatedClient):
     received: nn.Module
 
     def anchor(self, names: Iterable[str] | None = None) -> None:
-        """Create the buffers for what exchanges give.
+        """Create the buffers for received values.
 
         Args:
             names: the names of parameters; all that the client has so far if None.
         """
         parameters = dict(self.named_parameters())
-        self.received = zero_buffers(
-            {name: parameters[name] for name in (parameters if names is None else names)}
-        )
+        if names is not None:
+            parameters = {name: parameters[name] for name in names}
+        self.received = zero_buffers(parameters)
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Note that there is nothing to hold the client to, if nothing is federated."""
+        """Note that nothing anchors the client if nothing is federated."""
         if self.federated or not hasattr(self, "received"):
             return []
         return [
-            f"{type(self).__name__} holds a client to what is federated, which is nothing; see "
+            f"{type(self).__name__} pulls federated parameters only, and none is federated; see "
             "exchange.federated"
         ]
 
     def on_receive(self, received: State) -> None:
-        """Remember what was received. Tensors that were not received keep their remembered
-        values.
-        """
+        """Remember the received values. Other tensors keep their remembered values."""
         if not hasattr(self, "received"):
             return
         for name, w_t in self._federated.of(by_name(self.received)).items():
@@ -81,7 +79,9 @@ class Anchored(FederatedClient):
         """Return loss + strength/2 · ‖w − w_t‖² over the federated names; the loss itself if the
         strength is 0.
         """
-        return pull(loss, strength, self.pairs(parameters).values()) if strength else loss
+        if not strength:
+            return loss
+        return pull(loss, strength, self.pairs(parameters).values())
 
 
 def pull(loss: Tensor, strength: float, pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
@@ -89,7 +89,9 @@ def pull(loss: Tensor, strength: float, pairs: Iterable[tuple[Tensor, Tensor]]) 
     pairs.
     """
     squares = [(a - b).square().sum() for a, b in pairs]
-    return loss + strength / 2 * torch.stack(squares).sum() if squares else loss
+    if not squares:
+        return loss
+    return loss + strength / 2 * torch.stack(squares).sum()
 
 
 def zero_buffers(like: Mapping[str, Tensor]) -> nn.Module:
@@ -154,19 +156,14 @@ class TwoCopies(FederatedClient):
         super().__init__(spec, network, **kwargs)
         self.personal = self.make_network(network)
         self.personal.initialised_as = ""  # type: ignore[assignment]  # v starts equal to w
-        also = [
-            f"!personal.{own[1:]}" if own.startswith("!") else f"personal.{own}"
-            for own in self.no_decay
-        ]
-        self.no_decay = (*self.no_decay, *also)
+        self.no_decay = (*self.no_decay, *map(_of_personal, self.no_decay))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Note that one copy would be enough, if nothing is federated."""
+        """Note that one copy would be enough if nothing is federated."""
         if self.federated:
             return []
-        return [
-            f"{type(self).__name__} trains two copies, and shares neither: nothing is federated"
-        ]
+        method = type(self).__name__
+        return [f"{method} trains two copies and shares neither: nothing is federated"]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of v."""
@@ -191,3 +188,10 @@ class TwoCopies(FederatedClient):
         names = [name for name, _ in self.named_parameters()]
         personal = [name for name in names if name.startswith("personal.")]
         return [[name for name in names if name not in personal], personal]
+
+
+def _of_personal(pattern: str) -> str:
+    """Return a pattern for the network as a pattern for its personal copy."""
+    if pattern.startswith("!"):
+        return f"!personal.{pattern[1:]}"
+    return f"personal.{pattern}"

@@ -33,7 +33,8 @@ class BinaryCrossEntropy(FederatedClient):
         A network that gives all of three classes the same probability:
 
         >>> from fedlit import MLP
-        >>> client = BinaryCrossEntropy(ClientSpec("rawah", ("elevation", "slope"), (1, 2, 5), {}, ()), MLP)
+        >>> spec = ClientSpec("rawah", ("elevation", "slope"), (1, 2, 5), {}, ())
+        >>> client = BinaryCrossEntropy(spec, MLP)
         >>> loss = client.loss(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]))
         >>> round(loss.item(), 4)  # −(log 1/3 + 2 log 2/3) / 3
         0.6365
@@ -54,13 +55,12 @@ class BinaryCrossEntropy(FederatedClient):
         """Return the mean binary cross-entropy over rows and classes; see
         :meth:`fedlit.FederatedClient.loss`.
         """
-        if logits.dim() == 3:  # of an ensemble
+        if logits.dim() == 3:  # The logits are those of an ensemble.
             return self.loss(logits.flatten(0, 1), y.repeat_interleave(logits.shape[1]))
         if logits.shape[1] == 1:
             return super().loss(logits, y)
         log_p = logits.float().log_softmax(1)
-        # a probability of 1 leaves none for the other classes, whose logarithm would have no
-        # gradient
+        # If one class has probability 1, the others have 0, whose logarithm has no gradient.
         log_others = (-torch.expm1(log_p)).clamp_min(torch.finfo(log_p.dtype).tiny).log()
         is_class = torch.arange(logits.shape[1], device=y.device) == y.unsqueeze(1)
         losses = -torch.where(is_class, log_p, log_others).mean(1)

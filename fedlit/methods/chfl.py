@@ -111,7 +111,8 @@ class CHFL(FederatedClient):
 
     Example:
         >>> common = {"shared": ("age", "sex")}
-        >>> client = CHFL(ClientSpec("cleveland", ("age", "chol", "sex"), (0, 1), {}, (), common=common), hidden=[8, 4])
+        >>> spec = ClientSpec("cleveland", ("age", "chol", "sex"), (0, 1), {}, (), common=common)
+        >>> client = CHFL(spec, hidden=[8, 4])
         >>> client.spec.unique, client(torch.zeros(5, 3)).shape
         (('chol',), torch.Size([5, 1]))
     """
@@ -143,29 +144,31 @@ class CHFL(FederatedClient):
         expect(bool(hidden), "CHFL: hidden", "the width of at least one hidden layer", hidden)
         self.automatic_optimization = False
         self.mu = own_share(mu, spec.name, "mu")
-        self.joined = unique
+        self.use_of_unique = unique
         self.common = nn.ModuleDict()
         self.lateral = nn.ModuleDict()
-        own = spec.unique if unique != "none" else ()
+        unique_inputs = () if unique == "none" else spec.unique
         outputs = spec.num_outputs
         for group, names in spec.common.items():
             self.common[group] = Column(len(names), outputs, hidden, activation)
             self._remember(group, names)
-            if own and unique == "lateral":
+            if unique_inputs and unique == "lateral":
                 layers = (nn.Linear(*pair, bias=False) for pair in pairwise([*hidden, outputs]))
                 self.lateral[group] = nn.ModuleList(layers)
         self.unique: Column | None = None
-        if own:
-            self._remember("", own)
-            beside = spec.task.input_width * len(spec.common) if unique == "concatenation" else 0
-            self.unique = Column(len(own) + beside, outputs, hidden, activation)
+        if unique_inputs:
+            self._remember("", unique_inputs)
+            width = len(unique_inputs)
+            if unique == "concatenation":
+                width += spec.task.input_width * len(spec.common)
+            self.unique = Column(width, outputs, hidden, activation)
 
     def _remember(self, group: str, names: Sequence[str]) -> None:
         """Remember the positions of a group's inputs. The empty name is for inputs that only this
         client has.
         """
-        places = torch.tensor([self.spec.features.index(name) for name in names])
-        self.register_buffer(f"_inputs_{group}", places, persistent=False)
+        positions = torch.tensor([self.spec.features.index(name) for name in names])
+        self.register_buffer(f"_inputs_{group}", positions, persistent=False)
 
     def _inputs(self, group: str, x: Tensor) -> Tensor:
         return x[:, self.get_buffer(f"_inputs_{group}")]
@@ -185,22 +188,20 @@ class CHFL(FederatedClient):
         last = [values[-1] for values in common.values()]
         if self.unique is None:
             return _mean(last)
-        own = self._inputs("", x)
-        if self.joined == "concatenation":
-            logits: Tensor = self.unique(torch.cat([own, *map(self.spec.task.as_input, last)], 1))[
-                -1
-            ]
+        unique = self._inputs("", x)
+        if self.use_of_unique == "concatenation":
+            inputs = [unique, *map(self.spec.task.as_input, last)]
+            logits: Tensor = self.unique(torch.cat(inputs, 1))[-1]
             return logits
-        sides = [
-            [
-                layer(value)
-                for layer, value in zip(self.lateral[group].children(), values[1:-1], strict=True)
-            ]
-            for group, values in common.items()
-        ]
+        sides = [self._lateral_values(group, values) for group, values in common.items()]
         side = [self.mu * sum(parts[1:], start=parts[0]) for parts in zip(*sides, strict=True)]
-        logits = self.unique(own, side)[-1]
+        logits = self.unique(unique, side)[-1]
         return logits + _mean(last) if last else logits
+
+    def _lateral_values(self, group: str, values: Sequence[Tensor]) -> list[Tensor]:
+        """Return U^(i+1) z_c^(i) for each hidden layer of a group's common column."""
+        layers = self.lateral[group].children()
+        return [layer(value) for layer, value in zip(layers, values[1:-1], strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the prediction."""
@@ -214,7 +215,7 @@ class CHFL(FederatedClient):
         clipped = self.clipped_apart() if self.gradient_clip_val else []
         if self.common:
             values = self.common_values(batch.x)
-            # the columns of several groups have no parameter in common: their gradients do not meet
+            # Columns of different groups have no parameter in common, so their losses can be added.
             losses = torch.stack([self.loss(layers[-1], batch.y) for layers in values.values()])
             self.descend(losses.sum(), [steppers.pop(0)], clipped[: len(self.common)])
             common_loss = losses.mean().detach()
@@ -232,17 +233,21 @@ class CHFL(FederatedClient):
         part, and then those of this part.
         """
         names = [name for name, _ in self.named_parameters()]
-        parts = [
-            [name for name in names if name.startswith(f"common.{group}.")] for group in self.common
-        ]
-        return [*parts, [name for name in names if name.startswith(self.private)]]
+        prefixes = [*((f"common.{group}.",) for group in self.common), self.private]
+        parts = []
+        for prefix in prefixes:
+            parts.append([name for name in names if name.startswith(prefix)])
+        return parts
 
     def configure_optimizers(self) -> Any:
         """Return the configured optimizer and schedule twice: for the common columns, and for the
         private part.
         """
-        own = [] if self.unique is None else [*self.lateral.parameters(), *self.unique.parameters()]
-        return [self.optimizer_of(part) for part in (list(self.common.parameters()), own) if part]
+        common = list(self.common.parameters())
+        private = list(self.lateral.parameters())
+        if self.unique is not None:
+            private += self.unique.parameters()
+        return [self.optimizer_of(part) for part in (common, private) if part]
 
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:

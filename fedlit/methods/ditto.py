@@ -36,7 +36,8 @@ class Ditto(Anchored, TwoCopies):
 
     Example:
         >>> from fedlit import MLP
-        >>> Ditto(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, strength=0.1).strength
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> Ditto(spec, MLP, strength=0.1).strength
         0.1
     """
 
@@ -50,12 +51,10 @@ class Ditto(Anchored, TwoCopies):
         expect(strength >= 0, "Ditto: strength", "at least 0", strength)
         self.strength = strength
         if strength:
-            self.anchor(
-                own for own, _ in self.named_parameters() if not own.startswith("personal.")
-            )
+            names = [name for name, _ in self.named_parameters()]
+            self.anchor(name for name in names if not name.startswith("personal."))
 
     def personal_objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return f(v) + λ/2 · ‖v − w_t‖²."""
-        return self.pulled(
-            super().personal_objective(x, y), self.strength, dict(self.personal.named_parameters())
-        )
+        loss = super().personal_objective(x, y)
+        return self.pulled(loss, self.strength, dict(self.personal.named_parameters()))

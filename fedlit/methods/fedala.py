@@ -18,10 +18,10 @@ from fedlit.sharing import State, select
 from fedlit.spec import ClientSpec
 
 _LAST = 10
-"""How many of the last losses must be alike for the weights of the first exchange to have
+"""The number of last losses that must be similar for the weights of the first exchange to have
 converged."""
 _MOST = 100
-"""How many steps the weights take at most in the first exchange."""
+"""The maximum number of steps that the weights take in the first exchange."""
 
 
 class FedALA(FederatedClient):
@@ -108,9 +108,9 @@ class FedALA(FederatedClient):
 
     def on_send(self, steps: int) -> None:
         """Remember Θ_k."""
-        own = dict(self.named_parameters())
+        parameters = dict(self.named_parameters())
         for name, value in by_name(self.previous).items():
-            value.copy_(own[name].detach())
+            value.copy_(parameters[name].detach())
         self.state["sent"] = True
 
     def on_receive(self, received: State) -> None:
@@ -127,10 +127,10 @@ class FedALA(FederatedClient):
         return [name for name in by_name(self.weights) if name in federated]
 
     def _mix(self) -> None:
-        own = dict(self.named_parameters())
+        parameters = dict(self.named_parameters())
         sent = by_name(self.previous)
         weights = by_name(self.weights)
-        moves = {name: own[name].detach() - sent[name] for name in self._mixed()}
+        moves = {name: parameters[name].detach() - sent[name] for name in self._mixed()}
         x, y = self._sample()
         converging = not self.state.get("converged")
         losses: list[float] = []
@@ -140,18 +140,18 @@ class FedALA(FederatedClient):
             for name, move in moves.items():
                 weights[name].sub_(gradients[name] * move, alpha=self.eta).clamp_(0, 1)
             losses.append(loss)
-            if not converging or self._alike(losses):
+            if not converging or self._converged(losses):
                 break
         self.state["converged"] = True
         with torch.no_grad():
             for name, move in moves.items():
-                own[name].copy_(sent[name] + move * weights[name])
+                parameters[name].copy_(sent[name] + move * weights[name])
 
-    def _alike(self, losses: Sequence[float]) -> bool:
-        """Return whether the weights have converged, or took the most steps."""
+    def _converged(self, losses: Sequence[float]) -> bool:
+        """Return whether the weights have converged, or took the maximum number of steps."""
         last = torch.tensor(losses[-_LAST:])
-        converged = len(losses) > _LAST and float(last.std(correction=0)) < self.threshold
-        return converged or len(losses) >= _MOST
+        similar = len(losses) > _LAST and float(last.std(correction=0)) < self.threshold
+        return similar or len(losses) >= _MOST
 
     def _sample(self) -> tuple[Tensor, Tensor]:
         """Return some of the training rows. The exchange seeds the numbers that are drawn."""
@@ -170,9 +170,9 @@ class FedALA(FederatedClient):
             outputs = functional_call(self, point, (some_x.to(self.device),))
             loss = self.loss(outputs, some_y.to(self.device)) * (len(some_y) / len(y))
             total += float(loss.detach())
-            found = torch.autograd.grad(
+            chunk_gradients = torch.autograd.grad(
                 loss, list(point.values()), allow_unused=True, materialize_grads=True
             )
-            for name, gradient in zip(point, found, strict=True):
+            for name, gradient in zip(point, chunk_gradients, strict=True):
                 gradients[name] += gradient
         return total, gradients

@@ -2,6 +2,7 @@
 Classification", arXiv:2106.06042).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedlit.client.client import FederatedClient
@@ -18,7 +19,7 @@ class FedBABU(FederatedClient):
     Clients may differ in their classes, and in their columns if ``exchange.federated`` leaves the
     encoder out.
 
-    NOTE[DIFF]: clients weigh alike; the paper weighs them by rows
+    NOTE[DIFF]: clients have equal weights; the paper weighs them by rows
     (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
 
     Args:
@@ -49,12 +50,12 @@ class FedBABU(FederatedClient):
             )
         self.head.requires_grad_(False)
 
-    def on_plan(self, every: Any) -> list[str]:
-        """Note that the head is never trained, if nothing follows the federation."""
+    def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
+        """Note that the head is never trained if nothing follows the federation."""
         if self.fine_tunes:
             return []
         return [
-            "FedBABU never trains its head, for nothing follows the federation; set model.then: "
+            "FedBABU never trains its head because no fine-tuning follows; set model.then: "
             "fine_tune"
         ]
 

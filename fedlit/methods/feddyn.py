@@ -2,7 +2,9 @@
 Based on Dynamic Regularization", arXiv:2111.04263, Algorithm 1).
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -65,12 +67,14 @@ class FedDyn(Anchored):
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss with the proximal and the linear term."""
         loss = super().objective(x, y)
-        own = dict(self.named_parameters())
-        if self.fine_tuning:  # what is the client's own is not drawn to the others
+        if self.fine_tuning:  # A private model is not pulled towards the federation's.
             return loss
+        parameters = dict(self.named_parameters())
         gradient = self._federated.of(by_name(self.gradient))
-        terms = [(gradient[name] * w).sum() for name, w in self._federated.of(own).items()]
-        return self.pulled(loss, self.alpha, own) - torch.stack(terms).sum() if terms else loss
+        terms = [(gradient[name] * w).sum() for name, w in self._federated.of(parameters).items()]
+        if not terms:
+            return loss
+        return self.pulled(loss, self.alpha, parameters) - torch.stack(terms).sum()
 
     def on_send(self, steps: int) -> None:
         """Compute the change of g_k, −α (w_k − w_t), which is applied if the update counts."""
@@ -85,15 +89,15 @@ class FedDyn(Anchored):
     def on_receive(self, received: State) -> None:
         """Remember what was received, and apply the change of g_k if the update counted."""
         super().on_receive(received)
-        did = received.get(f"{DOWN}counted")
-        if did is None and received:
-            for value in self.gradient.buffers():  # a run begins with none
+        counts = received.get(f"{DOWN}counted")
+        if counts is None and received:
+            for value in self.gradient.buffers():  # A run begins without an estimate.
                 value.zero_()
-        if did is not None:
+        if counts is not None:
             gradient = self._federated.of(by_name(self.gradient))
             for name, change in self._change.items():
                 g = gradient[name]
-                g.copy_(torch.where(did.to(g.device) > 0, g + change, g))
+                g.copy_(torch.where(counts.to(g.device) > 0, g + change, g))
         self._change = {}
 
 
@@ -114,11 +118,11 @@ class FedDynMean(ServerOptimizer):
 
     def __init__(self) -> None:
         super().__init__(1.0)
-        self.needs = frozenset({"states"})  # what clients publish is no mean
+        self.needs = frozenset({"states"})  # The mean of published values is not enough.
         self._share: dict[str, Tensor | float] = {}
 
     def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, and refuse clients with different values of α."""
+        """Remember the clients' common start, and refuse clients with different values of α."""
         alphas = {
             client: float(update.published["alpha"]) for client, update in round.updates.items()
         }
@@ -133,17 +137,17 @@ class FedDynMean(ServerOptimizer):
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        did = counted(round)
-        came: dict[str, list[Tensor]] = {}
+        counts = counted(round)
+        counts_by_name: dict[str, list[Tensor]] = {}
         for client, update in round.updates.items():
             for name in update.parameters:
-                came.setdefault(name, []).append(did[client])
-        owners = [name for names in round.receivers.values() for name in names]
+                counts_by_name.setdefault(name, []).append(counts[client])
+        owners = Counter(chain.from_iterable(round.receivers.values()))
         self._share = {
-            name: torch.stack(own).sum() / owners.count(name) for name, own in came.items()
+            name: torch.stack(parts).sum() / owners[name] for name, parts in counts_by_name.items()
         }
         return {
-            client: {**state, f"{DOWN}counted": did[client]}
+            client: {**state, f"{DOWN}counted": counts[client]}
             for client, state in super().__call__(round).items()
         }
 
@@ -151,7 +155,6 @@ class FedDynMean(ServerOptimizer):
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
-        gone = self._share[name] * (mean - before) + (
-            0 if moments["gone"] is None else moments["gone"]
-        )
+        earlier = moments["gone"]
+        gone = self._share[name] * (mean - before) + (0 if earlier is None else earlier)
         return mean + gone, {"gone": gone}

@@ -81,8 +81,9 @@ class FedPAC(FedProto, Alternating):
         head = self.first_part()
         if not shared - head:
             raise ConfigError(
-                f"client {self.spec.name!r}: FedPAC expected federated parameters of the encoder or the core, found "
-                'none; set exchange.federated to ["*"], or to [core, head] if columns differ'
+                f"client {self.spec.name!r}: FedPAC expected federated parameters of the encoder "
+                'or the core, found none; set exchange.federated to ["*"], or to [core, head] if '
+                "columns differ"
             )
         self.check_rounds(every)
         if shared & head:
@@ -102,21 +103,21 @@ class FedPAC(FedProto, Alternating):
         Alternating.on_send(self, steps)
 
     def on_receive(self, received: State) -> None:
-        """Remember the mean prototypes, and compute the statistics of the features that were
-        received.
+        """Remember the mean prototypes, and compute the statistics of the received network's
+        features.
         """
         super().on_receive(received)
         sums, counts, squares = self.sum_features()
         rows = counts.sum().clamp(min=1)
         features = sums / rows
-        spread = squares / rows - features.square().sum()
+        variance = squares / rows - features.square().sum()
         self.state["features"] = features
-        self.state["variance"] = spread.clamp(min=0) / rows
+        self.state["variance"] = variance.clamp(min=0) / rows
 
     def publish(self) -> State:
         """Return the prototypes with their rows, and the statistics h and V."""
         features = self.state["features"]
         published = {**super().publish(), VARIANCE: self.state["variance"]}
-        for place, label in enumerate(self.labels()):
-            published[f"{FEATURE}{label}"] = features[place]
+        for position, label in enumerate(self.labels()):
+            published[f"{FEATURE}{label}"] = features[position]
         return published

@@ -71,12 +71,9 @@ class FedProto(FederatedClient):
         self.strength = strength
         training = self.training
         with torch.no_grad():
-            width = (
-                self.eval()
-                .core(self.encoder(torch.zeros(1, spec.num_features)))
-                .flatten(1)
-                .shape[1]
-            )
+            self.eval()
+            features = self.core(self.encoder(torch.zeros(1, spec.num_features)))
+            width = features.flatten(1).shape[1]
         self.train(training)
         self.received: Tensor
         self.known: Tensor
@@ -99,8 +96,8 @@ class FedProto(FederatedClient):
         core = self.core(self.encoder(x))
         loss = self.loss(self.head(core), y)
         distances = (core.flatten(1) - self.received[y]).square().mean(1)
-        drawn: Tensor = loss + self.strength * (distances * self.known[y]).mean()
-        return drawn
+        objective: Tensor = loss + self.strength * (distances * self.known[y]).mean()
+        return objective
 
     def on_send(self, steps: int) -> None:
         """Compute the prototypes of the training rows."""
@@ -122,13 +119,12 @@ class FedProto(FederatedClient):
         sums = torch.zeros_like(self.received)
         counts = torch.zeros_like(self.known)
         squares = counts.sum()
+        labels = torch.arange(len(counts), device=self.device)
         for x, y in zip(self._rows.x.split(CHUNK), self._rows.y.split(CHUNK), strict=True):
             z = self.core(self.encoder(x.to(self.device))).flatten(1).to(sums.dtype)
-            member = (
-                y.to(self.device)[:, None] == torch.arange(len(counts), device=self.device)
-            ).to(sums.dtype)
-            sums += member.T @ z
-            counts += member.sum(0)
+            one_hot = (y.to(self.device)[:, None] == labels).to(sums.dtype)
+            sums += one_hot.T @ z
+            counts += one_hot.sum(0)
             squares += z.square().sum()
         self.train(training)
         return sums, counts, squares
@@ -136,18 +132,18 @@ class FedProto(FederatedClient):
     def publish(self) -> State:
         """Return the prototype of each label, and the number of rows behind it."""
         published = {}
-        for place, label in enumerate(self.labels()):
-            published[f"{PROTOTYPE}{label}"] = self._sent[place]
-            published[f"{ROWS}{label}"] = self._counts[place]
+        for position, label in enumerate(self.labels()):
+            published[f"{PROTOTYPE}{label}"] = self._sent[position]
+            published[f"{ROWS}{label}"] = self._counts[position]
         return published
 
     def on_receive(self, received: State) -> None:
-        """Remember the mean prototypes. What was not received stays as it is."""
-        for place, label in enumerate(self.labels()):
+        """Remember the mean prototypes. Labels without a received prototype keep theirs."""
+        for position, label in enumerate(self.labels()):
             prototype = received.get(f"{DOWN}{PROTOTYPE}{label}")
             if prototype is not None:
-                self.received[place].copy_(prototype)
-                self.known[place] = 1.0
+                self.received[position].copy_(prototype)
+                self.known[position] = 1.0
 
     def labels(self) -> Iterator[str]:
         """Return the names of the labels, in the order of the outputs."""

@@ -45,15 +45,15 @@ class FedProx(Anchored):
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss with the proximal term."""
-        # what is the client's own is not drawn to the others
+        # In fine-tuning, a private model is not pulled towards the federation's.
         strength = 0.0 if self.fine_tuning else self.mu
         return self.pulled(super().objective(x, y), strength, dict(self.named_parameters()))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Note that the term is always 0, if there is an exchange after each step."""
-        if self.mu and self.federated and (every == "step" or every == {"steps": 1}):
+        """Note that the term is always 0 if there is an exchange after each step."""
+        if self.mu and self.federated and every in ("step", {"steps": 1}):
             return [
-                f"exchange.every: {every}: FedProx has no way to go from what it received, so that "
-                "mu does nothing"
+                f"exchange.every: {every}: FedProx takes no step between exchanges, so mu has no "
+                "effect"
             ]
         return super().on_plan(every)

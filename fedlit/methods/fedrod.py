@@ -13,7 +13,7 @@ from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 
 _FEWEST = 1e-9
-"""What a class without rows counts as, so that its logarithm is a number."""
+"""The row count used for a class without rows, so that its logarithm is finite."""
 
 
 class FedRoD(FederatedClient):
@@ -21,11 +21,11 @@ class FedRoD(FederatedClient):
     predicts by the sum of their logits.
 
     On each batch, the features and the generic head take a step on the balanced softmax loss, which
-    adds the logarithm of each class's number of training rows to its logit: the generic predictor
-    is then made for equal classes, whichever the client has. The personal head takes a step on the
-    loss of the sum of logits, with the features and the generic logits held fixed. The balanced
-    loss of one logit, for two classes, adds the log-ratio of their rows; that of several labels
-    does so for each. If the target is a number, nothing is added.
+    adds the logarithm of each class's number of training rows to its logit, so that the generic
+    predictor suits balanced classes. The personal head takes a step on the loss of the sum of
+    logits, with the features and the generic logits held fixed. The balanced loss of one logit, for
+    two classes, adds the log-ratio of their rows; that of several labels does so for each. If the
+    target is a number, nothing is added.
 
     ``train/loss`` is the sum of both losses. The personal head is ``personal``.
 
@@ -40,7 +40,8 @@ class FedRoD(FederatedClient):
 
     Example:
         >>> from fedlit import MLP
-        >>> FedRoD(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)(torch.zeros(4, 2)).shape
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> FedRoD(spec, MLP)(torch.zeros(4, 2)).shape
         torch.Size([4, 1])
     """
 

@@ -1,4 +1,4 @@
-"""A forest that clients grow together: extremely randomised trees (Geurts, Ernst and Wehenkel 2006,
+"""A federated forest: extremely randomised trees (Geurts, Ernst and Wehenkel 2006,
 "Extremely randomized trees", Machine Learning 63:3-42) on the rows of all clients, without moving a
 row.
 """
@@ -16,7 +16,7 @@ from fedlit.methods.bases import Fitted
 from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
-from fedlit.trees.draws import Way
+from fedlit.trees.draws import Growth
 from fedlit.trees.grow import finished
 from fedlit.trees.nodes import Grown, find_leaves, root_keys
 from fedlit.trees.party import Party
@@ -26,8 +26,8 @@ _LEAST = 1e-6
 
 
 class Forest(Fitted):
-    """A client whose model is a forest, which all clients grow together by answering the questions
-    of :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a
+    """A client whose model is a federated forest, grown by answering the questions of
+    :class:`~fedlit.exchange.rules.forest.GrowForest`. Its steps do nothing: each exchange adds a
     batch of trees, so that there are ``trainer.max_epochs`` × ``trees`` in the end. ``data.batches:
     1`` is enough.
 
@@ -69,9 +69,8 @@ class Forest(Fitted):
 
     def __init__(self, spec: ClientSpec, smoothing: float | None = None) -> None:
         super().__init__(spec)
-        expect(
-            smoothing is None or smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing
-        )
+        if smoothing is not None:
+            expect(smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing)
         task = spec.task
         self.smoothing = smoothing
         if task.glm not in ("logistic", "gaussian"):
@@ -81,10 +80,9 @@ class Forest(Fitted):
                 "model.client"
             )
         self._classes = len(task.classes)
-        self._lacks = [
-            place for place, name in enumerate(spec.features) if name in set(spec.absent)
-        ]
-        self._growing: tuple[Party, Way, Rows, bool] | None = None
+        absent = set(spec.absent)
+        self._lacks = [column for column, name in enumerate(spec.features) if name in absent]
+        self._growing: tuple[Party, Growth, Rows] | None = None
         self._totals = np.zeros((0, 0), np.int64)
 
     # ------------------------------------------------------------------ growth
@@ -93,36 +91,36 @@ class Forest(Fitted):
         """Answer the questions of :class:`~fedlit.exchange.rules.forest.GrowForest`: ``start``,
         then ``counts``; and ``totals`` after ``start`` if only sums are revealed.
         """
-        own = {name: value.cpu().numpy() for name, value in tensors.items()}
+        question = {name: value.cpu().numpy() for name, value in tensors.items()}
         if topic == "forest/start":
-            return _tensors(self._start(own, rows))
+            return _tensors(self._start(question, rows))
         if self._growing is not None and topic == "forest/totals":
             return _tensors({"totals": self._totals})
         if self._growing is not None and topic == "forest/counts":
-            return _tensors(self._growing[0].counts(own))
+            return _tensors(self._growing[0].counts(question))
         return super().answer(topic, tensors, rows)
 
-    def _start(self, told: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
+    def _start(self, question: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
         columns = self.spec.num_features
-        way = Way(
+        growth = Growth(
             self._classes,
             columns,
-            tried=max(1, round(float(told["max_features"]) * columns)),
-            thresholds=int(told["thresholds"]),
-            minimum=int(told["minimum"]),
-            levels=int(told["levels"]),
-            summed=bool(told["summed"]),
+            tried=max(1, round(float(question["max_features"]) * columns)),
+            thresholds=int(question["thresholds"]),
+            minimum=int(question["minimum"]),
+            levels=int(question["levels"]),
+            summed=bool(question["summed"]),
         )
         x = rows.x.cpu().numpy()
         y = rows.y.cpu().numpy()
         try:
-            party = Party(x, y, way, self._lacks, self.spec.facts_from)
+            party = Party(x, y, growth, self._lacks, self.spec.facts_from)
         except DataError as error:
             raise DataError(f"client {self.spec.name!r}: {error}") from error
-        self._growing = party, way, rows, way.minimum > 1
-        begun = dict(party.start(root_keys(int(told["seed"]), int(told["trees"]))))
-        if way.summed:
-            self._totals = begun.pop("totals").astype(np.int64)
+        self._growing = party, growth, rows
+        start = dict(party.start(root_keys(int(question["seed"]), int(question["trees"]))))
+        if growth.summed:
+            self._totals = start.pop("totals").astype(np.int64)
         task = self.spec.task
         target = (
             *task.classes,
@@ -130,65 +128,64 @@ class Forest(Fitted):
             getattr(task, "mean", 0.0),
             getattr(task, "scale", 1.0),
         )
-        # whether they mean the same everywhere can be seen without saying what they mean
-        meaning = [derive_seed(0, *map(str, own)) for own in (self.spec.features, target)]
-        return {**begun, "classes": np.array(self._classes), "meaning": np.array(meaning)}
+        # Digests show whether columns and targets mean the same everywhere without revealing them.
+        digests = [derive_seed(0, *map(str, parts)) for parts in (self.spec.features, target)]
+        return {**start, "classes": np.array(self._classes), "meaning": np.array(digests)}
 
     def on_receive(self, received: State) -> None:
         """Add the trees of an exchange."""
-        # the questions of an exchange begin anew
         growing = self._growing
-        self._growing = None
+        self._growing = None  # Each exchange begins with the first question.
         if "down/feature" not in received:
             return
-        told = {name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()}
-        leaves = told["feature"] < 0
+        arrays = {
+            name.removeprefix("down/"): value.cpu().numpy() for name, value in received.items()
+        }
+        leaves = arrays["feature"] < 0
         totals = np.zeros((len(leaves), self._classes or 3), np.int64)
-        totals[leaves] = told["totals"]
-        roots = int(told["trees"])
-        grown = Grown(told["feature"], told["threshold"], told["child"], totals, roots)
+        totals[leaves] = arrays["totals"]
+        roots = int(arrays["trees"])
+        grown = Grown(arrays["feature"], arrays["threshold"], arrays["child"], totals, roots)
         grown.check(self.spec.num_features)
-        way = Way(self._classes, self.spec.num_features, 1)
-        rows = None
-        alone = False
-        if growing is not None:
-            _, way, rows, alone = growing
-        x = (
-            rows.x.cpu().numpy()
-            if rows is not None
-            else np.zeros((0, self.spec.num_features), np.float32)
-        )
-        y = rows.y.cpu().numpy() if rows is not None else np.zeros(0)
-        keys = root_keys(int(told["seed"]), roots)
+        if growing is None:  # The client only receives the trees, which others grew.
+            growth = Growth(self._classes, self.spec.num_features, 1)
+            x = np.zeros((0, self.spec.num_features), np.float32)
+            y = np.zeros(0)
+        else:
+            _, growth, rows = growing
+            x = rows.x.cpu().numpy()
+            y = rows.y.cpu().numpy()
+        alone = growth.minimum > 1
+        keys = root_keys(int(arrays["seed"]), roots)
         grown, values = finished(
-            grown, keys, way, x, y, self._lacks, alone=alone, smoothing=self.smoothing
+            grown, keys, growth, x, y, self._lacks, alone=alone, smoothing=self.smoothing
         )
         self._add(grown, values)
 
     def _add(self, grown: Grown, values: np.ndarray) -> None:
         """Append new trees to the existing ones. Leaves with the same prediction share it."""
         leaves = grown.leaves
-        kinds, place = np.unique(values[leaves], axis=0, return_inverse=True)
+        predictions, prediction_of = np.unique(values[leaves], axis=0, return_inverse=True)
         child = grown.child.copy()
-        child[leaves] = place.ravel()
-        new = {
+        child[leaves] = prediction_of.ravel()
+        arrays = {
             "feature": grown.feature,
             "threshold": grown.threshold,
             "child": child,
-            "values": kinds,
+            "values": predictions,
             "roots": np.arange(grown.roots, dtype=np.int32),
         }
-        fresh = {name: torch.from_numpy(own) for name, own in new.items()}
+        trees = {name: torch.from_numpy(array) for name, array in arrays.items()}
         depth = _depth(grown)
         if (old := self.state.get("trees")) is not None:
             inner = ~torch.from_numpy(leaves)
             nodes = len(old["feature"])
-            kinds_before = len(old["values"])
-            fresh["child"] = fresh["child"] + torch.where(inner, nodes, kinds_before).int()
-            fresh["roots"] = fresh["roots"] + nodes
-            fresh = {name: torch.cat([old[name].cpu(), own]) for name, own in fresh.items()}
+            old_predictions = len(old["values"])
+            trees["child"] = trees["child"] + torch.where(inner, nodes, old_predictions).int()
+            trees["roots"] = trees["roots"] + nodes
+            trees = {name: torch.cat([old[name].cpu(), new]) for name, new in trees.items()}
             depth = max(depth, self.state["depth"])
-        self.state["trees"] = fresh
+        self.state["trees"] = trees
         self.state["depth"] = depth
 
     # ------------------------------------------------------------------ prediction
@@ -202,7 +199,7 @@ class Forest(Fitted):
         """
         if "trees" not in self.state:
             return x.new_zeros(x.shape[0], self.spec.num_outputs)
-        trees = {name: own.to(x.device) for name, own in self.state["trees"].items()}
+        trees = {name: tensor.to(x.device) for name, tensor in self.state["trees"].items()}
         values: Tensor = trees["values"][self._leaves(x, trees)].mean(1)
         if not self._classes:
             return values
@@ -212,15 +209,15 @@ class Forest(Fitted):
     def _leaves(self, x: Tensor, trees: Mapping[str, Tensor]) -> Tensor:
         """Return the positions of predictions in ``values``, (n, trees)."""
         if not torch.compiler.is_exporting():
-            own = {name: value.cpu().numpy() for name, value in trees.items()}
-            found = find_leaves(
+            arrays = {name: value.cpu().numpy() for name, value in trees.items()}
+            leaves = find_leaves(
                 x.detach().float().cpu().numpy(),
-                own["feature"],
-                own["threshold"],
-                own["child"],
-                own["roots"],
+                arrays["feature"],
+                arrays["threshold"],
+                arrays["child"],
+                arrays["roots"],
             )
-            return torch.from_numpy(own["child"][found].astype(np.int64)).to(x.device)
+            return torch.from_numpy(arrays["child"][leaves].astype(np.int64)).to(x.device)
         feature = trees["feature"].long()
         child = trees["child"].long()
         node = trees["roots"].long().expand(x.shape[0], -1)
@@ -232,7 +229,7 @@ class Forest(Fitted):
 
 
 def _tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.asarray(own, order="C")) for name, own in arrays.items()}
+    return {name: torch.from_numpy(np.asarray(array, order="C")) for name, array in arrays.items()}
 
 
 def _depth(grown: Grown) -> int:

@@ -2,7 +2,7 @@
 Data-Interoperability for Federated Learning", arXiv:2107.06580).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor
@@ -50,8 +50,9 @@ class IFedAvg(FederatedClient):
         >>> import torch
         >>> from fedlit import MLP
         >>> client = IFedAvg(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)
-        >>> sum(value.numel() for name, value in client.named_parameters() if name.startswith(client.private))
-        4
+        >>> names = [name for name, _ in client.named_parameters()]
+        >>> [name for name in names if name.startswith(client.private)]
+        ['affine_in.weight', 'affine_in.bias']
     """
 
     private = ("affine_in", "affine_out")
@@ -68,9 +69,11 @@ class IFedAvg(FederatedClient):
     ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(lr_factor > 0, "IFedAvg: lr_factor", "a number above 0", lr_factor)
-        scales = 1 if outputs == "scalar" else spec.num_outputs
         self.affine_in = _affine(spec.num_features, inputs)
-        self.affine_out = _affine(scales, "weight" if outputs == "scalar" else outputs)
+        if outputs == "scalar":
+            self.affine_out = _affine(1, "weight")
+        else:
+            self.affine_out = _affine(spec.num_outputs, outputs)
         self.lr_factor = lr_factor
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,22 +100,23 @@ class IFedAvg(FederatedClient):
         ``output scale``, ``output shift``) → name of the input, or of the class that the output is
         for → value.
         """
-        # the same number throughout: nothing that could be corrected
-        absent = set(self.spec.absent)
-        found: dict[str, Mapping[str, float]] = {}
-        for side, names, layer in (
-            ("input", self.spec.features, self.affine_in),
-            ("output", self.spec.task.output_names, self.affine_out),
-        ):
-            for kind, value in (("scale", layer.weight), ("shift", layer.bias)):
-                if value is not None:
-                    own = value.detach().cpu().tolist()
-                    input_names = names if len(own) == len(names) else [ALL]
-                    values = zip(input_names, own, strict=True)
-                    found[f"{side} {kind}"] = {
-                        name: v for name, v in values if name not in absent or side == "output"
-                    }
-        return found
+        inputs = _corrections(self.affine_in, "input", self.spec.features)
+        for values in inputs.values():
+            # An absent input is 0 in every row, so its scale and shift correct nothing.
+            for name in self.spec.absent:
+                values.pop(name, None)
+        return inputs | _corrections(self.affine_out, "output", self.spec.task.output_names)
+
+
+def _corrections(layer: Affine, side: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the scales and the shifts of an affine layer that it has, by name."""
+    corrections = {}
+    for kind, parameter in (("scale", layer.weight), ("shift", layer.bias)):
+        if parameter is not None:
+            values = parameter.detach().cpu().tolist()
+            keys = names if len(values) == len(names) else [ALL]
+            corrections[f"{side} {kind}"] = dict(zip(keys, values, strict=True))
+    return corrections
 
 
 def _affine(size: int, parts: Parts) -> Affine:

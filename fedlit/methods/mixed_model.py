@@ -1,5 +1,5 @@
-"""The federated mixed model: some effects are shared by all sites, a site's private effects are
-drawn towards them, and no row moves.
+"""The federated mixed model: fixed effects are shared by all sites, a site's private effects are
+shrunk towards them, and no row moves.
 """
 
 import math
@@ -20,6 +20,8 @@ from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
 INTERCEPT = "(intercept)"
+
+_EFFECT_COLUMNS = ("output", "part", "column", "value", "error")
 
 
 class MixedModel(Fitted):
@@ -69,15 +71,20 @@ class MixedModel(Fitted):
         self.family = _family(spec)
         ending = {"gaussian": " (number)", "poisson": " (count)"}.get(self.family, "")
         self.outputs = [f"{safe_name(name, '.:')}{ending}" for name in spec.task.output_names]
-        self.inputs = [
-            (place, safe_name(name, "."))
-            for place, name in enumerate(spec.features)
+        self.inputs = {
+            safe_name(name, "."): column
+            for column, name in enumerate(spec.features)
             if name not in spec.absent
-        ]
+        }
         self.effects = nn.Module()
         for output in self.outputs:
-            for name in (INTERCEPT, *(name for _, name in self.inputs)):
+            for name in self._terms:
                 self.effects.register_parameter(f"{output}: {name}", nn.Parameter(torch.zeros(())))
+
+    @property
+    def _terms(self) -> list[str]:
+        """The names of the effects: the intercept, then the client's inputs."""
+        return [INTERCEPT, *self.inputs]
 
     # ------------------------------------------------------------------ fitting
 
@@ -88,58 +95,60 @@ class MixedModel(Fitted):
         """
         if topic != "mixed":
             return super().answer(topic, tensors, rows)
-        names = [name for name in tensors if name.startswith("effects.")]
-        output = names[0].removeprefix("effects.").partition(": ")[0]
-        told = {name.removeprefix(f"effects.{output}: "): tensors[name].tolist() for name in names}
+        prefix = "effects."
+        names = [name for name in tensors if name.startswith(prefix)]
+        output = names[0].removeprefix(prefix).partition(": ")[0]
+        prefix = f"effects.{output}: "
+        columns = {name.removeprefix(prefix): tensors[name].tolist() for name in names}
         theta = tensors["theta"].numpy()
         if output in self.outputs:
-            x, y, z, beta = self._design(rows, self.outputs.index(output), told)
+            x, y, z, beta = self._design(rows, self.outputs.index(output), columns)
             weight = self._weights(rows)
             terms = reml.site_answer(
                 x, y, z, theta, tensors["at"].numpy(), beta, self.family, weight
             )
         else:
-            slopes = sum(slope > 0 for _, slope, _ in told.values())
+            slopes = sum(slope > 0 for _, slope, _ in columns.values())
             terms = reml.site_terms(
-                np.zeros((0, len(told))), np.zeros(0), np.zeros((0, 1 + slopes)), theta
+                np.zeros((0, len(columns))), np.zeros(0), np.zeros((0, 1 + slopes)), theta
             )
-        return {name: torch.from_numpy(np.asarray(own)) for name, own in terms.items()}
+        return {name: torch.from_numpy(np.asarray(term)) for name, term in terms.items()}
 
     def on_receive(self, received: State) -> None:
-        """Compute the site's private effects, given what all sites found."""
-        if f"{DOWN}theta" not in received and not any(name.startswith(DOWN) for name in received):
-            return
-        for place, output in enumerate(self.outputs):
-            said = {
-                name.removeprefix(f"{DOWN}{output}/"): own
-                for name, own in received.items()
-                if name.startswith(f"{DOWN}{output}/")
+        """Compute the site's private effects, given the shared effects and variances."""
+        for position, output in enumerate(self.outputs):
+            prefix = f"{DOWN}{output}/"
+            fit = {
+                name.removeprefix(prefix): tensor
+                for name, tensor in received.items()
+                if name.startswith(prefix)
             }
-            if not said:
-                continue
-            names = [INTERCEPT, *(name for _, name in self.inputs)]
-            # the rule has them by name
-            order = [0, *(1 + sorted(names[1:]).index(name) for name in names[1:])]
-            said |= {
-                "effects": said["effects"][order],
-                "covariance": said["covariance"][order][:, order],
-            }
-            found = said["effects"].tolist()
-            told = {name: [at, *found[at][1:]] for at, name in enumerate(names)}
-            q = 1 + int((said["effects"][:, 1] > 0).sum())
-            own = np.zeros(q)
-            spread = np.zeros((q, q))
-            if self._rows is not None:
-                x, y, z, beta = self._design(self._rows, place, told)
-                weight = self._weights(self._rows)
-                own, spread = reml.own_effects(
-                    x, y, z, said["theta"].numpy(), beta, self.family, weight
-                )
-            said |= {
-                "own": torch.from_numpy(own),
-                "own_covariance": torch.from_numpy(spread) * said["sigma2"],
-            }
-            self.state[output] = {name: tensor.cpu() for name, tensor in said.items()}
+            if fit:
+                self._fit_private(position, fit)
+                self.state[output] = {name: tensor.cpu() for name, tensor in fit.items()}
+
+    def _fit_private(self, position: int, fit: dict[str, Tensor]) -> None:
+        """Put the received fit of one output into the client's order of inputs, and add the private
+        effects to it.
+        """
+        names = self._terms
+        # The rule sorts inputs by name, after the intercept.
+        sorted_names = [INTERCEPT, *sorted(self.inputs)]
+        order = [sorted_names.index(name) for name in names]
+        fit["effects"] = fit["effects"][order]
+        fit["covariance"] = fit["covariance"][order][:, order]
+        effects = fit["effects"].tolist()
+        columns = {name: [column, *effects[column][1:]] for column, name in enumerate(names)}
+        q = 1 + int((fit["effects"][:, 1] > 0).sum())
+        private = np.zeros(q)
+        covariance = np.zeros((q, q))
+        if self._rows is not None:
+            x, y, z, beta = self._design(self._rows, position, columns)
+            weight = self._weights(self._rows)
+            theta = fit["theta"].numpy()
+            private, covariance = reml.own_effects(x, y, z, theta, beta, self.family, weight)
+        fit["own"] = torch.from_numpy(private)
+        fit["own_covariance"] = torch.from_numpy(covariance) * fit["sigma2"]
 
     def _weights(self, rows: Rows) -> np.ndarray | None:
         """Return how often each row with a known label counts (n,), float64."""
@@ -149,70 +158,61 @@ class MixedModel(Fitted):
         return weights
 
     def _design(
-        self, rows: Rows, output: int, told: dict[str, list[float]]
+        self, rows: Rows, output: int, columns: dict[str, list[float]]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return X (n, p), y (n,), Z (n, q) and β (p,), float64, of the rows whose label is known.
 
         Args:
             rows: the rows of the client.
             output: the position of the output.
-            told: maps each column to its position in X, its position in Z (0 for none), and its
-                effect.
+            columns: maps the name of each column to its position in X, its position in Z (0 for
+                none), and its effect.
         """
         task: Any = self.spec.task
-        known = task.known(rows.y)
-        inputs = rows.x[known].double().cpu().numpy()
-        y = rows.y[known].double().cpu().numpy()
+        labelled = task.known(rows.y)
+        inputs = rows.x[labelled].double().cpu().numpy()
+        y = rows.y[labelled].double().cpu().numpy()
         if self.family == "gaussian":
             y = y * task.scale + task.mean
         elif self.family == "logistic":
             y = (y == (1 if len(self.outputs) == 1 else output)).astype(np.float64)
-        x = np.zeros((len(y), len(told)))
-        beta = np.zeros(len(told))
-        z = np.zeros((len(y), 1 + sum(slope > 0 for _, slope, _ in told.values())))
-        held = {
-            INTERCEPT: np.ones(len(y)),
-            **{name: inputs[:, place] for place, name in self.inputs},
-        }
-        for name, (place, slope, effect) in told.items():
-            beta[int(place)] = effect
-            if name in held:
-                x[:, int(place)] = held[name]
+        x = np.zeros((len(y), len(columns)))
+        beta = np.zeros(len(columns))
+        z = np.zeros((len(y), 1 + sum(slope > 0 for _, slope, _ in columns.values())))
+        values = {name: inputs[:, column] for name, column in self.inputs.items()}
+        values[INTERCEPT] = np.ones(len(y))
+        for name, (position, slope, effect) in columns.items():
+            beta[int(position)] = effect
+            if name in values:
+                x[:, int(position)] = values[name]
                 if slope or name == INTERCEPT:
-                    z[:, int(slope)] = held[name]
+                    z[:, int(slope)] = values[name]
         return x, y, z, beta
 
     @property
-    def told(self) -> list[dict[str, Any]]:
+    def effect_rows(self) -> list[dict[str, Any]]:
         """The rows of ``effects.csv``. Effects are per standard deviation of a number."""
-        told = list[tuple[Any, ...]]()
-        names = [INTERCEPT, *(self.spec.features[place] for place, _ in self.inputs)]
-        for output, said in self.state.items():
-            found = said["effects"].numpy()
-            errors = said["covariance"].diagonal().sqrt().tolist()
+        rows: list[tuple[Any, ...]] = []
+        names = [INTERCEPT, *(self.spec.features[column] for column in self.inputs.values())]
+        for output, fit in self.state.items():
+            effects = fit["effects"].numpy()
             slopes = sorted(
-                (int(row[1]), name) for name, row in zip(names, found, strict=True) if row[1] > 0
+                (int(row[1]), name) for name, row in zip(names, effects, strict=True) if row[1] > 0
             )
             private = [INTERCEPT, *(name for _, name in slopes)]
-            root = reml.lower(said["theta"].numpy(), len(private))
-            sigma2 = float(said["sigma2"])
+            root = reml.lower(fit["theta"].numpy(), len(private))
+            sigma2 = float(fit["sigma2"])
             variances = sigma2 * (root @ root.T).diagonal()
-            own = said["own_covariance"].diagonal().sqrt()
-            told += [
-                (output, "effect", *row) for row in zip(names, found[:, 2], errors, strict=True)
-            ]
-            told += [
-                (output, "variance", *row, None) for row in zip(private, variances, strict=True)
-            ]
-            told.append((output, "variance", "residual", sigma2, None))
-            told += [
-                (output, "own", *row)
-                for row in zip(private, said["own"].tolist(), own.tolist(), strict=True)
-            ]
-        return [
-            dict(zip(("output", "part", "column", "value", "error"), row, strict=True))
-            for row in told
-        ]
+            errors = fit["covariance"].diagonal().sqrt().tolist()
+            private_errors = fit["own_covariance"].diagonal().sqrt().tolist()
+            for row in zip(names, effects[:, 2], errors, strict=True):
+                rows.append((output, "effect", *row))
+            for column, variance in zip(private, variances, strict=True):
+                rows.append((output, "variance", column, variance, None))
+            rows.append((output, "variance", "residual", sigma2, None))
+            for row in zip(private, fit["own"].tolist(), private_errors, strict=True):
+                rows.append((output, "own", *row))
+        return [dict(zip(_EFFECT_COLUMNS, row, strict=True)) for row in rows]
 
     # ------------------------------------------------------------------ prediction
 
@@ -229,21 +229,21 @@ class MixedModel(Fitted):
         coefficients = x.new_zeros(len(self.outputs), self.spec.num_features)
         offsets = []
         values: dict[str, Tensor] = dict(self.effects.named_parameters())
-        for place, output in enumerate(self.outputs):
-            own = self.state.get(output)
-            where = [input_ for input_, _ in self.inputs]
-            told = (
-                torch.stack([values[f"{output}: {name}"] for _, name in self.inputs])
-                if where
-                else x.new_zeros(0)
-            )
+        columns = list(self.inputs.values())
+        for position, output in enumerate(self.outputs):
+            effects = x.new_zeros(0)
+            if columns:
+                effects = torch.stack([values[f"{output}: {name}"] for name in self.inputs])
             offset = values[f"{output}: {INTERCEPT}"]
-            if own is not None:
-                private = own["own"].to(x)
-                slopes = own["effects"][1:, 1].long().to(x.device)
-                told = told + torch.where(slopes > 0, private[slopes], torch.zeros_like(told))
+            fit = self.state.get(output)
+            if fit is not None:
+                private = fit["own"].to(x)
+                slopes = fit["effects"][1:, 1].long().to(x.device)
+                effects = effects + torch.where(
+                    slopes > 0, private[slopes], torch.zeros_like(effects)
+                )
                 offset = offset + private[0]
-            coefficients[place, where] = told
+            coefficients[position, columns] = effects
             offsets.append(offset)
         z = functional.linear(x, coefficients, torch.stack(offsets))
         if self.family == "gaussian":

@@ -71,20 +71,17 @@ class MOON(Anchored):
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse settings under which a representation would be contrasted with itself."""
-        if (
-            self.mu
-            and self.federated
-            and not any(name.startswith(PARTS) for name in self.federated)
-        ):
+        compared = [name for name in self.federated if name.startswith(PARTS)]
+        if self.mu and self.federated and not compared:
             raise ConfigError(
-                f"client {self.spec.name!r}: MOON compares representations, and expected something "
-                "of the encoder or the core in exchange.federated, found none of it; set it to "
-                "[core], or mu to 0"
+                f"client {self.spec.name!r}: MOON compares representations, and expected tensors "
+                "of the encoder or the core in exchange.federated, found none; set it to [core], "
+                "or mu to 0"
             )
         return super().on_plan(every)
 
     def on_receive(self, received: State) -> None:
-        """Remember the network as it is now; at first also as the one that was sent last."""
+        """Remember the network as it is now. Until one was sent, it also stands for that one."""
         if not self.mu:
             return
         self._keep(self.received)
@@ -100,37 +97,39 @@ class MOON(Anchored):
 
     @torch.no_grad()
     def _keep(self, module: torch.nn.Module) -> None:
-        own = dict(self.named_parameters())
+        parameters = dict(self.named_parameters())
         for name, value in by_name(module).items():
-            value.copy_(own[name])
+            value.copy_(parameters[name])
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss with the contrastive term."""
-        if not self.mu or self.fine_tuning:  # what is the client's own is not drawn to the others
+        if not self.mu or self.fine_tuning:  # A private model is not pulled towards the others.
             return super().objective(x, y)
         again = repeat_draws(self.device)
         core = self.core(self.encoder(x))
         loss = self.loss(self.head(core), y)
         z = core.flatten(1)
         with torch.no_grad():
-            others = []
-            for module in (self.received, self.previous):
-                again()
-                others.append(self.representation(x, by_name(module)))
-        return loss + self.mu * self.contrast(z, *others)
+            again()
+            received = self.representation(x, by_name(self.received))
+            again()
+            previous = self.representation(x, by_name(self.previous))
+        return loss + self.mu * self.contrast(z, received, previous)
 
     def representation(self, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the core's output, (rows, width), computed with other parameters and with copies
         of the buffers.
         """
-        tensors = {**{name: value.clone() for name, value in self.named_buffers()}, **parameters}
+        tensors = {name: value.clone() for name, value in self.named_buffers()}
+        tensors.update(parameters)
         for part in PARTS:
-            own = {
-                name[len(part) + 1 :]: value
+            prefix = f"{part}."
+            part_tensors = {
+                name.removeprefix(prefix): value
                 for name, value in tensors.items()
-                if name.startswith(f"{part}.")
+                if name.startswith(prefix)
             }
-            x = functional_call(getattr(self, part), own, (x,))
+            x = functional_call(getattr(self, part), part_tensors, (x,))
         return x.flatten(1)
 
     def contrast(self, z: Tensor, received: Tensor, previous: Tensor) -> Tensor:

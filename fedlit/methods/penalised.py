@@ -72,13 +72,13 @@ def _newton(
         )
         if float(step.abs().max()) < 1e-10:
             return b - step
-        for _ in range(40):  # a step that climbs is halved
-            tried = objective(b - step)
-            if tried[0] <= value * (1 + 1e-14) or kind == "gaussian":
+        for _ in range(40):  # A step that climbs is halved.
+            trial = objective(b - step)
+            if trial[0] <= value * (1 + 1e-14) or kind == "gaussian":
                 break
             step = step / 2
         b = b - step
-        (value, slope, weight) = tried
+        value, slope, weight = trial
     return b
 
 
@@ -108,27 +108,29 @@ def fit(
         (d + 1,) float64, the intercept last.
 
     Example:
-        >>> x, y = torch.tensor([[-1.0], [0.0], [1.0]]).double(), torch.tensor([1.0, 2.0, 3.0]).double()
-        >>> fit(x, y, "gaussian", torch.zeros(1).double(), torch.tensor([2.0]).double()).round(decimals=3)
+        >>> x = torch.tensor([[-1.0], [0.0], [1.0]]).double()
+        >>> y = torch.tensor([1.0, 2.0, 3.0]).double()
+        >>> mean, precision = torch.zeros(1).double(), torch.tensor([2.0]).double()
+        >>> fit(x, y, "gaussian", mean, precision).round(decimals=3)
         tensor([0.5000, 2.0000], dtype=torch.float64)
     """
     free = torch.cat([precision.isfinite(), torch.tensor([True])])
-    held = ~free[:-1]
+    fixed = ~free[:-1]
     design = torch.cat([x, x.new_ones(len(x), 1)], 1)
     means = torch.cat([mean, mean.new_zeros(1)])
     precisions = torch.cat([precision, precision.new_tensor([INTERCEPT])])
-    offset = x[:, held] @ mean[held]
-    begin = None if start is None else start[free]
-    found = means.clone()
-    found[free] = _newton(
-        design[:, free], y, kind, offset, means[free], precisions[free], begin, rows
+    offset = x[:, fixed] @ mean[fixed]
+    free_start = None if start is None else start[free]
+    coefficients = means.clone()
+    coefficients[free] = _newton(
+        design[:, free], y, kind, offset, means[free], precisions[free], free_start, rows
     )
-    return found
+    return coefficients
 
 
 def profile(
     shared: Tensor,
-    own: Tensor,
+    private: Tensor,
     y: Tensor,
     kind: Kind,
     points: Tensor,
@@ -138,25 +140,26 @@ def profile(
     """Return the profile likelihood of rows over coefficients that clients share, optimised over
     all other ones.
 
-    At each point, the intercept and the coefficients of ``own`` have their best values. Gradient
-    and curvature are those of the remaining function of the point (a Schur complement).
+    At each point, the intercept and the coefficients of ``private`` have their best values.
+    Gradient and curvature are those of the remaining function of the point (a Schur complement).
 
     Args:
         shared: the inputs that other clients have, too, (n, d) float64.
-        own: the inputs that no other client has, (n, e) float64; their coefficients are drawn
+        private: the inputs that no other client has, (n, e) float64; their coefficients are shrunk
             towards 0.
         y: see :func:`fit`.
         kind: the kind of likelihood.
         points: coefficients of the shared inputs, (k, d) float64.
-        ridge: the precision of the prior of the coefficients of ``own``.
+        ridge: the precision of the prior of the coefficients of ``private``.
         rows: how often each row counts, (n,) float64; once if None.
 
     Returns:
         Values (k,), gradients (k, d) and curvatures (k, d, d) of the penalised negative log
         likelihood.
     """
-    rest = torch.cat([own, own.new_ones(len(own), 1)], 1)
-    precision = torch.cat([own.new_full((own.shape[1],), ridge), own.new_tensor([INTERCEPT])])
+    n, e = private.shape
+    rest = torch.cat([private, private.new_ones(n, 1)], 1)
+    precision = torch.cat([private.new_full((e,), ridge), private.new_tensor([INTERCEPT])])
     zero = torch.zeros_like(precision)
     values = []
     gradients = []
@@ -173,7 +176,7 @@ def profile(
         curvatures.append(weighted.T @ shared - across @ torch.linalg.solve(inside, across.T))
     if not values:
         d = shared.shape[1]
-        return own.new_zeros(0), own.new_zeros(0, d), own.new_zeros(0, d, d)
+        return private.new_zeros(0), private.new_zeros(0, d), private.new_zeros(0, d, d)
     return torch.stack(values), torch.stack(gradients), torch.stack(curvatures)
 
 
@@ -184,8 +187,8 @@ class Chosen:
     Attributes:
         ridge: the precision of the prior around 0, for coefficients about which no other client has
             information.
-        strength: the precision of the prior around what others found; infinite to take it over, 0
-            to ignore it.
+        strength: the precision of the prior around the other clients' coefficients; infinite to
+            take these over, 0 to ignore them.
         loss: the mean negative log likelihood of held-out rows.
     """
 
@@ -219,11 +222,11 @@ def choose(
         x: the inputs, (n, d) float64.
         targets: the target of each output, (n,) float64.
         kind: the kind of likelihood.
-        means: what others found, (outputs, d) float64; 0 where they have no information.
+        means: the other clients' coefficients, (outputs, d) float64; 0 where they have no
+            information.
         ridges: the ridges to choose from.
+        strengths: the strengths to choose from; if others have no information, the strength is 0.
         rows: how often each row counts, (n,) float64; once if None.
-        strengths: the strengths to choose from; if others found nothing there is no choice, and it
-            is 0.
 
     Returns:
         The first of equally good values. With fewer than 10 rows nothing is compared: the strength
@@ -234,39 +237,45 @@ def choose(
     if len(x) < FEW:
         return Chosen(min(ridges, key=lambda ridge: abs(ridge - 3)), strengths[0])
     labels = torch.stack(list(targets)).T @ torch.arange(1.0, len(targets) + 1, dtype=x.dtype)
-    # the same folds whenever it is asked, so that what others found is all that makes a difference
+    # Folds are the same in every call, so that only the other clients' coefficients matter.
     generator = torch.Generator().manual_seed(0)
-    folds = [_folds(labels, FOLDS, generator) for _ in range(1 if len(x) >= MANY else 2)]
-    parts = [(fold != number, fold == number) for fold in folds for number in range(FOLDS)]
-    started: dict[tuple[int, int], Tensor] = {}
+    repeats = 1 if len(x) >= MANY else 2
+    folds = [_folds(labels, FOLDS, generator) for _ in range(repeats)]
+    held_out: list[Tensor] = []
+    for fold in folds:
+        held_out += [fold == number for number in range(FOLDS)]
+    total_rows = len(x) if rows is None else float(rows.sum())
+    previous: dict[tuple[int, int], Tensor] = {}
 
-    def held_out(ridge: float, strength: float) -> float:
+    def mean_loss(ridge: float, strength: float) -> float:
         total = 0.0
         for output, y in enumerate(targets):
             mean, precision = prior(means[output], ridge, strength)
-            for number, (inside, outside) in enumerate(parts):
-                begin = started.get((output, number))
-                counted = None if rows is None else rows[inside]
-                found = fit(x[inside], y[inside], kind, mean, precision, begin, counted)
-                started[output, number] = found
-                z = x[outside] @ found[:-1] + found[-1]
-                z = z.clamp(-_FURTHEST, _FURTHEST) if kind == "logistic" else z
-                total += float(
-                    _terms(z, y[outside], kind, None if rows is None else rows[outside])[0].sum()
-                )
-        every = len(x) if rows is None else float(rows.sum())
-        return total / (every * len(folds))
+            for number, test in enumerate(held_out):
+                start = previous.get((output, number))
+                counts = None if rows is None else rows[~test]
+                b = fit(x[~test], y[~test], kind, mean, precision, start, counts)
+                previous[output, number] = b
+                z = x[test] @ b[:-1] + b[-1]
+                if kind == "logistic":
+                    z = z.clamp(-_FURTHEST, _FURTHEST)
+                counts = None if rows is None else rows[test]
+                loss, _, _ = _terms(z, y[test], kind, counts)
+                total += float(loss.sum())
+        return total / (total_rows * repeats)
 
-    alone = {ridge: held_out(ridge, 0.0) for ridge in ridges}
-    ridge = min(alone, key=lambda own: alone[own])
-    losses = {own: alone[ridge] if own == 0 else held_out(ridge, own) for own in strengths}
-    strength = min(losses, key=lambda own: losses[own])
-    return Chosen(ridge, strength, losses[strength])
+    local_losses = {ridge: mean_loss(ridge, 0.0) for ridge in ridges}
+    ridge = min(local_losses, key=local_losses.__getitem__)
+    losses = {}
+    for strength in strengths:
+        losses[strength] = local_losses[ridge] if strength == 0 else mean_loss(ridge, strength)
+    best = min(losses, key=losses.__getitem__)
+    return Chosen(ridge, best, losses[best])
 
 
 def prior(mean: Tensor, ridge: float, strength: float) -> tuple[Tensor, Tensor]:
-    """Return the mean and the precision of the coefficients' prior, (d,) each, if others found
-    ``mean`` (0 where they have no information).
+    """Return the mean and the precision of the coefficients' prior, (d,) each, given the other
+    clients' coefficients ``mean`` (0 where they have no information).
 
     Example:
         >>> prior(torch.tensor([0.5, 0.0]), ridge=3.0, strength=10.0)
@@ -276,6 +285,5 @@ def prior(mean: Tensor, ridge: float, strength: float) -> tuple[Tensor, Tensor]:
     """
     if strength == 0:
         return torch.zeros_like(mean), torch.full_like(mean, ridge)
-    return mean, torch.where(
-        mean != 0, torch.full_like(mean, strength), torch.full_like(mean, ridge)
-    )
+    strengths = torch.full_like(mean, strength)
+    return mean, torch.where(mean != 0, strengths, torch.full_like(mean, ridge))

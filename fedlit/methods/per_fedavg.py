@@ -2,7 +2,7 @@
 Guarantees: A Model-Agnostic Meta-Learning Approach", arXiv:2002.07948).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -81,24 +81,21 @@ class PerFedAvg(TwoCopies):
         self.steps = steps
         self.parts = 2 if hessian == "none" else 3
         self.automatic_optimization = False
-        self.personal.requires_grad_(False)  # it follows by hand
+        self.personal.requires_grad_(False)  # The copy is set by hand.
         self._rows: Rows | None = None
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse settings under which nothing would be adapted, and return a remark on costly
-        ones.
-        """
+        """Refuse settings under which nothing would be adapted, and warn of costly ones."""
         if not self.federated:
             raise ConfigError(
-                f"client {self.spec.name!r}: PerFedAvg adapts what an exchange gives, and expected something that is "
-                'federated, found exchange.federated: []; set it to ["*"] or a part of the network'
+                f"client {self.spec.name!r}: PerFedAvg adapts the result of an exchange, and "
+                "expected federated parameters, found exchange.federated: []; set it to "
+                '["*"] or a part of the network'
             )
         often = every == "step" or (isinstance(every, Mapping) and every.get("steps", 10) < 10)
-        return (
-            [f"PerFedAvg passes over all training rows after each exchange, {every}"]
-            if often
-            else []
-        )
+        if not often:
+            return []
+        return [f"PerFedAvg passes over all training rows after each exchange, {every}"]
 
     def on_rows(self, rows: Rows) -> None:
         """Keep the training rows, without a copy."""
@@ -116,17 +113,16 @@ class PerFedAvg(TwoCopies):
             loss = along = self.loss(FederatedClient.forward(self, batch.x), batch.y)
         else:
             loss, gradient = self.meta_gradient(batch)
-            # its gradient is the meta-gradient
-            along = torch.stack(
-                [(w * g).sum() for w, g in zip(self.own, gradient, strict=True)]
-            ).sum()
+            # The gradient of ⟨w, g⟩ is g, the meta-gradient.
+            products = [(w * g).sum() for w, g in zip(self.trained, gradient, strict=True)]
+            along = torch.stack(products).sum()
         self.descend(along, self._optimizers, [self.clipped_apart()[0]])
         if self.fine_tuning:
-            self._copy(adapted=False)
+            self._reset_personal()
         return loss.detach()
 
     @property
-    def own(self) -> list[Tensor]:
+    def trained(self) -> list[Tensor]:
         """The tensors of w that are trained."""
         return [value for value in self.parameters() if value.requires_grad]
 
@@ -135,12 +131,11 @@ class PerFedAvg(TwoCopies):
         Afterwards w is as it was. Only the first pass counts in statistics of normalisation.
         """
         if len(batch.y) < self.parts:
-            raise self._few("a row", f"a batch of {len(batch.y)}")
-        parts = [
-            Batch(x, y)
-            for x, y in zip(*(value.tensor_split(self.parts) for value in batch[:2]), strict=True)
-        ]
-        w = [value.detach().clone() for value in self.own]
+            raise self._too_few("a row", f"a batch of {len(batch.y)}")
+        x_parts = batch.x.tensor_split(self.parts)
+        y_parts = batch.y.tensor_split(self.parts)
+        parts = [Batch(x, y) for x, y in zip(x_parts, y_parts, strict=True)]
+        w = [value.detach().clone() for value in self.trained]
         _, first = self._gradient(parts[0], w)
         buffers = [(value, value.clone()) for value in self.buffers()]
         loss, gradient = self._gradient(parts[1], torch._foreach_sub(w, first, alpha=self.alpha))
@@ -152,16 +147,16 @@ class PerFedAvg(TwoCopies):
             second = torch._foreach_sub(above, below)
             gradient = torch._foreach_sub(gradient, second, alpha=self.alpha / (2 * self.delta))
         with torch.no_grad():
-            torch._foreach_copy_(self.own, w)
-        for live, kept in buffers:
-            live.copy_(kept)
+            torch._foreach_copy_(self.trained, w)
+        for buffer, before in buffers:
+            buffer.copy_(before)
         return loss, gradient
 
-    def _few(self, needed: str, found: str) -> RunError:
+    def _too_few(self, needed: str, rows: str) -> RunError:
         """Return the error if a part of a batch has too few rows."""
         return RunError(
             f"client {self.spec.name!r}: PerFedAvg expected {needed} in each of the {self.parts} "
-            f"parts of a batch, found {found}; set data.batch_size higher, or data.batches lower"
+            f"parts of a batch, found {rows}; set data.batch_size higher, or data.batches lower"
         )
 
     def _gradient(
@@ -169,22 +164,25 @@ class PerFedAvg(TwoCopies):
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Set w to some values, and return the loss and its gradient there."""
         with torch.no_grad():
-            torch._foreach_copy_(self.own, at)
+            torch._foreach_copy_(self.trained, at)
         if torch.is_autocast_enabled(self.device.type):
-            torch.clear_autocast_cache()  # it holds the weights as they were
+            torch.clear_autocast_cache()  # The cache holds the earlier weights.
         try:
             outputs = FederatedClient.forward(self, rows.x)
-        except ValueError as error:  # torch's, of what normalises over the rows of a batch
+        except ValueError as error:  # Batch normalisation cannot train on a single row.
             if len(rows.y) > 1:
                 raise
-            raise self._few("2 rows, as its network asks,", "a part of 1") from error
+            raise self._too_few("2 rows, as its network asks,", "a part of 1") from error
         loss = self.loss(outputs, rows.y)
-        return loss, torch.autograd.grad(loss, self.own, allow_unused=True, materialize_grads=True)
+        gradient = torch.autograd.grad(
+            loss, self.trained, allow_unused=True, materialize_grads=True
+        )
+        return loss, gradient
 
     @torch.enable_grad()
     def _adapt(self) -> None:
         """Set the personal copy to w after some steps on all rows."""
-        self._copy(adapted=False)
+        self._reset_personal()
         assert self._rows is not None
         training = self.personal.training
         self.personal.eval()
@@ -201,13 +199,20 @@ class PerFedAvg(TwoCopies):
                     value.copy_(point[name].detach().sub(gradient, alpha=self.alpha))
         self.personal.train(training)
 
-    @torch.no_grad()
-    def _copy(self, adapted: bool) -> None:
-        """Set the personal copy to w, or w to the adapted copy."""
+    def _copies(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each tensor of w with that of the personal copy."""
         state = self.state_dict(keep_vars=True)
         for name, personal in self.personal.state_dict(keep_vars=True).items():
-            (state[name] if adapted else personal).copy_(personal if adapted else state[name])
+            yield state[name], personal
 
+    @torch.no_grad()
+    def _reset_personal(self) -> None:
+        """Set the personal copy to w."""
+        for w, personal in self._copies():
+            personal.copy_(w)
+
+    @torch.no_grad()
     def on_fine_tune_start(self) -> None:
         """Continue from the adapted model."""
-        self._copy(adapted=True)
+        for w, personal in self._copies():
+            w.copy_(personal)

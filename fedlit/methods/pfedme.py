@@ -45,7 +45,8 @@ class PFedMe(TwoCopies):
 
     Example:
         >>> from fedlit import MLP
-        >>> client = PFedMe(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP, inner_steps=3)
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> client = PFedMe(spec, MLP, inner_steps=3)
         >>> client.inner_steps, client(torch.zeros(4, 2)).shape
         (3, torch.Size([4, 1]))
     """
@@ -61,19 +62,19 @@ class PFedMe(TwoCopies):
     ) -> None:
         super().__init__(spec, network, **kwargs)
         expect(inner_steps >= 1, "PFedMe: inner_steps", "at least 1", inner_steps)
-        fits = strength > 0 and eta > 0 and eta * strength <= 1
-        wanted = "numbers above 0 with a product of at most 1"
-        expect(fits, "PFedMe: strength, eta", wanted, (strength, eta))
+        allowed = strength > 0 and eta > 0 and eta * strength <= 1
+        expected = "numbers above 0 with a product of at most 1"
+        expect(allowed, "PFedMe: strength, eta", expected, (strength, eta))
         self.strength = strength
         self.inner_steps = inner_steps
         self.eta = eta
         self.automatic_optimization = False
-        for name, own in self.named_parameters():  # w follows by hand
-            own.requires_grad_(name.startswith("personal."))
+        for name, parameter in self.named_parameters():  # w is stepped by hand.
+            parameter.requires_grad_(name.startswith("personal."))
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
-        """Refuse accumulated batches, because each takes several steps, and return a remark if
-        steps are too long.
+        """Refuse accumulated batches, because each takes several steps, and warn of steps that are
+        too long.
         """
         if self.accumulate > 1:
             raise ConfigError(
@@ -82,13 +83,14 @@ class PFedMe(TwoCopies):
                 "for larger ones"
             )
         probe = self.optimizer_factory([torch.nn.Parameter(torch.zeros(1))])
-        far = float(probe.param_groups[0]["lr"]) * self.strength
-        steep = isinstance(probe, torch.optim.SGD) and far > 1
-        remark = (
-            f"PFedMe steps past w: learning rate × strength is {far:g}, and above 2 it "
-            "diverges; lower one of them"
-        )
-        return [*super().on_plan(every), *([remark] if steep else [])]
+        remarks = super().on_plan(every)
+        step_size = float(probe.param_groups[0]["lr"]) * self.strength
+        if isinstance(probe, torch.optim.SGD) and step_size > 1:
+            remarks.append(
+                f"PFedMe steps past w: learning rate × strength is {step_size:g}, and above 2 it "
+                "diverges; lower one of them"
+            )
+        return remarks
 
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return (θ, w) for each federated name."""

@@ -1,5 +1,5 @@
-"""Logistic regression for small tables: coefficients of shared columns are drawn towards what
-others found.
+"""Logistic regression for small tables: coefficients of shared columns are shrunk towards those of
+the other clients.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 class PooledLogistic(Fitted):
     """Logistic regression in which the coefficients of shared inputs have a Gaussian prior around
-    what all other clients found. The strength of this prior is chosen by cross-validation on the
+    those of all other clients. The strength of this prior is chosen by cross-validation on the
     client's own training rows.
 
     The rule :class:`fedlit.Newton` finds what others know, by name: ``exchange.federated: [prior]``
@@ -58,7 +58,8 @@ class PooledLogistic(Fitted):
             0.
 
     Example:
-        >>> client = PooledLogistic(ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ()))
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {"train": 182}, ())
+        >>> client = PooledLogistic(spec)
         >>> list(dict(client.prior.named_parameters())), client(torch.zeros(5, 2)).shape
         (['1: age', '1: sex'], torch.Size([5, 1]))
     """
@@ -77,16 +78,13 @@ class PooledLogistic(Fitted):
         self.kind = _kind(spec)
         self.strengths = _values("strength", strength, STRENGTHS)
         self.ridges = _values("ridge", ridge, RIDGES)
-        outputs = [safe_name(name, ".:") for name in spec.task.output_names]
-        outputs = [f"{name} (number)" for name in outputs] if self.kind == "gaussian" else outputs
-        known = [
-            (place, safe_name(name, "."))
-            for place, name in enumerate(spec.features)
-            if name not in spec.absent
-        ]
-        self.cells = {
-            f"{out}: {name}": (o, i) for o, out in enumerate(outputs) for i, name in known
-        }
+        ending = " (number)" if self.kind == "gaussian" else ""
+        self.cells: dict[str, tuple[int, int]] = {}
+        for row, output in enumerate(spec.task.output_names):
+            for column, name in enumerate(spec.features):
+                if name not in spec.absent:
+                    cell = f"{safe_name(output, '.:')}{ending}: {safe_name(name, '.')}"
+                    self.cells[cell] = row, column
         self.prior = nn.Module()
         for name in self.cells:
             self.prior.register_parameter(name, nn.Parameter(torch.zeros(())))
@@ -112,38 +110,34 @@ class PooledLogistic(Fitted):
         if topic != "curvature":
             return super().answer(topic, tensors, rows)
         x, targets, counted = self._design(rows)
-        asked: dict[int, list[str]] = {}
+        ridge = float(tensors["ridge"])
+        names_by_output: dict[int, list[str]] = {}
         for name in sorted(name.removeprefix("prior.") for name in tensors if name != "ridge"):
-            asked.setdefault(self.cells[name][0], []).append(name)
-        said: dict[str, Tensor] = {}
-        for output, names in asked.items():
+            names_by_output.setdefault(self.cells[name][0], []).append(name)
+        answer: dict[str, Tensor] = {}
+        for output, names in names_by_output.items():
             shared = [self.cells[name][1] for name in names]
-            own = sorted({place for _, place in self.cells.values()}.difference(shared))
+            private = sorted({column for _, column in self.cells.values()}.difference(shared))
             points = torch.stack([tensors[f"prior.{name}"] for name in names], 1)
-            ridge = float(tensors["ridge"])
-            found = profile(
-                x[:, shared], x[:, own], targets[output], self.kind, points, ridge, counted
+            value, gradient, curvature = profile(
+                x[:, shared], x[:, private], targets[output], self.kind, points, ridge, counted
             )
             label = names[0].partition(": ")[0]
-            said.update(
-                zip(
-                    (f"value {label}", f"gradient {label}", f"curvature {label}"),
-                    found,
-                    strict=True,
-                )
-            )
-        return said
+            answer[f"value {label}"] = value
+            answer[f"gradient {label}"] = gradient
+            answer[f"curvature {label}"] = curvature
+        return answer
 
     def on_receive(self, received: State) -> None:
-        """Fit the model once it is known what others found."""
-        told = any(name.startswith(DOWN) for name in received)
-        if self._sent and not told:
+        """Fit the model once the other clients' coefficients are known."""
+        answered = any(name.startswith(DOWN) for name in received)
+        if self._sent and not answered:
             raise ConfigError(
-                f"client {self.spec.name!r}: expected exchange.rule: fedlit.Newton, which finds "
-                "the coefficients that PooledLogistic is drawn to, found another rule; set it"
+                f"client {self.spec.name!r}: expected exchange.rule: fedlit.Newton, which computes "
+                "the means of PooledLogistic's prior, found another rule; set it"
             )
         self._sent = False
-        if told or not received:
+        if answered or not received:
             self._fit()
 
     @torch.no_grad()
@@ -153,22 +147,21 @@ class PooledLogistic(Fitted):
             means[self.cells[name]] = value.double().cpu()
         before = self.state.get("means")
         if self._rows is None or (before is not None and torch.equal(means, before.cpu())):
-            return  # nothing is new
+            return
         x, targets, counted = self._design(self._rows)
         strengths = self.strengths if bool((means != 0).any()) else (0.0,)
         if len(x) < FEW and len(strengths) > 1:
             _log.warning(
                 "client %r: has %d training rows, too few to choose strength and ridge by "
-                "cross-validation: it takes over what others found",
+                "cross-validation; it uses the other clients' coefficients",
                 self.spec.name, len(x),
             )  # fmt: skip
         chosen = choose(x, targets, self.kind, means, self.ridges, strengths, counted)
         for output, y in enumerate(targets):
-            found = fit(
-                x, y, self.kind, *prior(means[output], chosen.ridge, chosen.strength), rows=counted
-            )
-            self.coefficients[output] = found[:-1].float()
-            self.intercept[output] = found[-1].float()
+            mean, precision = prior(means[output], chosen.ridge, chosen.strength)
+            fitted = fit(x, y, self.kind, mean, precision, rows=counted)
+            self.coefficients[output] = fitted[:-1].float()
+            self.intercept[output] = fitted[-1].float()
         self.state = {"means": means, "strength": chosen.strength, "ridge": chosen.ridge}
         rows = self._rows
         device = self.coefficients.device
@@ -188,14 +181,15 @@ class PooledLogistic(Fitted):
         """Return the inputs (n, d), the target of each output (n,), and how often each row counts
         (n,), float64 on the CPU.
         """
-        known = self.spec.task.known(rows.y)
-        x = rows.x[known].double().cpu()
-        y = rows.y[known].cpu()
-        counted = None if rows.weight is None else rows.weight[known].double().cpu()
+        labelled = self.spec.task.known(rows.y)
+        x = rows.x[labelled].double().cpu()
+        y = rows.y[labelled].cpu()
+        counted = None if rows.weight is None else rows.weight[labelled].double().cpu()
         if self.kind == "gaussian":
             return x, [y.double()], counted
-        places = [1] if len(self.intercept) == 1 else range(len(self.intercept))
-        return x, [(y == place).double() for place in places], counted
+        outputs = len(self.intercept)
+        labels = [1] if outputs == 1 else range(outputs)
+        return x, [(y == label).double() for label in labels], counted
 
 
 def _kind(spec: ClientSpec) -> Kind:

@@ -2,7 +2,9 @@
 Controlled Averaging for Federated Learning", arXiv:1910.06378, Algorithm 1, option II).
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -41,7 +43,8 @@ class Scaffold(FederatedClient):
 
     Example:
         >>> from fedlit import MLP
-        >>> Scaffold(ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ()), MLP)(torch.zeros(4, 2)).shape
+        >>> spec = ClientSpec("cleveland", ("age", "sex"), (0, 1), {}, ())
+        >>> Scaffold(spec, MLP)(torch.zeros(4, 2)).shape
         torch.Size([4, 1])
     """
 
@@ -59,36 +62,33 @@ class Scaffold(FederatedClient):
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss plus ⟨c − c_k, w⟩, whose gradient is the correction."""
         loss = super().objective(x, y)
-        own = dict(self.named_parameters())
-        correction = by_name(self.correction)
-        if self.fine_tuning:  # what is the client's own is not drawn to the others
+        if self.fine_tuning:  # A private model is not corrected towards the others.
             return loss
-        names = own.keys() & {self._federated.tensor_of(name) for name in self._federated}
-        terms = [(own[name] * correction[name]).sum() for name in own if name in names]
+        correction = by_name(self.correction)
+        federated = {self._federated.tensor_of(name) for name in self._federated}
+        terms = [
+            (w * correction[name]).sum() for name, w in self.named_parameters() if name in federated
+        ]
         return loss + torch.stack(terms).sum() if terms else loss
 
-    @property
-    def _mine(self) -> dict[str, Tensor]:
-        """The federated parameters by name."""
-        return {
-            name: w.detach()
-            for name, w in self._federated.of(dict(self.named_parameters())).items()
-        }
+    def _federated_parameters(self) -> dict[str, Tensor]:
+        """Return the federated parameters by name."""
+        federated = self._federated.of(dict(self.named_parameters()))
+        return {name: w.detach() for name, w in federated.items()}
 
     def on_plan(self, every: str | Mapping[str, int]) -> list[str]:
         """Refuse an optimizer whose steps are not gradients times a rate."""
         probe = self.optimizer_factory([nn.Parameter(torch.zeros(1))])
         momentum = probe.param_groups[0].get("momentum", 0)
-        if type(probe) is not torch.optim.SGD or momentum:
-            found = (
-                f"momentum {momentum}" if type(probe) is torch.optim.SGD else type(probe).__name__
-            )
-            raise ConfigError(
-                f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: "
-                "torch.optim.SGD without momentum, because its variates are mean gradients, found "
-                f"{found}; set that, or take another method"
-            )
-        return []
+        plain = type(probe) is torch.optim.SGD
+        if plain and not momentum:
+            return []
+        optimizer = f"momentum {momentum}" if plain else type(probe).__name__
+        raise ConfigError(
+            f"client {self.spec.name!r}: {type(self).__name__} expected model.optimizer: "
+            "torch.optim.SGD without momentum, because its variates are mean gradients, found "
+            f"{optimizer}; set that, or take another method"
+        )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Note the learning rate, which a schedule may change after the step."""
@@ -101,19 +101,20 @@ class Scaffold(FederatedClient):
 
     def on_send(self, steps: int) -> None:
         """Compute the change of c_k, −c + (x − y) / (K η); there is none if no step was taken."""
-        way = self.state["way"]
+        self._change = {}
+        sum_of_rates = self.state["way"]  # K η
+        if not sum_of_rates:
+            return
         start = self.state["start"]
         control = self.state["control"]
         corrections = self._federated.of(by_name(self.correction))
-        self._change = {
-            name: (start[name] - value) / way - control[name] - corrections[name]
-            for name, value in self._mine.items()
-            if way
-        }
+        for name, w in self._federated_parameters().items():
+            mean_gradient = (start[name] - w) / sum_of_rates
+            self._change[name] = mean_gradient - control[name] - corrections[name]
 
     def publish(self) -> State:
         """Return the change of c_k."""
-        zeros = {name: torch.zeros_like(value) for name, value in self._mine.items()}
+        zeros = {name: torch.zeros_like(w) for name, w in self._federated_parameters().items()}
         return {f"{CONTROL}{name}": self._change.get(name, zero) for name, zero in zeros.items()}
 
     @torch.no_grad()
@@ -121,24 +122,25 @@ class Scaffold(FederatedClient):
         """Take over c, and apply the change of c_k if it counted; x is now the state that the
         client starts from.
         """
-        mine = self._mine
+        parameters = self._federated_parameters()
         corrections = self._federated.of(by_name(self.correction))
-        known = self.state["control"]
-        did = received.get(f"{DOWN}counted")
-        for name, value in mine.items():
-            zero = torch.zeros_like(value)
-            # a run begins with none
-            own = known.get(name, zero) if did is not None or not received else zero
-            if did is not None:
-                own = torch.where(did.to(own.device) > 0, own + self._change.get(name, zero), own)
+        control = self.state["control"]
+        counts = received.get(f"{DOWN}counted")
+        for name, w in parameters.items():
+            zero = torch.zeros_like(w)
+            c_k = control.get(name, zero)
+            if counts is not None:
+                changed = c_k + self._change.get(name, zero)
+                c_k = torch.where(counts.to(c_k.device) > 0, changed, c_k)
                 c = received.get(f"{DOWN}{CONTROL}{name}", zero)
-                corrections[name].copy_(c - own)
-            elif received:
+                corrections[name].copy_(c - c_k)
+            elif received:  # A run begins without control variates.
+                c_k = zero
                 corrections[name].zero_()
-            known[name] = own
+            control[name] = c_k
         self._change = {}
         self.state |= {
-            "start": {name: value.clone() for name, value in mine.items()},
+            "start": {name: w.clone() for name, w in parameters.items()},
             "way": 0.0,
             "steps": 0,
         }
@@ -155,37 +157,31 @@ class ScaffoldMean(Mean):
     """
 
     # NOTE[DIFF]: the server's own rate is 1, as in the paper's experiments.
-    # NOTE[DIFF]: clients count alike; the paper has no weights.
+    # NOTE[DIFF]: clients have equal weights; the paper has no weights.
     sends = "the mean of the clients' control variates, as large as the federated parameters"
     facts = Facts(requires="Scaffold")
     _memory = ("control",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.needs = frozenset({"states"})  # what clients publish is no mean
+        self.needs = frozenset({"states"})  # The mean of published values is not enough.
         self._control: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        owners = [name for names in round.receivers.values() for name in names]
+        owners = Counter(chain.from_iterable(round.receivers.values()))
         for _, update in sorted(round.updates.items()):
             for name in update.parameters:
                 change = update.published[f"{CONTROL}{name}"]
-                self._control[name] = self._control.get(name, 0) + change / owners.count(name)
-        beside = {f"{DOWN}{CONTROL}{name}": value.clone() for name, value in self._control.items()}
-        did = counted(round)
-        return {
-            client: {
-                **state,
-                **{
-                    key: value
-                    for key, value in beside.items()
-                    if key.removeprefix(f"{DOWN}{CONTROL}") in names
-                },
-                f"{DOWN}counted": did[client],
+                self._control[name] = self._control.get(name, 0) + change / owners[name]
+        control = {name: value.clone() for name, value in self._control.items()}
+        counts = counted(round)
+        states = super().__call__(round)
+        messages: dict[str, State] = {}
+        for (client, state), names in zip(states.items(), round.receivers.values(), strict=True):
+            variates = {
+                f"{DOWN}{CONTROL}{name}": value for name, value in control.items() if name in names
             }
-            for (client, state), names in zip(
-                super().__call__(round).items(), round.receivers.values(), strict=True
-            )
-        }
+            messages[client] = {**state, **variates, f"{DOWN}counted": counts[client]}
+        return messages

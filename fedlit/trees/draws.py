@@ -22,7 +22,7 @@ Totals = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Way:
+class Growth:
     """How trees are grown.
 
     Attributes:
@@ -101,13 +101,13 @@ class Frontier:
     def _attempts(self) -> NDArray[np.int64]:
         return np.maximum(self.tried, 0)
 
-    def ranks(self, way: Way) -> NDArray[np.float64]:
+    def ranks(self, way: Growth) -> NDArray[np.float64]:
         """Return a random number for each column and node: the larger ones are tried, and decide
         between equal splits.
         """
         return uniform(self.keys, FEATURE, way.columns, attempts=self._attempts)
 
-    def draw(self, way: Way, ranks: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+    def draw(self, way: Growth, ranks: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
         """Return the thresholds drawn for each column and node, (columns, thresholds, nodes); NaN
         if a column is not tried.
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Totals, Way
+from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Growth, Totals
 from fedlit.trees.nodes import SIDE, Grown, Keys, Nodes, find_leaves, keys_of, uniform
 from fedlit.trees.party import SCALE, Arrays, Party
 
@@ -61,7 +61,7 @@ class _Side:
         way: how trees are grown. All whose sum alone is told tell of every node.
     """
 
-    def __init__(self, start: Arrays, way: Way) -> None:
+    def __init__(self, start: Arrays, way: Growth) -> None:
         self.way = way
         self.totals = start["totals"]
         told = self.totals.any(0) | way.summed | (not way.classes)
@@ -114,7 +114,7 @@ def asking(parties: Sequence[Party]) -> Ask:
     ]
 
 
-def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
+def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Growth) -> Grown:
     """Grow all trees at once.
 
     Args:
@@ -128,7 +128,7 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Way) -> Grown:
 
     Example:
         >>> from fedlit.trees.nodes import root_keys
-        >>> x, way = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32), Way(classes=2, columns=1, tried=1)
+        >>> x, way = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32), Growth(classes=2, columns=1, tried=1)
         >>> party, keys = Party(x, np.array([0, 0, 1, 1]), way), root_keys(8, 1)
         >>> grown = grow(asking([party]), [party.start(keys)], keys, way)
         >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
@@ -164,7 +164,7 @@ def _asked(
 
 
 def _decide(
-    ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Way
+    ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Growth
 ) -> tuple[_Split, list[Totals]]:
     """Return how each node of a level is split, and the sums of each party on the left."""
     frontier = level.frontier
@@ -224,7 +224,7 @@ def _best(
     left: Totals,
     thresholds: NDArray[np.float32],
     ranks: NDArray[np.float64],
-    way: Way,
+    way: Growth,
 ) -> _Split:
     """Return the best split of each node, and shrink the ranges of columns to where there are
     rows.
@@ -261,7 +261,7 @@ def _best(
 
 
 def _score(
-    left: Totals, rows: Totals, totals: Totals, total: Totals, way: Way
+    left: Totals, rows: Totals, totals: Totals, total: Totals, way: Growth
 ) -> NDArray[np.float64]:
     """Return how much a split explains: larger values are purer by Gini's impurity, or by the
     variance.
@@ -330,7 +330,7 @@ def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
 
 
 def finished(
-    grown: Grown, roots: Keys, way: Way, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
+    grown: Grown, roots: Keys, way: Growth, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
     smoothing: float | None = None,
 ) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
     """Return the trees of one party, and what each of their nodes predicts.
@@ -383,7 +383,7 @@ def finished(
 
 
 def _predicted(
-    totals: NDArray[np.int64], way: Way, prior: NDArray[np.float64]
+    totals: NDArray[np.int64], way: Growth, prior: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Return means; or shares of classes, with ``prior`` (classes,) added to the counts. Without
     any rows, all classes have the same share.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedlit.disclosure import outer_means
 from fedlit.errors import DataError, RunError
-from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Way
+from fedlit.trees.draws import NOTHING_LEFT, NOTHING_RIGHT, TRIES, Frontier, Growth
 from fedlit.trees.nodes import SIDE, Keys, uniform
 
 Arrays = Mapping[str, NDArray]
@@ -69,7 +69,7 @@ class Party:
         self,
         x: NDArray[np.float32],
         y: NDArray,
-        way: Way,
+        way: Growth,
         lacks: Sequence[int] = (),
         facts_from: int = 1,
     ) -> None:

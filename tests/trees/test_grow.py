@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedlit.errors import DataError, RunError
-from fedlit.trees.draws import Way
+from fedlit.trees.draws import Growth
 from fedlit.trees.grow import asking, finished, grow, sided
 from fedlit.trees.nodes import THRESHOLD, Grown, find_leaves, keys_of, root_keys, uniform
 from fedlit.trees.party import SCALE, Party
@@ -27,7 +27,7 @@ def grown_by(
     lacking = lacks or [()] * len(tables)
     columns = tables[0][0].shape[1]
     keys = root_keys(seed, trees)
-    way = Way(classes, columns, minimum=minimum, **{"tried": columns, **options})
+    way = Growth(classes, columns, minimum=minimum, **{"tried": columns, **options})
     parties = [Party(x, y, way, own) for (x, y), own in zip(tables, lacking, strict=True)]
     return grow(asking(parties), [party.start(keys) for party in parties], keys, way)
 
@@ -67,7 +67,7 @@ def test_the_sum_of_answers_is_enough_where_all_have_one_form(
 ) -> None:
     tables = [(x, y if classes else (y + x[:, 1]).astype(np.float32)) for x, y in made]
     keys = root_keys(8, 5)
-    way = Way(classes, 4, 4, minimum=minimum, summed=True)
+    way = Growth(classes, 4, 4, minimum=minimum, summed=True)
     parties = [Party(x, y, way, lacks) for (x, y), lacks in zip(tables, LACKS, strict=True)]
     forms: dict[str, set[Any]] = {}
 
@@ -119,7 +119,7 @@ def test_trees_of_several_parties_are_those_of_all_rows(
                 counted[np.unique(leaves[:, tree])], together.totals[np.unique(leaves[:, tree])]
             )
         return
-    _, values = finished(together, root_keys(8, 5), Way(0, 4, 4), x, y, (), alone=False)
+    _, values = finished(together, root_keys(8, 5), Growth(0, 4, 4), x, y, (), alone=False)
     for leaf in np.unique(leaves[:, 1])[::9]:
         assert values[leaf, 0] == pytest.approx(y[leaves[:, 1] == leaf].mean(), abs=1 / SCALE)
     assert len(np.unique(leaves[:, 0])) > 100
@@ -127,7 +127,7 @@ def test_trees_of_several_parties_are_those_of_all_rows(
 
 def test_leaves_hold_the_m_estimate_of_their_classes(made: Tables) -> None:
     tree = grown_by(made, 3, 4)
-    way = Way(3, 4, 4)
+    way = Growth(3, 4, 4)
     [(x, y)] = pooled(made)
     prior = np.bincount(y, minlength=3) + 0.25  # of four trees, and one row of each class
     for alone in (False, True):
@@ -162,7 +162,7 @@ class Heard:
 def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) -> None:
     tables = [(x, (x[:, 0] - x[:, 3]).astype(np.float32) if numbers else y) for x, y in made]
     classes = 0 if numbers else 3
-    way = Way(classes, 4, 4, thresholds=4, minimum=5)
+    way = Growth(classes, 4, 4, thresholds=4, minimum=5)
     parties = [Party(x, y, way) for x, y in tables]
     heard = Heard(parties)
     keys = root_keys(8, 10)
@@ -179,7 +179,7 @@ def test_a_minimum_of_5_tells_no_count_of_1_to_4(made: Tables, numbers: bool) ->
     assert any(((own["totals"] > 0) & (own["totals"] < 5)).any() for own in starts) is False
     # the client goes on by itself, until its rows are of one class
     x, y = tables[2]
-    mine, values = finished(tree, keys, Way(classes, 4, 4), x, y, (), alone=True)
+    mine, values = finished(tree, keys, Growth(classes, 4, 4), x, y, (), alone=True)
     leaves = find_leaves(x, mine.feature, mine.threshold, mine.child, np.arange(10))
     assert len(mine.feature) > len(tree.feature)
     predicted = values[leaves].mean(1)
@@ -208,7 +208,7 @@ def test_rows_without_a_column_go_to_the_side_that_was_drawn(made: Tables) -> No
 
 def test_numbers_that_are_not_standardised_are_refused() -> None:
     with pytest.raises(DataError, match="expected a standardised target"):
-        Party(np.zeros((2, 1), np.float32), np.array([1e9, -1e9], np.float32), Way(0, 1, 1))
+        Party(np.zeros((2, 1), np.float32), np.array([1e9, -1e9], np.float32), Growth(0, 1, 1))
 
 
 GOLDEN: list[tuple[dict[str, Any], str]] = [
@@ -272,7 +272,7 @@ LIES = {
 
 @pytest.mark.parametrize("words", LIES)
 def test_a_party_refuses_what_its_rows_contradict(made: Tables, words: str) -> None:
-    way = Way(3, 4, 4, minimum=5)
+    way = Growth(3, 4, 4, minimum=5)
     keys = root_keys(8, 5)
     parties = [Party(x, y, way) for x, y in made]
 
@@ -287,11 +287,11 @@ def test_a_party_refuses_what_its_rows_contradict(made: Tables, words: str) -> N
 
 
 def test_no_tree_has_more_levels_than_were_agreed(made: Tables) -> None:
-    way = Way(3, 4, 4, levels=3)
+    way = Growth(3, 4, 4, levels=3)
     keys = root_keys(8, 5)
     parties = [Party(x, y, way) for x, y in made]
     tree = grow(asking(parties), [party.start(keys) for party in parties], keys, way)
     assert 5 * (2**3 - 1) <= len(tree.feature) <= 5 * (2**4 - 1)
     parties = [Party(x, y, way) for x, y in made]
     with pytest.raises(RunError, match="at most 3 levels"):
-        grow(asking(parties), [party.start(keys) for party in parties], keys, Way(3, 4, 4))
+        grow(asking(parties), [party.start(keys) for party in parties], keys, Growth(3, 4, 4))

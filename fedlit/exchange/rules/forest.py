@@ -14,7 +14,7 @@ from fedlit.exchange.questions import AnswerForm, Blueprint, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
-from fedlit.trees.draws import Way
+from fedlit.trees.draws import Growth
 from fedlit.trees.grow import grow
 from fedlit.trees.nodes import LARGEST, Grown, root_keys
 from fedlit.trees.party import Arrays
@@ -195,7 +195,7 @@ class GrowForest(Rule):
         columns = len(starts[0]["low"])
         classes = int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Way(
+        way = Growth(
             classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed
         )
         if self.summed:

@@ -99,7 +99,8 @@ class Tables(Callback):
             CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()})
         )
         effects = self._gathered(
-            EFFECTS, effects_frame({k: getattr(own, "told", ()) for k, own in clients.items()})
+            EFFECTS,
+            effects_frame({k: getattr(own, "effect_rows", ()) for k, own in clients.items()}),
         )
         if self.exchange.transport.rank:
             return
