@@ -29,7 +29,9 @@ _CODES_OF_SCALES = (7.0, 8.0, 9.0)
 _LARGE = 100  # from which small numbers below zero are no measurements
 _NEVER = 3.5  # standard deviations from the others to zero, where nothing lies between
 _NEAREST = 0.2  # of the median: the smallest number above an impossible zero
-_MOST_ZEROS = 0.2  # of the rows: where there are more, zero is a group of its own
+_MOST_ZEROS = 0.2  # of the rows: where there are more, zero may be a group of its own
+_MOST_ZEROS_OF_ALL = 0.6
+_NEAREST_TO_MANY = 0.5  # of the median: the smallest number above many zeros
 _MANY = 20
 FAR = 8
 """Standard deviations from which a number is reported."""
@@ -121,7 +123,9 @@ def doubtful_codes(values: np.ndarray) -> list[float]:
 def _is_impossible_zero(known: np.ndarray) -> bool:
     others = known[known > 0]
     zeros = len(known) - len(others)
-    if not 2 <= zeros <= _MOST_ZEROS * len(known) or others.min() < _NEAREST * np.median(others):
+    few = zeros <= _MOST_ZEROS * len(known)
+    nearest = (_NEAREST if few else _NEAREST_TO_MANY) * np.median(others) if len(others) else 0
+    if not 2 <= zeros <= _MOST_ZEROS_OF_ALL * len(known) or others.min() < nearest:
         return False
     first, median, third = np.percentile(others, [25, 50, 75])
     return bool(median * _NORMAL > _NEVER * (third - first) > 0 and len(np.unique(others)) >= _MANY)

@@ -248,6 +248,12 @@ COLUMNS: dict[str, tuple[Make, str, Make | None, str]] = {
         None,
         f"9 (3 cells) {NO_VALUE}",
     ),
+    "half glucose": (
+        lambda n: 0 if n % 2 == 0 else 90 + n % 40,
+        "numeric",
+        None,
+        f"0 (30 cells) {NO_VALUE}",
+    ),
     "glucose": (
         lambda n: 0 if n % 9 == 0 else 90 + n % 40,
         "numeric",
