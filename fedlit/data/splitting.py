@@ -35,6 +35,7 @@ one of these for each client, by its name or pattern."""
 
 _BY = ("group", "time", "column")
 _BINS = 10  # of equal counts, by which a number's rows are spread over folds
+_FEW_DIFFERENT = 0.3  # of the rows: a case that was entered twice or thrice leaves more
 _SHARE_OF_TWINS = 0.5
 _TIMES_CHANCE = 3  # pairs of equal rows, of those that independent columns would have
 _MOST_COMPARED = 20_000  # rows that are compared with each other in all columns but one
@@ -367,6 +368,8 @@ def twins_are_ordinary(features: pd.DataFrame, target: pd.Series) -> bool:
     rows = np.zeros(len(hashes[0]), np.uint64)
     for own in hashes:
         rows += own
+    if len(np.unique(rows)) < _FEW_DIFFERENT * len(rows):
+        return True
     twins = _pairs(rows)
     nearly = sorted(_pairs(rows - own) - twins for own in hashes)
     every = len(rows) * (len(rows) - 1) / 2

@@ -53,6 +53,7 @@ _FEW_VALUES = 5
 _MOST_GROUPS = 8  # clients of equal values are compared as one
 _FEWEST_COLUMNS = 3
 _BEYOND_CHANCE = 5
+_LEAST_SHARED = 0.02  # of the smaller table's rows, below which scores hardly change
 # small clients whose values are looked at together
 _FEWEST_TOGETHER = 5
 _MOST_TOGETHER = 200
@@ -115,7 +116,8 @@ def rows(tables: Sequence[ClientTable]) -> Iterator[Note]:
         # as many as a table has by chance
         within = sum(int((own * (own - 1)).sum()) for own in (few, many))
         chance = (1 + within) / sum(max(int(own.sum()), 2) ** 2 for own in (few, many))
-        if equal > _BEYOND_CHANCE * chance * int(few.sum()) * int(many.sum()):
+        shared = len(left) >= _LEAST_SHARED * min(int(few.sum()), int(many.sum()))
+        if shared and equal > _BEYOND_CHANCE * chance * int(few.sum()) * int(many.sum()):
             text = (
                 f"{counted(len(left), 'row')} of both are equal in all {len(columns)} common "
                 "columns; if they are "
