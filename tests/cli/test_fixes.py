@@ -128,6 +128,16 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     ),
     "two units": ("scale", site(1), site(2, bmi=lambda own, draw: own["bmi"] * 1000)),
     "two kinds": ("kind", site(1, smoker=FLAG), site(2, smoker=np.where(FLAG, "yes", "no"))),
+    "numbers and words": (
+        "kind",
+        site(1, sex=labels(1, 2)),
+        site(2, sex=labels("M", "F")),
+    ),
+    "yes and true": (
+        "labels",
+        site(1, outcome=labels("yes", "no")),
+        site(2, outcome=labels("True", "False")),
+    ),
     "an identifier of one": (
         "kind",
         site(1, case_no=np.arange(N) * 9),

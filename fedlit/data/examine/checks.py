@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedlit.data.examine.facts import ClientFacts, ColumnFacts, by_name, sampled
 from fedlit.data.examine.leaks import leaks
+from fedlit.data.examine.pairs import recodings
 from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
 from fedlit.data.reading.options import ANY_UNIT, KINDS, Conversions
@@ -338,6 +339,16 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
             others = [kind for kind in found if kind in KINDS] if _IDENTIFIER in found else []
             either = [{"types": {name: kind}} for kind in ("identifier", *others)] if others else []
             at = numbers if fix else everyone
+            words = {
+                value
+                for client in found.get("categorical", [])
+                for value in columns[client].values or ()
+            }
+            if {*found} == {"numeric", "categorical"} and len(values) == len(words) == 2:
+                either = _recoding(
+                    name, sorted(words, key=str), [f"{own:g}" for own in sorted(values)]
+                )
+                at = numbers
             yield Note(
                 text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at
             )
@@ -363,7 +374,19 @@ def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                         "some mean the same, "
                     )
                     text += "write them in the same way"
-                    yield Note(text, kind, clients=(*mine, *yours), column=name)
+                    yield Note(
+                        text,
+                        kind,
+                        clients=(*mine, *yours),
+                        column=name,
+                        alternatives=_recoding(name, ours, theirs),
+                        at=yours,
+                    )
+
+
+def _recoding(name: str, ones: Sequence[Any], others: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the settings that write a column's values as those of another client."""
+    return [{"values": {name: values}} for values in recodings(ones, others)]
 
 
 def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:

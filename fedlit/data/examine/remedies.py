@@ -108,6 +108,8 @@ class Remedies:
             return {"data": {"leave_out": sorted(clients)}} if {*clients} < self.clients else {}
         if not self._own_tables:
             return self._other_source(settings)
+        if "values" in settings and getattr(self.source, "values", None):
+            return {}  # a client's mapping would take the place of the others'
         content = dict[str, Any]()
         holders = self.holders.get(column, self.clients)
         everyone = not clients or self.clients <= {*clients}
