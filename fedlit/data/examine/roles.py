@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
@@ -30,7 +31,7 @@ def sampling_weights(tables: Sequence[ClientTable]) -> Iterator[Note]:
             if not (column.dropna() > 0).all():
                 continue
             text = f"is a feature, but may say how much a row counts. Then write weight: {name}"
-            either = [{"weight": str(name)}, {"drop": [str(name)]}]
+            either: list[dict[str, Any]] = [{"weight": str(name)}, {"drop": [str(name)]}]
             yield Note(text, "weight", clients=[table.name], column=str(name), alternatives=either)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,7 @@ _DAY_OR_YEAR = r"(?:[12]\d|3[01]|0?[1-9]|(?:1[5-9]|2[0-2])\d\d)"
 _LIKE = re.compile(
     rf"{_DAY_OR_YEAR}[-/. ]+(?:{_DAY_OR_YEAR}|[A-Za-z]{{3,9}})[-/. ,]+(?:{_DAY_OR_YEAR}|\d\d)([ T,:]+\d\d?:.*)?$"
 )
-NUMBERED = {
+NUMBERED: dict[str, tuple[Literal["D", "s", "ms"], str]] = {
     "excel": ("D", "1899-12-30"),
     "unix": ("s", "1970-01-01"),
     "unix_ms": ("ms", "1970-01-01"),
@@ -178,7 +179,8 @@ def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
     if form in NUMBERED:
         unit, origin = NUMBERED[form]
         numbers = pd.to_numeric(values, errors="coerce")
-        return pd.to_datetime(numbers, unit=unit, origin=origin, errors="coerce")
+        times: pd.Series = pd.to_datetime(numbers, unit=unit, origin=origin, errors="coerce")
+        return times
     return pd.to_datetime(values, format=form, errors="coerce", utc=True).dt.tz_localize(None)
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.schema.dates import NUMBERED
+from fedlit.data.schema.dates import parse_dates
 from fedlit.show.text import shorten
 
 _DATE_NAME = re.compile(
@@ -19,7 +20,7 @@ _DATE_NAME = re.compile(
 )
 _RANGES = {"excel": (20_000, 60_000), "unix": (4e8, 4e9), "unix_ms": (4e11, 4e12)}
 """Form of dates that are numbers → between which numbers most dates of today lie."""
-_SEVERAL = re.compile(r"\[.*\]|\{.*\}|[^±]*\d ?(?:±|\+/-|\+-) ?\d[^±]*", re.S)
+_TOLERANCE = re.compile(r"\d ?(?:±|\+/-|\+-) ?\d")
 _NEARLY_ALL = 0.9
 _MOST_MAPPED = 20
 _SAMPLE = 1000
@@ -39,13 +40,15 @@ def day_notes(name: str, numbers: np.ndarray) -> list[Note]:
         return []
     for form, (low, high) in _RANGES.items():
         if numbers.min() >= low and numbers.max() <= high:
-            unit, origin = NUMBERED[form]
-            day = np.datetime64(origin) + np.timedelta64(int(numbers[0]), unit)
+            (day,) = parse_dates([f"{numbers[0]:.0f}"], form)
             text = (
-                f"is {numbers[0]:.0f} the {day.astype('datetime64[D]')}? "
+                f"is {numbers[0]:.0f} the {day:%Y-%m-%d}? "
                 f"Then write types: {{{name}: {{date: {form}}}}}"
             )
-            either = [{"types": {name: {"date": form}}}, {"types": {name: "numeric"}}]
+            either: list[dict[str, Any]] = [
+                {"types": {name: {"date": form}}},
+                {"types": {name: "numeric"}},
+            ]
             return [Note(text, "date", alternatives=either)]
     return []
 
@@ -62,10 +65,10 @@ def text_notes(name: str, texts: Sequence[str]) -> list[Note]:
     """
     some = texts[:_SAMPLE]
     notes = list[Note]()
-    several = sum(_SEVERAL.fullmatch(text) is not None for text in some)
+    several = sum(map(_holds_several, some))
     if several >= _NEARLY_ALL * len(some):
         text = f"each cell holds several values, such as {some[0][:40]!r}: split it into columns"
-        either = [{"drop": [name]}, {"types": {name: "categorical"}}]
+        either: list[dict[str, Any]] = [{"drop": [name]}, {"types": {name: "categorical"}}]
         notes.append(Note(text, "several values", alternatives=either))
     meant = {text: plain for text in some if (plain := _ungarbled(text))}
     if meant:
@@ -74,6 +77,12 @@ def text_notes(name: str, texts: Sequence[str]) -> list[Note]:
         mapped = {"values": {name: meant}} if len(meant) <= _MOST_MAPPED else {"drop": [name]}
         notes.append(Note(text, "garbled", alternatives=[mapped]))
     return notes
+
+
+def _holds_several(text: str) -> bool:
+    """Return whether a text is JSON or a list, or a number with its tolerance."""
+    is_nested = text[0] + text[-1] in ("[]", "{}")
+    return is_nested or _TOLERANCE.search(text) is not None
 
 
 def _ungarbled(text: str) -> str:
