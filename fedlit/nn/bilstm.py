@@ -3,7 +3,7 @@ columns.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,9 @@ class _Symbols(nn.Embedding):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, positions) to (n, positions, width)."""
-        place = (x.round().long() + 1).clamp(0, self.num_embeddings - 1)
-        # not left to the first row alone: noise on federated tensors, or a rule, may change it
-        return super().forward(place) * (place > 0).unsqueeze(-1).to(self.weight.dtype)
+        row = (x.round().long() + 1).clamp(0, self.num_embeddings - 1)
+        # Noise on federated tensors, or a rule, may change the first row, so it is masked as well.
+        return super().forward(row) * (row > 0).unsqueeze(-1).to(self.weight.dtype)
 
 
 class _Direction(nn.LSTM):
@@ -58,20 +58,20 @@ class _BiLSTM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (n, positions, inputs) to (n, positions, 2 · hidden)."""
-        place = torch.arange(x.shape[1], device=x.device)
-        length = ((place + 1) * (x != 0).any(-1)).amax(1, keepdim=True)
-        inside = place < length
-        # each sequence turned around within its length, so that both directions have what is behind
-        # its end at the end
-        turned = torch.where(inside, length - 1 - place, place).unsqueeze(-1)
-        backwards = x.gather(1, turned.expand_as(x))
-        weight: Any = self.forth.weight_hh_l0  # a plain tensor where `functional_call` has put it
+        position = torch.arange(x.shape[1], device=x.device)
+        length = ((position + 1) * (x != 0).any(-1)).amax(1, keepdim=True)
+        inside = position < length
+        # Sequences are reversed within their length, so that padding is last in both directions.
+        reversed_ = torch.where(inside, length - 1 - position, position).unsqueeze(-1)
+        backwards = x.gather(1, reversed_.expand_as(x))
+        # `functional_call` replaces the parameter by a plain tensor.
+        weight = cast(Tensor, self.forth.weight_hh_l0)
         if is_batchedtensor(x) or is_batchedtensor(weight):
             forth, back = self._scan(torch.stack([x, backwards]))
         else:
             forth = self.forth(x)
             back = self.back(backwards)
-        both = torch.cat([forth, back.gather(1, turned.expand_as(back))], -1)
+        both = torch.cat([forth, back.gather(1, reversed_.expand_as(back))], -1)
         return both * inside.unsqueeze(-1).to(both.dtype)
 
     def _scan(self, x: Tensor) -> Tensor:
@@ -85,14 +85,14 @@ class _BiLSTM(nn.Module):
         bias = (both("bias_ih_l0") + both("bias_hh_l0"))[:, None]
         gates = torch.bmm(x.flatten(1, 2), both("weight_ih_l0").mT) + bias
         recurrent = both("weight_hh_l0").mT
-        hidden = cell = torch.zeros_like(recurrent[:, :1]).expand(-1, x.shape[1], -1)[
-            ..., : self.forth.hidden_size
-        ]
+        zeros = torch.zeros_like(recurrent[:, :1]).expand(-1, x.shape[1], -1)
+        hidden = cell = zeros[..., : self.forth.hidden_size]
         outputs = []
-        for own in gates.unflatten(1, x.shape[1:3]).unbind(2):
-            enter, forget, value, leave = (own + torch.bmm(hidden, recurrent)).chunk(4, -1)
-            cell = forget.sigmoid() * cell + enter.sigmoid() * value.tanh()
-            hidden = leave.sigmoid() * cell.tanh()
+        for from_input in gates.unflatten(1, x.shape[1:3]).unbind(2):
+            from_hidden = torch.bmm(hidden, recurrent)
+            input_gate, forget, value, output_gate = (from_input + from_hidden).chunk(4, -1)
+            cell = forget.sigmoid() * cell + input_gate.sigmoid() * value.tanh()
+            hidden = output_gate.sigmoid() * cell.tanh()
             outputs.append(hidden)
         return torch.stack(outputs, 2)
 
@@ -143,15 +143,17 @@ class BiLSTM(Network):
         labels, rest = divmod(num_outputs, num_features)
         if rest or labels < 2 or min(hidden, layers, width, symbols) < 1:
             raise ValueError(
-                f"expected two outputs or more for each of {num_features} positions, found "
-                f"{num_outputs} in all, at least 1 of hidden, layers, width and symbols, found "
-                f"{hidden, layers, width, symbols}; take fedlit.Reads, say, with data.categories: "
-                "codes"
+                f"expected at least two outputs for each of {num_features} positions, found "
+                f"{num_outputs} in total, and hidden, layers, width and symbols of at least 1, "
+                f"found {hidden, layers, width, symbols}; use a source of sequences, such as "
+                "fedlit.Reads, with data.categories: codes"
             )
         core: list[nn.Module] = []
-        for place in range(layers):
-            core += [nn.Dropout(dropout)] if dropout and place else []
-            core.append(_BiLSTM(2 * hidden if place else width, hidden))
+        core.append(_BiLSTM(width, hidden))
+        for _ in range(layers - 1):
+            if dropout:
+                core.append(nn.Dropout(dropout))
+            core.append(_BiLSTM(2 * hidden, hidden))
         super().__init__(
             encoder=_Symbols(symbols, width),
             core=nn.Sequential(*core),
@@ -166,12 +168,12 @@ class BiLSTM(Network):
             ConfigError: an input is a number, or a code of other symbols.
         """
         first = inputs[0].values
-        for own in inputs:
-            if own.values != first or len(own.values) != self.symbols:
-                found = f"codes of {', '.join(own.values)}" if own.values else "a number"
+        for column in inputs:
+            if column.values != first or len(column.values) != self.symbols:
+                kind = f"codes of {', '.join(column.values)}" if column.values else "a number"
                 raise ConfigError(
-                    f"BiLSTM: input {own.name}: expected the code of one of {self.symbols} "
-                    f"symbols, the same at each position, found {found}; take a source of "
+                    f"BiLSTM: input {column.name}: expected the code of one of {self.symbols} "
+                    f"symbols, the same at each position, found {kind}; take a source of "
                     "sequences (fedlit.Reads) with data.categories: codes, or say how many "
                     "symbols there are"
                 )

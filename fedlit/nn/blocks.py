@@ -17,7 +17,7 @@ class FrozenBatchNorm(nn.BatchNorm1d):
 
     def __init__(self, num_features: int) -> None:
         super().__init__(num_features)
-        # a fit starts in the mode that it finds: nothing calls train() before the first step
+        # A fit starts in the present mode, because nothing calls train() before the first step.
         self.train(False)
 
     def train(self, mode: bool = True) -> FrozenBatchNorm:
@@ -61,8 +61,11 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Shift, then scale."""
-        x = x if self.bias is None else x + self.bias
-        return x if self.weight is None else x * self.weight
+        if self.bias is not None:
+            x = x + self.bias
+        if self.weight is not None:
+            x = x * self.weight
+        return x
 
 
 class FeatureEmbedding(nn.Module):
@@ -124,9 +127,8 @@ class SelfAttention(nn.Module):
         rows, tokens, width = x.shape
         size = width // self.heads
         qkv = self.qkv.weight @ x.reshape(rows * tokens, width).t()
-        query, key, value = (
-            qkv.view(3, self.heads, size, rows, tokens).transpose(-1, -2).contiguous()
-        )
+        qkv = qkv.view(3, self.heads, size, rows, tokens).transpose(-1, -2).contiguous()
+        query, key, value = qkv
         scores = (query.unsqueeze(3) * key.unsqueeze(2)).sum(1) * size**-0.5
         attended = (scores.softmax(2).unsqueeze(1) * value.unsqueeze(2)).sum(3)
         mixed = self.out.weight @ attended.reshape(width, tokens * rows)
@@ -175,7 +177,9 @@ class GatedFeedForward(nn.Module):
         """Return the output without the residual, which the caller adds."""
         n = self.norm(x)
         hidden = nn.functional.selu(self.w1(nn.functional.dropout(n, self.dropout, self.training)))
-        out: Tensor = self.w2(hidden if self.w3 is None else hidden * self.w3(n))
+        if self.w3 is not None:
+            hidden = hidden * self.w3(n)
+        out: Tensor = self.w2(hidden)
         return out
 
 

@@ -47,12 +47,9 @@ class Encoder(Fusable):
         self.norm = make_norm(num_features, norm) if input_norm else nn.Identity()
         self.embedding = FeatureEmbedding(num_features, width)
         self.token_norm = make_norm(num_features, norm)
-        self.blocks = nn.Sequential(
-            *(
-                TransformerBlock(num_features, width, heads, gated=gated, norm=norm)
-                for _ in range(blocks)
-            )
-        )
+        self.blocks = nn.Sequential()
+        for _ in range(blocks):
+            self.blocks.append(TransformerBlock(num_features, width, heads, gated=gated, norm=norm))
         self.fc = FC(num_features * width, outputs, norm, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,63 +63,34 @@ class Encoder(Fusable):
         """
         norms = self._norms()
         training = norms[0].training
-        if (
-            not self.fused
-            or x.device.type != "cpu"
-            or any(norm.training != training for norm in norms)
-        ):
+        one_mode = all(norm.training == training for norm in norms)
+        if not self.fused or x.device.type != "cpu" or not one_mode:
             tokens: Tensor = self.blocks(self.token_norm(self.embedding(x)))
             return tokens.flatten(1)
-        if training:
-            for norm in norms:
+        running: list[Tensor] = []
+        for norm in norms:
+            if training:
                 cast(Tensor, norm.num_batches_tracked).add_(1)
-        running = [
-            cast(Tensor, value) for norm in norms for value in (norm.running_mean, norm.running_var)
-        ]
+            running += [cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var)]
         return self._kernel()(x, self._in_order(), running, training)
 
     def why_not_fused(self) -> str:
         """See :class:`~fedlit.nn.native.Fusable`. A part may be replaced or have hooks, or there
         may be no compiler.
         """
-        known = {
-            FeatureEmbedding, FrozenBatchNorm, GatedFeedForward, SelfAttention, TransformerBlock,
-            nn.BatchNorm1d, nn.Linear, nn.Sequential,
-        }  # fmt: skip
-        parts = [
-            module
-            for part in (self.embedding, self.token_norm, self.blocks)
-            for module in part.modules()
-        ]
-        for part in parts:
-            if type(part) not in known:
-                return f"{type(part).__name__} has no compiled kernel"
-            if (
-                part._forward_hooks
-                or part._forward_pre_hooks
-                or part._backward_hooks
-                or part._backward_pre_hooks
-            ):
-                return (
-                    f"hooks watch its {type(part).__name__}, which the compiled kernel would "
-                    "not call"
-                )
-        tensors = [
-            tensor for part in parts for tensor in (*part.parameters(False), *part.buffers(False))
-        ]
-        if any(
-            t.is_floating_point() and (t.dtype != torch.float32 or not t.is_contiguous())
-            for t in tensors
-        ):
-            return "the compiled kernel is for contiguous float32 (as in 32-true and bf16-mixed)"
+        for part in (self.embedding, self.token_norm, self.blocks):
+            for module in part.modules():
+                reason = _why_not_compiled(module)
+                if reason:
+                    return reason
         if not self.blocks or len(self.embedding.weight) > MAX_TOKENS:
             return f"the compiled kernel is for 1 block or more and at most {MAX_TOKENS} columns"
-        if (
-            len({(norm.momentum, norm.eps) for norm in self._norms()}) > 1
-            or self.token_norm.momentum is None
-        ):
+        settings = {(norm.momentum, norm.eps) for norm in self._norms()}
+        if len(settings) > 1 or self.token_norm.momentum is None:
             return "the compiled kernel needs one momentum and one eps for all normalisations"
-        return "" if self._kernel().library is not None else "its kernel could not be compiled"
+        if self._kernel().library is None:
+            return "its kernel could not be compiled"
+        return ""
 
     def _kernel(self) -> TokenKernel:
         tokens, width = self.embedding.weight.shape
@@ -142,27 +110,57 @@ class Encoder(Fusable):
         return cast(TransformerBlock, self.blocks[0])
 
     def _norms(self) -> list[nn.BatchNorm1d]:
-        blocks = cast(list[TransformerBlock], list(self.blocks))
-        return [
-            self.token_norm,
-            *(norm for block in blocks for norm in (block.norm, block.feed_forward.norm)),
-        ]
+        norms = [self.token_norm]
+        for block in cast(list[TransformerBlock], list(self.blocks)):
+            norms += [block.norm, block.feed_forward.norm]
+        return norms
 
     def _in_order(self) -> list[Tensor | None]:
         """Return the parameters in the kernel's order."""
-        found: list[Tensor | None] = [self.embedding.weight, self.embedding.bias]
-        found += [self.token_norm.weight, self.token_norm.bias]
+        parameters: list[Tensor | None] = [self.embedding.weight, self.embedding.bias]
+        parameters += [self.token_norm.weight, self.token_norm.bias]
         for block in cast(list[TransformerBlock], list(self.blocks)):
+            attention = block.attention
             forward = block.feed_forward
-            found += [
-                block.norm.weight,
-                block.norm.bias,
-                block.attention.qkv.weight,
-                block.attention.out.weight,
-            ]
-            found += [forward.norm.weight, forward.norm.bias, forward.w1.weight, forward.w2.weight]
-            found.append(None if forward.w3 is None else forward.w3.weight)
-        return found
+            parameters += [block.norm.weight, block.norm.bias]
+            parameters += [attention.qkv.weight, attention.out.weight]
+            parameters += [forward.norm.weight, forward.norm.bias]
+            parameters += [forward.w1.weight, forward.w2.weight]
+            parameters.append(None if forward.w3 is None else forward.w3.weight)
+        return parameters
+
+
+_COMPILED = {
+    FeatureEmbedding,
+    FrozenBatchNorm,
+    GatedFeedForward,
+    SelfAttention,
+    TransformerBlock,
+    nn.BatchNorm1d,
+    nn.Linear,
+    nn.Sequential,
+}
+"""The modules that the compiled kernel implements."""
+
+
+def _why_not_compiled(module: nn.Module) -> str:
+    """Return why the compiled kernel cannot replace a module; an empty text if it can."""
+    name = type(module).__name__
+    if type(module) not in _COMPILED:
+        return f"{name} has no compiled kernel"
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    if any(hooks):
+        return f"hooks watch its {name}, which the compiled kernel would not call"
+    for tensor in (*module.parameters(False), *module.buffers(False)):
+        usable = tensor.dtype == torch.float32 and tensor.is_contiguous()
+        if tensor.is_floating_point() and not usable:
+            return "the compiled kernel is for contiguous float32 (as in 32-true and bf16-mixed)"
+    return ""
 
 
 class GlobalLayers(Network):
@@ -203,8 +201,10 @@ class GlobalLayers(Network):
 
     Example:
         >>> comanche = GlobalLayers(11, 6)
-        >>> sum(p.numel() for p in comanche.parameters()), sum(p.numel() for p in comanche.core.parameters())
-        (915954, 717640)
+        >>> sum(p.numel() for p in comanche.parameters())
+        915954
+        >>> sum(p.numel() for p in comanche.core.parameters())
+        717640
     """
 
     def __init__(
@@ -221,33 +221,23 @@ class GlobalLayers(Network):
         dropout: float = 0.0,
     ) -> None:
         z = global_features * width
-        super().__init__(
-            encoder=Encoder(
-                num_features, 4 * z, width, blocks, heads, input_norm, gated, norm, dropout
-            ),
-            core=nn.Sequential(
-                OrderedDict(
-                    wide=Residual(
-                        GatedFeedForward(4 * z, z, gated=gated, norm=norm, dropout=dropout)
-                    ),
-                    fc=FC(4 * z, 2 * z, norm, dropout),
-                    narrow=Residual(
-                        GatedFeedForward(2 * z, z // 2, gated=gated, norm=norm, dropout=dropout)
-                    ),
-                )
-            ),
-            head=nn.Sequential(
-                OrderedDict(
-                    fc=FC(2 * z, z, norm, dropout),
-                    norm=make_norm(z, norm),
-                    linear=nn.Linear(z, num_outputs),
-                )
-            ),
+        encoder = Encoder(
+            num_features, 4 * z, width, blocks, heads, input_norm, gated, norm, dropout
         )
+        wide = GatedFeedForward(4 * z, z, gated=gated, norm=norm, dropout=dropout)
+        middle = FC(4 * z, 2 * z, norm, dropout)
+        narrow = GatedFeedForward(2 * z, z // 2, gated=gated, norm=norm, dropout=dropout)
+        core = OrderedDict(wide=Residual(wide), fc=middle, narrow=Residual(narrow))
+        head = OrderedDict(
+            fc=FC(2 * z, z, norm, dropout),
+            norm=make_norm(z, norm),
+            linear=nn.Linear(z, num_outputs),
+        )
+        super().__init__(encoder, nn.Sequential(core), nn.Sequential(head))
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
         """Name the rows of the embedding and of the last layer."""
-        names = [own.name for own in inputs]
+        names = [column.name for column in inputs]
         encoder = cast(Encoder, self.encoder)
         last = cast(nn.Linear, self.head.linear)
         name_axes(encoder.embedding, {"weight": (0, names), "bias": (0, names)})

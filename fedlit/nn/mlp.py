@@ -49,24 +49,28 @@ class MLP(Network):
             raise ValueError("expected the width of at least one hidden layer, found none")
 
         def layer(inputs: int, outputs: int) -> list[nn.Module]:
-            drop = [nn.Dropout(dropout)] if dropout else []
-            return [_linear(inputs, outputs, norm), ACTIVATIONS[activation](), *drop]
+            modules = [_linear(inputs, outputs, norm), ACTIVATIONS[activation]()]
+            if dropout:
+                modules.append(nn.Dropout(dropout))
+            return modules
 
+        encoder: list[nn.Module] = []
+        if input_dropout:
+            encoder.append(nn.Dropout(input_dropout))
+        encoder += layer(num_features, hidden[0])
+        core: list[nn.Module] = []
+        for inputs, outputs in pairwise(hidden):
+            core += layer(inputs, outputs)
         super().__init__(
-            encoder=nn.Sequential(
-                *([nn.Dropout(input_dropout)] if input_dropout else []),
-                *layer(num_features, hidden[0]),
-            ),
-            core=nn.Sequential(
-                *(part for inputs, outputs in pairwise(hidden) for part in layer(inputs, outputs))
-            ),
+            encoder=nn.Sequential(*encoder),
+            core=nn.Sequential(*core),
             head=nn.Linear(hidden[-1], num_outputs),
         )
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
         """Name the columns of the first layer and the rows of the last one."""
         first = next(part for part in self.encoder.modules() if isinstance(part, nn.Linear))
-        name_axes(first, {"weight": (1, [own.name for own in inputs])})
+        name_axes(first, {"weight": (1, [column.name for column in inputs])})
         name_axes(self.head, {"weight": (0, labels), "bias": (0, labels)})
 
 

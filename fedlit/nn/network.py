@@ -17,7 +17,7 @@ class Network(nn.Module):
     patterns of federated tensors refer to: ``core.*`` is the core.
 
     A module may have an attribute ``axes``, which maps a tensor's name to (axis, a name for each
-    place along it). The names are those of columns, values or classes, by which clients with
+    position along it). The names are those of columns, values or classes, by which clients with
     different shapes find what they share. ``meet`` is the place to set it.
 
     Attributes:
@@ -59,14 +59,14 @@ class Network(nn.Module):
 
 
 def name_axes(module: nn.Module, axes: Mapping[str, tuple[int, Sequence[str]]]) -> None:
-    """Name the places along an axis of a module's tensors (its ``axes``).
+    """Name the positions along an axis of a module's tensors (its ``axes``).
 
     Args:
-        module: that has the tensors.
-        axes: tensor's name → (axis, a name for each place along it).
+        module: the module that has the tensors.
+        axes: tensor's name → (axis, a name for each position along it).
 
     Raises:
-        ConfigError: two places of one name.
+        ConfigError: two positions have the same name.
 
     Example:
         >>> layer = nn.Linear(2, 3)
@@ -75,12 +75,14 @@ def name_axes(module: nn.Module, axes: Mapping[str, tuple[int, Sequence[str]]]) 
         {'weight': (1, ('age', 'sex'))}
     """
     for _, names in axes.values():
-        if twice := [name for name, times in Counter(names).items() if times > 1]:
+        duplicates = [name for name, count in Counter(names).items() if count > 1]
+        if duplicates:
             raise ConfigError(
-                "expected names of columns, values and classes that tell them apart, found "
-                f"{twice[0]!r} twice; rename the column or the value"
+                "expected different names of columns, values and classes, found "
+                f"{duplicates[0]!r} twice; rename the column or the value"
             )
-    module.axes = {name: (axis, tuple(names)) for name, (axis, names) in axes.items()}  # type: ignore[assignment]
+    named = {name: (axis, tuple(names)) for name, (axis, names) in axes.items()}
+    module.axes = named  # type: ignore[assignment]
 
 
 NetworkFactory = Callable[[int, int], Network]

@@ -21,7 +21,7 @@ FURTHEST = 3.0
 
 
 class PiecewiseLinear(nn.Module):
-    """An embedding of each number: its place among the bins of its column, multiplied by weights of
+    """An embedding of each number: its position in the bins of its column, multiplied by weights of
     this column (Gorishniy, Rubachev and Babenko 2022, Eq. 1).
 
     A bin is 1 for numbers above it, 0 for numbers below it, and linear between its edges; the first
@@ -54,20 +54,26 @@ class PiecewiseLinear(nn.Module):
 
     def __init__(self, inputs: Sequence[Input], bins: int, width: int) -> None:
         super().__init__()
-        made = [_bins(own, bins) for own in inputs]
-        # not in a checkpoint, which has the edges; and no average of clients' bins would mean
-        # anything
-        for place, name in enumerate(("slope", "shift", "low", "high")):
-            self.register_buffer(name, torch.stack([own[place] for own in made]), persistent=False)
+        bins_by_column = [_bins(column, bins) for column in inputs]
+        # Bins are not saved, because checkpoints hold the edges; nor averaged, because clients'
+        # bins differ.
+        slopes, shifts, lows, highs = zip(*bins_by_column, strict=True)
+        self.register_buffer("slope", torch.stack(slopes), persistent=False)
+        self.register_buffer("shift", torch.stack(shifts), persistent=False)
+        self.register_buffer("low", torch.stack(lows), persistent=False)
+        self.register_buffer("high", torch.stack(highs), persistent=False)
         self.weight = nn.Parameter(torch.empty(len(inputs), bins, width))
         self.offset = nn.Parameter(torch.empty(len(inputs), width))
-        names = [own.name for own in inputs]
+        names = [column.name for column in inputs]
         name_axes(self, {"weight": (0, names), "offset": (0, names)})
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
         """Draw the values of one column: weights from N(0, 1 / bins), and offsets of 0."""
-        part.zero_() if tensor == "offset" else part.normal_(std=len(part) ** -0.5)
+        if tensor == "offset":
+            part.zero_()
+        else:
+            part.normal_(std=len(part) ** -0.5)
 
     def reset_parameters(self) -> None:
         """Draw all parameters; see :meth:`draw`."""
@@ -75,31 +81,33 @@ class PiecewiseLinear(nn.Module):
         nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
 
     def encode(self, x: Tensor) -> Tensor:
-        """Map (rows, columns) to (rows, columns, bins): the place of each number among the bins of
+        """Map (rows, columns) to (rows, columns, bins): the position of each number in the bins of
         its column.
         """
         return torch.addcmul(self.shift, x.unsqueeze(-1), self.slope).clamp(self.low, self.high)
 
     def forward(self, x: Tensor) -> Tensor:
         """Embed each column separately."""
-        places = self.encode(x).transpose(0, 1)
-        return torch.baddbmm(self.offset.unsqueeze(1), places, self.weight).transpose(0, 1)
+        positions = self.encode(x).transpose(0, 1)
+        return torch.baddbmm(self.offset.unsqueeze(1), positions, self.weight).transpose(0, 1)
 
 
-def _bins(own: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return slope, shift, low and high of each bin, (bins,) each. A number's place in a bin is
+def _bins(column: Input, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return slope, shift, low and high of each bin, (bins,) each. A number's position in a bin is
     ``shift + slope · number``, limited to low and high; it is 0 in bins that the column does not
     have.
     """
-    normal = NormalDist()
-    given = own.edges or [normal.inv_cdf((place + 0.5) / (bins + 1)) for place in range(bins + 1)]
-    edges = torch.tensor(given, dtype=torch.float32).unique()  # sorted
+    numbers: Sequence[float] | None = column.edges
+    if not numbers:
+        normal = NormalDist()
+        numbers = [normal.inv_cdf((edge + 0.5) / (bins + 1)) for edge in range(bins + 1)]
+    edges = torch.tensor(numbers, dtype=torch.float32).unique()  # sorted
     if len(edges) > bins + 1:
         raise ConfigError(
-            f"input {own.name!r}: expected at most {bins} bins, found {len(edges) - 1}; set "
+            f"input {column.name!r}: expected at most {bins} bins, found {len(edges) - 1}; set "
             "num_bins of model.client.network to data.num_bins"
         )
-    if len(edges) == 1:  # the same number in all training rows
+    if len(edges) == 1:  # All training rows have the same number.
         edges = torch.cat([edges, edges + 1])
     width = edges.diff()
     number = len(edges) - 1
@@ -135,20 +143,15 @@ class Values(nn.Module):
 
     def __init__(self, inputs: Sequence[Input], width: int) -> None:
         super().__init__()
-        sizes = torch.tensor([1 + len(own.values) for own in inputs])
-        # where a column's code 0 is
+        sizes = torch.tensor([1 + len(column.values) for column in inputs])
+        # The row of each column's code 0, and its last code.
         self.register_buffer("first", sizes.cumsum(0) - sizes + 1, persistent=False)
-        self.register_buffer("last", sizes - 2, persistent=False)  # its last code
+        self.register_buffer("last", sizes - 2, persistent=False)
         self.weight = nn.Parameter(torch.empty(int(sizes.sum()), width))
-        name_axes(
-            self,
-            {
-                "weight": (
-                    0,
-                    [f"{own.name}={value}" for own in inputs for value in ("", *own.values)],
-                )
-            },
-        )
+        names: list[str] = []
+        for column in inputs:
+            names += [f"{column.name}={value}" for value in ("", *column.values)]
+        name_axes(self, {"weight": (0, names)})
         self.reset_parameters()
 
     def draw(self, tensor: str, part: Tensor) -> None:
@@ -162,9 +165,8 @@ class Values(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Look up the embedding of each code."""
         codes = x.long()
-        return nn.functional.embedding(
-            self.first + torch.where(codes > self.last, -1, codes), self.weight
-        )
+        codes = torch.where(codes > self.last, -1, codes)
+        return nn.functional.embedding(self.first + codes, self.weight)
 
 
 class ByteDropout(nn.Module):
@@ -214,13 +216,13 @@ class _Drop(Masked):
     ) -> tuple[Tensor, Tensor]:
         """Return what remains of x, and by how much each number was multiplied."""
         count = x.numel() // len(generators)
-        words = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
-        for own, generator in zip(words, generators, strict=True):
-            # the whole range, so that all bytes are alike
-            own.random_(-(2**63), None, generator=generator)
-        bytes_ = words.view(torch.uint8)[:, :count].reshape(x.shape)
-        kept = (bytes_ >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
-        return x * kept, kept
+        integers = torch.empty(len(generators), -(-count // 8), dtype=torch.int64)
+        for client_integers, generator in zip(integers, generators, strict=True):
+            # Integers of the whole range make every byte uniform.
+            client_integers.random_(-(2**63), None, generator=generator)
+        bytes_ = integers.view(torch.uint8)[:, :count].reshape(x.shape)
+        mask = (bytes_ >= dropped).to(x.dtype).mul_(256 / (256 - dropped))
+        return x * mask, mask
 
     @staticmethod
     def vmap(
@@ -229,9 +231,8 @@ class _Drop(Masked):
         """Apply dropout with the stack as the first dimension. Each network of the stack draws as
         it would alone.
         """
-        return _Drop.apply(
-            stack_first(info.batch_size, x, in_dims[0]), dropped, GENERATORS.get()
-        ), (0, 0)
+        stacked = stack_first(info.batch_size, x, in_dims[0])
+        return _Drop.apply(stacked, dropped, GENERATORS.get()), (0, 0)
 
 
 class Columns(nn.Module):
@@ -261,14 +262,17 @@ class Columns(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self._numbers = tuple(place for place, own in enumerate(inputs) if not own.values)
-        self._categories = tuple(place for place, own in enumerate(inputs) if own.values)
-        numbers = [inputs[place] for place in self._numbers]
-        categories = [inputs[place] for place in self._categories]
+        columns = range(len(inputs))
+        self._numbers = tuple(column for column in columns if not inputs[column].values)
+        self._categories = tuple(column for column in columns if inputs[column].values)
+        numbers = [inputs[column] for column in self._numbers]
+        categories = [inputs[column] for column in self._categories]
         self.numbers = PiecewiseLinear(numbers, bins, embedding) if numbers else None
         self.categories = Values(categories, embedding) if categories else None
-        # a column that is numbers at one client and categories at another is not one that both have
-        names = [*(own.name for own in numbers), *(f"{own.name}=" for own in categories)]
+        # The ending keeps a column of categories at one client from being averaged with a column
+        # of numbers of the same name at another.
+        names = [column.name for column in numbers]
+        names += [f"{column.name}=" for column in categories]
         self.first = ColumnLayer(names, members, embedding, width)
         self.dropout = ByteDropout(dropout)
 
@@ -276,22 +280,23 @@ class Columns(nn.Module):
         """Embed the columns and mix them."""
         parts = []
         if self.numbers is not None:
-            parts.append(self.numbers(_chosen(x, self._numbers)))
+            parts.append(self.numbers(_columns(x, self._numbers)))
         if self.categories is not None:
-            parts.append(self.categories(_chosen(x, self._categories)))
-        out: Tensor = self.dropout(
-            self.first(torch.cat(parts, 1) if len(parts) > 1 else parts[0]).relu()
-        )
+            parts.append(self.categories(_columns(x, self._categories)))
+        embedded = torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+        out: Tensor = self.dropout(self.first(embedded).relu())
         return out
 
 
-def _chosen(x: Tensor, places: Sequence[int]) -> Tensor:
-    """Return the columns of (rows, features) at these places."""
-    first = places[0]
-    behind = places[-1] + 1
-    if behind - first == len(places):
-        return x if len(places) == x.shape[1] else x[:, first:behind]
-    return x[:, list(places)]
+def _columns(x: Tensor, positions: Sequence[int]) -> Tensor:
+    """Return the columns of (rows, features) at these positions."""
+    if len(positions) == x.shape[1]:
+        return x
+    first = positions[0]
+    end = positions[-1] + 1
+    if end - first == len(positions):  # A slice needs no copy.
+        return x[:, first:end]
+    return x[:, list(positions)]
 
 
 class ColumnLayer(nn.Module):
@@ -321,7 +326,8 @@ class ColumnLayer(nn.Module):
         1.
         """
         if tensor == "weight":
-            part.uniform_(-(part.shape[-1] ** -0.5), part.shape[-1] ** -0.5)
+            bound = part.shape[-1] ** -0.5
+            part.uniform_(-bound, bound)
         else:
             part.bernoulli_(0.5).mul_(2).sub_(1)
 
@@ -340,9 +346,8 @@ class ColumnLayer(nn.Module):
         member.
         """
         members = len(self.scale)
-        h = ((x * self.gain).unsqueeze(1) * self.input_scale).flatten(2).flatten(
-            0, 1
-        ) @ self.weight.flatten(0, 1)
+        scaled = (x * self.gain).unsqueeze(1) * self.input_scale
+        h = scaled.flatten(2).flatten(0, 1) @ self.weight.flatten(0, 1)
         return torch.addcmul(self.bias, h.unflatten(0, (-1, members)), self.scale)
 
 
@@ -369,7 +374,8 @@ class Layer(nn.Module):
         """Draw weights from U(±1/√width), and set scales to 1. All members start with the same
         bias.
         """
-        nn.init.uniform_(self.weight, -(self.weight.shape[1] ** -0.5), self.weight.shape[1] ** -0.5)
+        bound = self.weight.shape[1] ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
         self.input_scale.fill_(1)
         self.scale.fill_(1)
         _one_bias(self.bias)
@@ -385,7 +391,9 @@ class Layer(nn.Module):
 
 def _one_bias(bias: Tensor) -> None:
     """Draw a bias from U(±1/√width), the same for all members (members, width)."""
-    bias.copy_(torch.empty(bias.shape[1]).uniform_(-(bias.shape[1] ** -0.5), bias.shape[1] ** -0.5))
+    width = bias.shape[1]
+    bound = width**-0.5
+    bias.copy_(torch.empty(width).uniform_(-bound, bound))
 
 
 class Heads(nn.Module):
@@ -406,7 +414,10 @@ class Heads(nn.Module):
     def draw(self, tensor: str, part: Tensor) -> None:
         """Draw the values of one output: weights from U(±1/√width), and biases of 0."""
         bound = self.weight.shape[1] ** -0.5
-        part.zero_() if tensor == "bias" else part.uniform_(-bound, bound)
+        if tensor == "bias":
+            part.zero_()
+        else:
+            part.uniform_(-bound, bound)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -448,7 +459,7 @@ class TabM(Network):
     """
 
     no_decay = ("*.scale", "*.input_scale", "*.bias", "*.offset", "encoder.categories")
-    reads_codes = False  # each value of a category has an embedding, under its own name
+    reads_codes = False  # Each value of a category has an embedding under its own name.
 
     def __init__(
         self,
@@ -464,12 +475,11 @@ class TabM(Network):
         if min(k, width, layers, embedding, num_bins) < 1:
             raise ValueError("expected k, width, layers, embedding and num_bins of at least 1")
         self._encoding = (k, width, embedding, num_bins, dropout)
-        inputs = [Input(str(place), str(place)) for place in range(num_features)]
-        super().__init__(
-            encoder=Columns(inputs, *self._encoding),
-            core=nn.Sequential(*(Layer(k, width, dropout) for _ in range(layers - 1))),
-            head=Heads(k, width, [str(place) for place in range(num_outputs)]),
-        )
+        inputs = [Input(str(column), str(column)) for column in range(num_features)]
+        encoder = Columns(inputs, *self._encoding)
+        core = [Layer(k, width, dropout) for _ in range(layers - 1)]
+        head = Heads(k, width, [str(output) for output in range(num_outputs)])
+        super().__init__(encoder, nn.Sequential(*core), head)
 
     def meet(self, inputs: Sequence[Input], labels: Sequence[str]) -> None:
         """Embed each column according to its kind: numbers by their bins, categories by their

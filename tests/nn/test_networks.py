@@ -151,7 +151,7 @@ def test_inputs_that_are_no_codes_and_outputs_that_do_not_fit_are_refused() -> N
     with pytest.raises(ConfigError, match=r"input p1: .*found codes of A, C"):
         FederatedClient(spec((Input("p1", "p1", ("A", "C")),)), network=BiLSTM)
     with pytest.raises(
-        ValueError, match=r"two outputs or more for each of 9 positions, found 9 in all"
+        ValueError, match=r"at least two outputs for each of 9 positions, found 9 in total"
     ):
         BiLSTM(9, 9)
     with pytest.raises(ValueError, match=r"at least 1 of hidden"):

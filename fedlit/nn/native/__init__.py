@@ -71,12 +71,8 @@ def fuse_optimizer(optimizer: Optimizer) -> None:
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
         return
     for group in optimizer.param_groups:
-        free = group.get("foreach") is None and not (
-            group.get("capturable") or group.get("differentiable")
-        )
-        if (
-            free
-            and group.get("fused") is None
-            and all(p.dtype == torch.float32 for p in group["params"])
-        ):
+        configured = group.get("foreach") is not None or group.get("fused") is not None
+        special = group.get("capturable") or group.get("differentiable")
+        float32 = all(p.dtype == torch.float32 for p in group["params"])
+        if float32 and not configured and not special:
             group["fused"] = True

@@ -24,12 +24,10 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-shared", "-Wno-psabi")
 
 def cache_folder() -> Path:
     """Return the folder of compiled files: ``FEDLIT_CACHE``, or the user's cache folder."""
-    own = os.environ.get("FEDLIT_CACHE")
-    return (
-        Path(own)
-        if own
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
-    )
+    folder = os.environ.get("FEDLIT_CACHE")
+    if folder:
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedlit"
 
 
 @cache
@@ -44,50 +42,60 @@ def load(source: Path, definitions: tuple[tuple[str, int], ...]) -> ctypes.CDLL 
         source: a C++ file.
         definitions: names and values for the preprocessor.
     """
-    found = (
+    command = (
         os.environ.get("CXX")
         or shutil.which("c++")
         or shutil.which("g++")
         or shutil.which("clang++")
     )
-    compiler = shlex.split(found or "")  # CXX may be "ccache g++"
+    compiler = shlex.split(command or "")  # CXX may have several words, such as "ccache g++".
     if not compiler:
         _log.warning(
             "no C++ compiler was found (c++, g++, clang++, or CXX): plain torch operations are "
             "used, slower"
         )
         return None
+    flags = [*FLAGS, *(f"-D{name}={value}" for name, value in definitions)]
     try:
-        flags = [*FLAGS, *(f"-D{name}={value}" for name, value in definitions)]
-        version = subprocess.run(
-            [*compiler, "--version"], capture_output=True, text=True, check=True
-        ).stdout
-        key = hashlib.blake2b(
-            "\0".join([source.read_text(), *flags, version, _processor()]).encode(), digest_size=12
-        ).hexdigest()
-        folder = cache_folder()
-        target = folder / f"{source.stem}-{key}.so"
-        if not target.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
-                built = Path(scratch) / target.name
-                subprocess.run(
-                    [*compiler, *flags, str(source), "-o", str(built)],
-                    capture_output=True,
-                    check=True,
-                )
-                os.replace(built, target)  # two processes may build at once: either result is whole
-        return ctypes.CDLL(str(target))
+        return ctypes.CDLL(str(_compiled(source, compiler, flags)))
     except (OSError, subprocess.CalledProcessError) as error:
-        detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
-        detail = detail.decode(errors="replace") if isinstance(detail, bytes) else detail
         _log.warning(
             "%s could not be compiled with %s: plain torch operations are used, slower (%s)",
             source.name,
-            found,
-            detail.strip().splitlines()[-1] if detail and detail.strip() else type(error).__name__,
+            command,
+            _last_line(error),
         )
         return None
+
+
+def _compiled(source: Path, compiler: list[str], flags: list[str]) -> Path:
+    """Return the library of a source, compiled unless the cache has it."""
+    version = subprocess.run(
+        [*compiler, "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    parts = "\0".join([source.read_text(), *flags, version, _processor()])
+    key = hashlib.blake2b(parts.encode(), digest_size=12).hexdigest()
+    folder = cache_folder()
+    target = folder / f"{source.stem}-{key}.so"
+    if target.is_file():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        built = Path(scratch) / target.name
+        command = [*compiler, *flags, str(source), "-o", str(built)]
+        subprocess.run(command, capture_output=True, check=True)
+        # Two processes may build at once. Each replaces the file as a whole.
+        os.replace(built, target)
+    return target
+
+
+def _last_line(error: OSError | subprocess.CalledProcessError) -> str:
+    """Return the last line of a failed compiler's output, or the error's own message."""
+    detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+    if isinstance(detail, bytes):
+        detail = detail.decode(errors="replace")
+    lines = (detail or "").strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
@@ -109,15 +117,16 @@ def stack_first(size: int, value: Any, dim: int | None) -> Any:
     """
     if not isinstance(value, Tensor):
         return value
-    return (value.expand(size, *value.shape) if dim is None else value.movedim(dim, 0)).contiguous()
+    if dim is None:
+        return value.expand(size, *value.shape).contiguous()
+    return value.movedim(dim, 0).contiguous()
 
 
 def _processor() -> str:
     """Return the properties of the processor on which ``-march=native`` depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return "".join(
-            sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
-        )
+        properties = ("model name", "flags", "Features")
+        return "".join(sorted({line for line in lines if line.startswith(properties)}))
     except OSError:
         return platform.machine() + platform.processor()

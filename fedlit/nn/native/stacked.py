@@ -13,7 +13,8 @@ from torch.autograd import Function
 
 from fedlit.nn.native.build import load, pointer, stack_first
 
-LINEAR, NORM = (Path(__file__).with_name(name) for name in ("linear.cpp", "norm.cpp"))
+LINEAR = Path(__file__).with_name("linear.cpp")
+NORM = Path(__file__).with_name("norm.cpp")
 FEW_ROWS = 32
 
 
@@ -32,9 +33,9 @@ class StackedLinear(Function):
         """
         library = _library(x, compiled)
         if library is None:
-            return (
-                x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
-            )
+            if bias is None:
+                return x @ weight.mT
+            return torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
         x = x.contiguous()
         out = x.new_empty(*x.shape[:-1], weight.shape[-2])
         library.linear_forward(
@@ -62,7 +63,8 @@ class StackedLinear(Function):
         library = _library(x, ctx.compiled)
         if library is None:
             dx = gradient @ weight if ctx.needs_input_grad[0] else None
-            return dx, gradient.mT @ x, gradient.sum(-2) if ctx.bias else None, None
+            dbias = gradient.sum(-2) if ctx.bias else None
+            return dx, gradient.mT @ x, dbias, None
         x = x.contiguous()
         gradient = gradient.contiguous()
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
@@ -87,19 +89,18 @@ class StackedLinear(Function):
         """Apply the layer to a stack. Further dimensions count as rows; tensors that are not
         stacked are repeated.
         """
-        x, weight, bias = (
-            stack_first(info.batch_size, *pair)
-            for pair in zip((x, weight, bias), in_dims[:3], strict=True)
-        )
+        x = stack_first(info.batch_size, x, in_dims[0])
+        weight = stack_first(info.batch_size, weight, in_dims[1])
+        bias = stack_first(info.batch_size, bias, in_dims[2])
         out = StackedLinear.apply(x.reshape(len(x), -1, x.shape[-1]), weight, bias, compiled)
         return out.reshape(*x.shape[:-1], out.shape[-1]), 0
 
 
 def _library(x: Tensor, compiled: bool) -> ctypes.CDLL | None:
-    fits = (
-        compiled and x.device.type == "cpu" and x.dtype == torch.float32 and x.shape[-2] <= FEW_ROWS
-    )
-    return load(LINEAR, ()) if fits else None
+    few_rows = x.shape[-2] <= FEW_ROWS
+    if compiled and few_rows and x.device.type == "cpu" and x.dtype == torch.float32:
+        return load(LINEAR, ())
+    return None
 
 
 class StackedNorm(Function):
@@ -110,12 +111,11 @@ class StackedNorm(Function):
     """
 
     @staticmethod
-    def fits(x: Tensor, *others: Tensor | None) -> bool:
+    def fits(x: Tensor, *tensors: Tensor | None) -> bool:
         """Return whether the kernel can be used for these arguments."""
-        usual = (
-            x.dim() == 2 and x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[0] > 1
-        )
-        return usual and all(value is not None for value in others) and load(NORM, ()) is not None
+        if x.dim() != 2 or x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[0] < 2:
+            return False
+        return all(tensor is not None for tensor in tensors) and load(NORM, ()) is not None
 
     @staticmethod
     def forward(
@@ -194,8 +194,8 @@ class Masked(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of x."""
-        (kept,) = ctx.saved_tensors
-        return gradients[0] * kept, None, None
+        (mask,) = ctx.saved_tensors
+        return gradients[0] * mask, None, None
 
 
 class StackedDropout(Masked):
@@ -211,18 +211,16 @@ class StackedDropout(Masked):
         x: Tensor, p: float, generators: Sequence[torch.Generator]
     ) -> tuple[Tensor, Tensor]:
         """Return what remains of (stack, …), and the factor by which each number was multiplied."""
-        kept = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for own, generator in zip(kept, generators, strict=True):
-            own.bernoulli_(1 - p, generator=generator)
-        kept.div_(1 - p)
-        return x * kept, kept
+        mask = torch.empty_like(x, memory_format=torch.contiguous_format)
+        for client_mask, generator in zip(mask, generators, strict=True):
+            client_mask.bernoulli_(1 - p, generator=generator)
+        mask.div_(1 - p)
+        return x * mask, mask
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any
     ) -> tuple[Any, Any]:
         """Apply dropout with the stack as the first dimension."""
-        return StackedDropout.apply(stack_first(info.batch_size, x, in_dims[0]), p, generators), (
-            0,
-            0,
-        )
+        stacked = stack_first(info.batch_size, x, in_dims[0])
+        return StackedDropout.apply(stacked, p, generators), (0, 0)

@@ -48,11 +48,13 @@ class TokenKernel:
     @property
     def library(self) -> ctypes.CDLL | None:
         """The compiled kernel; None if it cannot be compiled."""
-        names = ("WIDTH", "HEADS", "HIDDEN", "GATED")
-        return load(
-            SOURCE,
-            tuple(zip(names, (self.width, self.heads, self.hidden, int(self.gated)), strict=True)),
+        definitions = (
+            ("WIDTH", self.width),
+            ("HEADS", self.heads),
+            ("HIDDEN", self.hidden),
+            ("GATED", int(self.gated)),
         )
+        return load(SOURCE, definitions)
 
     def __call__(
         self,
@@ -93,12 +95,10 @@ class _Tokens(Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         library = kernel.library
         assert library is not None
-        # It reads memory as it is told: another type would be read as garbage, and written beyond
-        # its end.
-        assert all(
-            value is None or (value.dtype == torch.float32 and value.is_contiguous())
-            for value in tensors
-        )
+        # The kernel reads and writes memory as contiguous float32. Other tensors would be read as
+        # garbage and written beyond their end.
+        for tensor in tensors:
+            assert tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous())
         lanes: int = library.tokens_lanes()
         stack = x.shape[:-2]
         rows = x.shape[-2]
@@ -106,8 +106,9 @@ class _Tokens(Function):
         tiles = -(-rows // lanes)
         out = x.new_empty(*stack, rows, kernel.tokens * kernel.width)
         statistics = x.new_empty(*stack, 1 + 2 * kernel.blocks, 2, kernel.tokens)
-        kept = tiles * kernel.tokens * kernel.width * lanes if save else 0
-        saved = x.new_empty(*stack, 2 * kernel.blocks, kept)
+        numbers = tiles * kernel.tokens * kernel.width * lanes if save else 0
+        saved = x.new_empty(*stack, 2 * kernel.blocks, numbers)
+        saved_pointer = pointer(saved) if save else None
         library.tokens_forward(
             *(stack or (1,)),
             rows,
@@ -121,7 +122,7 @@ class _Tokens(Function):
             _pointers(tensors[:count]),
             _pointers(tensors[count:]),
             pointer(statistics),
-            pointer(saved) if save else None,
+            saved_pointer,
         )
         return out, statistics, saved
 
@@ -138,9 +139,10 @@ class _Tokens(Function):
     def backward(ctx: Any, *douts: Tensor | None) -> tuple[Any, ...]:
         x, statistics, saved, *parameters = ctx.saved_tensors
         kernel: TokenKernel = ctx.kernel
-        nothing = (None,) * (2 * (1 + 2 * kernel.blocks))
+        norms = 1 + 2 * kernel.blocks
+        no_running_gradients = [None] * (2 * norms)
         if douts[0] is None:
-            return (None,) * (5 + len(parameters)) + nothing
+            return (*[None] * (5 + len(parameters)), *no_running_gradients)
         library = kernel.library
         assert library is not None
         x = x.contiguous()
@@ -163,7 +165,7 @@ class _Tokens(Function):
             pointer(dx),
             _pointers(gradients),
         )
-        return dx, None, None, None, None, *gradients, *nothing
+        return dx, None, None, None, None, *gradients, *no_running_gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
