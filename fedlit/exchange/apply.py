@@ -68,7 +68,7 @@ class Lending:
         """
         if client.adapts:
             return received
-        kept = {}
+        copied = {}
         for name, value in received.items():
             tensor = None if client._federated.is_slice(name) else client._federated.get(name)
             if (
@@ -77,12 +77,12 @@ class Lending:
                 or value.data_ptr() in sent
                 or not value.is_contiguous()
             ):
-                kept[name] = value
+                copied[name] = value
             else:
                 tensor.data = value.detach()
                 self._lent.setdefault(client.spec.name, {})[name] = tensor
                 self._versions.setdefault(client.spec.name, {})[name] = tensor._version
-        return kept
+        return copied
 
     def check(self, client: str) -> None:
         """Refuse what a client has written to lent tensors.

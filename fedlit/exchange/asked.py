@@ -50,9 +50,10 @@ class Asked:
         if not isinstance(question, Losses):
             return question
         names = self._sharing.names[client]
-        return Losses(
-            [{name: state[name] for name in names if name in state} for state in question.states]
-        )
+        states = []
+        for state in question.states:
+            states.append({name: state[name] for name in names if name in state})
+        return Losses(states)
 
     def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
         """Return the bytes of a round. Tensors that came with a question are not counted again."""
@@ -60,6 +61,6 @@ class Asked:
         for name, update in collected.items():
             addresses = self._had.get(name, set())
             state = received.get(name, {})
-            known = {key: value for key, value in state.items() if value.data_ptr() in addresses}
-            weight += bytes_of(update.state) + bytes_of(update.published) - bytes_of(known)
+            again = {key: value for key, value in state.items() if value.data_ptr() in addresses}
+            weight += bytes_of(update.state) + bytes_of(update.published) - bytes_of(again)
         return weight

@@ -66,12 +66,12 @@ def check_received(
     problem = _wrong_clients(round, received, begin=begin)
     distinct: dict[tuple[int, str], Tensor] = {}
     if not problem:
-        known = dict(forms)
+        planned = dict(forms)
         # Networks may have been converted since the plan, so the forms of the updates count.
         for update in round.updates.values():
-            known |= {name: form_of(value) for name, value in update.state.items()}
+            planned |= {name: form_of(value) for name, value in update.state.items()}
         for client, state in received.items():
-            problem = _wrong_state(client, state, round.receivers[client], known, distinct)
+            problem = _wrong_state(client, state, round.receivers[client], planned, distinct)
             if problem:
                 break
     problem = problem or _not_finite(round, received, list(distinct.values()))
@@ -101,7 +101,7 @@ def _wrong_state(
     client: str,
     state: Any,
     names: Iterable[str],
-    known: Mapping[str, Any],
+    planned: Mapping[str, Any],
     distinct: dict[tuple[int, str], Tensor],
 ) -> str:
     """Describe what is wrong with the tensors for a client; empty if nothing is.
@@ -110,7 +110,7 @@ def _wrong_state(
         client: the client.
         state: what the rule returned for it.
         names: the names of its federated tensors.
-        known: maps names to their (dtype, shape).
+        planned: maps names to their (dtype, shape).
         distinct: the tensors that were checked, because clients may share them; new ones are added.
     """
     names = set(names)
@@ -126,13 +126,13 @@ def _wrong_state(
             continue
         if not isinstance(value, Tensor):
             return f"client {client!r}: {name}: expected a tensor, found {type(value).__name__}"
-        if name in known:
-            dtype, shape = known[name]
-            found = form_of(value)
-            if found != (dtype, tuple(shape)):
+        if name in planned:
+            dtype, shape = planned[name]
+            form = form_of(value)
+            if form != (dtype, tuple(shape)):
                 return (
                     f"client {client!r}: {name}: expected {dtype} of shape {tuple(shape)}, found "
-                    f"{found[0]} of shape {found[1]}"
+                    f"{form[0]} of shape {form[1]}"
                 )
         distinct[id(value), name] = value
     return ""
@@ -147,16 +147,14 @@ def _not_finite(round: Round, received: Mapping[str, State], distinct: list[Tens
     largest = torch._foreach_norm(numbers, float("inf"))
     if bool(torch.stack([torch.isfinite(norm) for norm in largest]).all()):
         return ""
-    client, name = next(
-        (client, name)
-        for client, state in received.items()
-        for name, value in state.items()
-        if not bool(torch.isfinite(value).all())
-    )
-    return (
-        f"client {client!r}: {name}: expected finite numbers, found some that are not "
-        f"({_cause(round)})"
-    )
+    for client, state in received.items():
+        for name, value in state.items():
+            if not bool(torch.isfinite(value).all()):
+                return (
+                    f"client {client!r}: {name}: expected finite numbers, found some that are not "
+                    f"({_cause(round)})"
+                )
+    return ""
 
 
 def _cause(round: Round) -> str:

@@ -56,13 +56,12 @@ def collect(
             f"client {name!r}: expected only federated tensors in an exchange, found {private}; "
             "this is a defect, please report it"
         )
-    forms = [
-        {key: form_of(value) for key, value in tensors.items()} for tensors in (published, expected)
-    ]
-    if forms[0] != forms[1]:
+    forms = {key: form_of(value) for key, value in published.items()}
+    planned_forms = {key: form_of(value) for key, value in expected.items()}
+    if forms != planned_forms:
         raise RunError(
-            f"client {name!r}: expected publish to give what it gave for the plan, {forms[1]}, "
-            f"found {forms[0]}; give tensors of the same names, types and shapes each time"
+            f"client {name!r}: expected publish to give what it gave for the plan, {planned_forms}, "
+            f"found {forms}; give tensors of the same names, types and shapes each time"
         )
     rows = client.spec.rows["train"]
     parameters = sharing.parameters[name]

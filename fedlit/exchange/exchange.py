@@ -25,7 +25,7 @@ from fedlit.exchange.minimum import Minimum, is_minimum, least
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.planning import Networks, unknown_meanings
 from fedlit.exchange.questions import Answerer, Question
-from fedlit.exchange.rule import Rule, Update, demand
+from fedlit.exchange.rule import Rule, Update, addresses_of, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.rules.server import ServerOptimizer
 from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
@@ -189,8 +189,8 @@ class Exchange(Callback):
         are federated, by the mean or a server's optimizer. Without it, what is one network would
         end as another one at each client.
         """
-        known = type(self.rule) is Mean or isinstance(self.rule, ServerOptimizer)
-        return self.on and self.sharing.whole and known
+        averages = type(self.rule) is Mean or isinstance(self.rule, ServerOptimizer)
+        return self.on and self.sharing.whole and averages
 
     def due(self, step: int, last: bool, epoch: int) -> bool:
         """Return whether an exchange follows an aligned step (see
@@ -209,11 +209,11 @@ class Exchange(Callback):
         self.matched_by_shape = unknown_meanings(members, self.sharing, self.transport)
         self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
         taking_part = cohort_size(self.participation, len(self.sharing.names))
-        wanted = f"at most the number of clients that take part in a round, {taking_part}"
+        limit = f"at most the number of clients that take part in a round, {taking_part}"
         demand(
             least(self.minimum, taking_part) <= taking_part,
             "exchange.minimum",
-            wanted,
+            limit,
             self.minimum,
         )
         networks = Networks(members, self.sharing)
@@ -328,14 +328,13 @@ class Exchange(Callback):
     def _round(
         self, members: Members, number: int, collected: Mapping[str, Update], *, measure: bool
     ) -> Outcome:
-        asked = Counter[str]()
+        counts = Counter[str]()
 
         def answer(name: str, question: Question) -> Any:
             client = members.clients[name]
-            asked[name] += 1
-            with isolated_rng(
-                derive_seed(members.seed, "answer", name, number, asked[name]), members.device
-            ):
+            counts[name] += 1
+            seed = derive_seed(members.seed, "answer", name, number, counts[name])
+            with isolated_rng(seed, members.device):
                 return Answerer(client, self.sharing.parameters[name], members.rows(name))(question)
 
         return self.transport.exchange(self.server, number, collected, answer, measure=measure)
@@ -365,8 +364,8 @@ class Exchange(Callback):
         seconds = time.perf_counter() - begun
         self.seconds += seconds
         records = {**outcome.records, **counts}
-        here = {name: value for name, value in records.items() if _is_of(name, members)}
-        members.record({**here, "exchange/seconds": seconds})
+        local = {name: value for name, value in records.items() if _is_of(name, members)}
+        members.record({**local, "exchange/seconds": seconds})
 
     def _apply(self, members: Members, collected: Mapping[str, Update], outcome: Outcome) -> None:
         """Let each client here take over its part of a round's outcome."""
@@ -375,9 +374,7 @@ class Exchange(Callback):
             finite = all_finite({name: update.state for name, update in collected.items()})
             gone |= {name for name, is_finite in finite.items() if not is_finite}
         rate = 1.0 if outcome.void else self.rate
-        sent = {
-            value.data_ptr() for update in collected.values() for value in update.state.values()
-        }
+        sent = addresses_of(collected)
         for name, client in members.clients.items():
             state = outcome.received.get(name, {})
             if name in gone:
@@ -449,8 +446,8 @@ def _check_shares(every: Every, rate: float, participation: float, minimum: Any)
     demand(0 < rate <= 1, "exchange.rate", share, rate, instead)
     part = 0 < participation <= 1
     demand(part, "exchange.participation", share, participation, "1 for all clients")
-    wanted = f"at least 1 client, or {share}"
-    demand(is_minimum(minimum), "exchange.minimum", wanted, repr(minimum), "for example 0.5")
+    some = f"at least 1 client, or {share}"
+    demand(is_minimum(minimum), "exchange.minimum", some, repr(minimum), "for example 0.5")
 
 
 def _members(module: Any) -> Members:

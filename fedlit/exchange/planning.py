@@ -23,14 +23,14 @@ def unknown_meanings(
         for name, client in members.clients.items()
     }
     agreed = members.data.terms(known=False).features
-    found = find_meanings(clients, members.fresh, agreed)
+    meanings_here = find_meanings(clients, members.fresh, agreed)
     # A client that federates nothing sends an empty mapping.
     sent: dict[str, dict[str, Meaning]] = {name: {} for name in clients}
-    for name, meanings in found.meanings.items():
+    for name, meanings in meanings_here.meanings.items():
         for tensor, meaning in meanings.items():
             sent[name][tensor] = transport.disguise(meaning)
     check_meanings(transport.share("meaning", sent))
-    return found.unknown
+    return meanings_here.unknown
 
 
 class Networks:

@@ -18,7 +18,7 @@ from fedlit.exchange.minimum import Minimum, least, require
 from fedlit.exchange.named import Incidents
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Ask, Round, Rule, Update, settings_of
+from fedlit.exchange.rule import Ask, Round, Rule, Update, addresses_of, settings_of
 from fedlit.exchange.schedule import BEGIN, round_seed
 from fedlit.seeding import isolated_rng
 from fedlit.sharing import Sharing, State, relative_distance
@@ -109,15 +109,12 @@ class Server:
             remaining = len(collected) - len({*lost, *verdict.left_out})
             needed = least(self.minimum if guarded else 1, len(collected))
             require(remaining, lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
-        asked = Asked(ask, self.sharing)
-        received = self._apply(number, updates, self._receivers(collected), asked)
+        questions = Asked(ask, self.sharing)
+        received = self._apply(number, updates, self._receivers(collected), questions)
         if guard is not None:
             # Clients will change the tensors that they sent, so the guard copies these.
-            addresses = {
-                value.data_ptr() for update in collected.values() for value in update.state.values()
-            }
-            guard.note(received, addresses)
-        weight = asked.weigh(collected, received) if received or not begin else 0
+            guard.note(received, addresses_of(collected))
+        weight = questions.weigh(collected, received) if received or not begin else 0
         records: dict[str, Tensor | float] = {}
         if not begin:
             drift = self._drift(updates, received) if measure else {}

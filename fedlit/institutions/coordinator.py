@@ -1,6 +1,7 @@
 """The coordinator: applies the rule, answers sites, and stores all of its replies."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -57,11 +58,11 @@ def run_of(federation: Path) -> Run:
     settings.
     """
     content = plain_federation(federation)
-    where = shown(federation)
-    check_keys(content, f"{where}: ")
+    path = shown(federation)
+    check_keys(content, f"{path}: ")
     layers = [
         JOINED,
-        Layer(content, f"{where}: "),
+        Layer(content, f"{path}: "),
         Layer({"data.source": "fedlit.institutions.coordinator.NoTables"}),
     ]
     return parse(Asked("fit", layers, federation.stem, [federation]))[0]
@@ -100,7 +101,8 @@ def coordinate(
     settings = settings_of(run, file)
     _check_listed(federation, file, sites)
     rule = run.exchange.rule
-    journal = Journal(state, sites, BEGIN if type(rule).begin is not Rule.begin else 0)
+    start = BEGIN if type(rule).begin is not Rule.begin else 0
+    journal = Journal(state, sites, start)
     if "settings" in journal.told:
         _check_same(federation, journal, settings)
         journal.tell("settings", {site: {site: settings} for site in journal.told["settings"]})
@@ -190,11 +192,14 @@ def _check_masked(privacy: Privacy, needed: int, minimum: float, sites: list[str
 def _result(hub: SitesServer) -> dict[str, Any]:
     """Return the outcome of a federation that has ended."""
     journal = hub.journal
-    rounds = {number: sites for number, sites in journal.took.items() if number >= 0}
+    counts = Counter[str]()
+    for number, sites in journal.took.items():
+        if number != BEGIN:
+            counts.update(sites)
     result: dict[str, Any] = {
         "rounds": max(journal.number, 0),
         "sites": hub.sites,
-        "took": {site: sum(site in took for took in rounds.values()) for site in hub.sites},
+        "took": {site: counts[site] for site in hub.sites},
         "bytes": hub.desk.bytes,
         "scores": hub.desk.scores,
         "refused": hub.desk.refused,
@@ -215,12 +220,13 @@ def serve(folder: Path, line: Line) -> None:
     Raises:
         FedlitError: it cannot go on.
     """
-    own = read_coordinator(folder)
-    known = read_progress(own.state) or {}
-    if known.get("state") == "finished":
-        where = own.state / "result.json"
+    settings = read_coordinator(folder)
+    state = settings.state
+    progress = read_progress(state) or {}
+    if progress.get("state") == "finished":
         print(
-            f"This federation has finished ({where}). Move {own.state} away to begin anew",
+            f"This federation has finished ({state / 'result.json'}). Move {state} away to begin "
+            "anew",
             flush=True,
         )
         return
@@ -228,17 +234,17 @@ def serve(folder: Path, line: Line) -> None:
         with_time(logging.INFO)
         try:
             coordinate(
-                own.federation,
-                list(own.sites),
-                own.state,
+                settings.federation,
+                list(settings.sites),
+                state,
                 line,
-                patience=own.patience,
-                minimum=own.minimum,
+                patience=settings.patience,
+                minimum=settings.minimum,
             )
         except FedlitError as error:
-            known = read_progress(own.state) or {}
-            failed = {**known, "state": "failed", "why": str(error)}
-            write_json(own.state / "progress.json", failed)
+            progress = read_progress(state) or {}
+            failed = {**progress, "state": "failed", "why": str(error)}
+            write_json(state / "progress.json", failed)
             raise
 
 

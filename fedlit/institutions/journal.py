@@ -55,19 +55,21 @@ class Journal:
             "begin anew"
         )
         self._store = Store(folder / "journal.db", begin)
-        if known := self._store.get(HEAD):
-            self._load(known)
+        head = self._store.get(HEAD)
+        if head:
+            self._load(head)
 
-    def _load(self, known: Mapping[str, Any]) -> None:
-        gone = set(known["sites"]) - set(self.sites)
-        if known["format"] != FORMAT or not self.sites or set(self.sites) - set(known["sites"]):
+    def _load(self, head: Mapping[str, Any]) -> None:
+        gone = set(head["sites"]) - set(self.sites)
+        new = set(self.sites) - set(head["sites"])
+        if head["format"] != FORMAT or not self.sites or new:
             raise ConfigError(
                 f"{self._store.path}: expected a federation of {', '.join(self.sites)}, found one "
-                f"of {', '.join(known['sites'])} (format {known['format']}); take the same sites "
+                f"of {', '.join(head['sites'])} (format {head['format']}); take the same sites "
                 f"or fewer, or move the folder {self.folder} away to begin anew"
             )
         for key in KEPT:
-            setattr(self, key, known[key])
+            setattr(self, key, head[key])
         if gone:
             self._revoke(gone)
 
@@ -77,25 +79,26 @@ class Journal:
         all columns stays as it is.
         """
         self.done = [site for site in self.done if site not in gone]
-        if not self.took:  # before training: all is told anew
-            self.told, self.number = {}, min(self.number, 0)
+        if not self.took:
+            # Before training, all is sent anew.
+            self.told = {}
+            self.number = min(self.number, 0)
             self._write()
             return
         self.leave_out(gone)
         nothing = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
-        # the guard's history is of clients side by side, and begins anew
-        memory = {part: own for part, own in self.memory.items() if part != "guard"}
+        # The guard's history compares all clients, so it begins anew.
+        memory = {part: state for part, state in self.memory.items() if part != "guard"}
         self.close([], dict.fromkeys(self.sites, nothing), memory)
 
     def leave_out(self, sites: Collection[str]) -> None:
         """Forget what sites have sent, except what the others have agreed on from all columns:
         networks are as wide as that says.
         """
-        for topic, said in self.told.items():
+        for topic, facts_by_site in self.told.items():
             if topic not in ("columns", "values"):
-                self.told[topic] = {
-                    site: facts for site, facts in said.items() if site not in sites
-                }
+                rest = {site: facts_by_site[site] for site in facts_by_site if site not in sites}
+                self.told[topic] = rest
         self._write()
 
     def _write(
@@ -118,7 +121,8 @@ class Journal:
         began = self.took.get(BEGIN)
         if began:
             agreed.append(set(began))
-        return frozenset(site for site in self.sites if not all(site in sites for sites in agreed))
+        everywhere = set(self.sites).intersection(*agreed)
+        return frozenset(self.sites) - everywhere
 
     @property
     def members(self) -> list[str]:
@@ -126,9 +130,9 @@ class Journal:
         left_out = self.left_out
         return [site for site in self.sites if site not in left_out]
 
-    def tell(self, topic: str, said: Mapping[str, Any]) -> None:
+    def tell(self, topic: str, facts_by_site: Mapping[str, Any]) -> None:
         """Record what all sites sent on a topic."""
-        self.told[topic] = dict(said)
+        self.told[topic] = dict(facts_by_site)
         self._write()
 
     def ended(self, site: str) -> None:

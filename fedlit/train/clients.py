@@ -127,11 +127,9 @@ class Clients(Mapping[str, FederatedClient]):
     @property
     def active(self) -> dict[str, FederatedClient]:
         """The clients of this process that take part in this round."""
-        return {
-            name: own
-            for name, own in self.clients.items()
-            if self.cohort is None or name in self.cohort
-        }
+        if self.cohort is None:
+            return dict(self.clients)
+        return {name: client for name, client in self.clients.items() if name in self.cohort}
 
     @property
     def tuning(self) -> bool:
@@ -220,22 +218,20 @@ class Clients(Mapping[str, FederatedClient]):
         schedulers = []
         for name, client in self.clients.items():
             with hook_of(client, "configure_optimizers"):
-                mine, configs = parse_optimizers(client.configure_optimizers())
+                of_client, configs = parse_optimizers(client.configure_optimizers())
             for position, config in enumerate(configs):
-                config.name = config.name or f"{name}/train/lr" + (
-                    f"-{position}" if position else ""
-                )
-            for optimizer in mine:
+                ending = f"-{position}" if position else ""
+                config.name = config.name or f"{name}/train/lr{ending}"
+            for optimizer in of_client:
                 optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
                 if fuse:
                     fuse_optimizer(optimizer)
-            client._optimizers = mine
+            client._optimizers = of_client
             client._scheduler_configs = configs
-            optimizers += mine
-            schedulers += [
-                {"scheduler": own.scheduler, "interval": own.interval, "name": own.name}
-                for own in configs
-            ]
+            optimizers += of_client
+            for config in configs:
+                keys = ("scheduler", "interval", "name")
+                schedulers.append({key: getattr(config, key) for key in keys})
         return optimizers, schedulers
 
     # ------------------------------------------------------------------ a step
@@ -246,20 +242,20 @@ class Clients(Mapping[str, FederatedClient]):
         """Return the steps of an aligned step, by client."""
         steps = {}
         for name, client in self.active.items():
-            own = batch[name]
-            if own is None:
-                continue  # it waits for others
-            self.call(client, "on_train_batch_start", own, moment.batch)
-            # A function of (seed, client, its own place in the training), whatever others do and
-            # whatever ran before.
-            own_step = moment.epoch * self.data.train_loaders[name].most + moment.batch
-            seed = derive_seed(self.seed, "step", name, own_step)
-            step = partial(self._step, client, own, moment, seed)
+            rows = batch[name]
+            if rows is None:
+                continue  # The client waits for others.
+            self.call(client, "on_train_batch_start", rows, moment.batch)
+            # The seed depends on how far the client is itself, whatever others do and whatever ran
+            # before.
+            number = moment.epoch * self.data.train_loaders[name].most + moment.batch
+            seed = derive_seed(self.seed, "step", name, number)
+            step = partial(self._step, client, rows, moment, seed)
             accumulate = self.training.accumulate
             updates = self._updates(name, moment)
             client.accumulate = accumulate
             client.steps_now = updates
-            steps[name] = ClientStep(client, own, step, accumulate, updates, seed=seed)
+            steps[name] = ClientStep(client, rows, step, accumulate, updates, seed=seed)
         return steps
 
     def _updates(self, name: str, moment: Moment) -> bool:
@@ -282,8 +278,10 @@ class Clients(Mapping[str, FederatedClient]):
         except FedlitError:
             raise
         except Exception as error:
-            where = f"client {client.spec.name!r}, step {moment.step + 1}"
-            raise RunError(f"{where}: {type(error).__name__}: {error}") from error
+            raise RunError(
+                f"client {client.spec.name!r}, step {moment.step + 1}: {type(error).__name__}: "
+                f"{error}"
+            ) from error
 
     def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
         """Compute the loss and its gradient, clip the gradient, and step the optimizers."""
@@ -313,24 +311,23 @@ class Clients(Mapping[str, FederatedClient]):
                     "on no parameter (detached?); return the loss itself, or set "
                     "automatic_optimization to False and descend there"
                 )
-            client.descend(
-                loss, client._optimizers, client.clipped_apart() if client.gradient_clip_val else ()
-            )
+            groups = client.clipped_apart() if client.gradient_clip_val else ()
+            client.descend(loss, client._optimizers, groups)
 
     def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
         """Run schedules and hooks after an aligned step, which ``moment.step`` counts already."""
         self.step = moment.step
         for name, client in self.active.items():
-            own = batch[name]
-            if own is not None:
+            rows = batch[name]
+            if rows is not None:
                 self._trained.add(name)
                 if client.stacked:  # its stack steps in its place
                     self._stepped.add(name)
-            updated = own is not None and self._updates(name, moment)
+            updated = rows is not None and self._updates(name, moment)
             client.steps_taken += updated and not client.skipped
             self._end_rates(name, client, moment, updated)
-            if own is not None:
-                self.call(client, "on_train_batch_end", None, own, moment.batch)
+            if rows is not None:
+                self.call(client, "on_train_batch_end", None, rows, moment.batch)
         if moment.last:  # an epoch ends for those that sat it out, too
             for name in self.clients.keys() - self.active.keys():
                 self._end_rates(name, self.clients[name], moment, updated=False)
@@ -389,14 +386,13 @@ class Clients(Mapping[str, FederatedClient]):
                 values[f"{name}/train/lr"] = self._rates.pop(name)
         for problem, names in idle.items():
             _log.warning("client %s: in epoch %d %s", shorten(names, 3), epoch + 1, problem)
-        told = self.group.gather(f"the end of epoch {epoch + 1}", values)
-        values = {
-            **{key: value for own in told for key, value in own.items()},
-            **told[0],
-        }  # of the federation, the first's
-        losses = {
-            name: own for name, own in self.share("train/loss", losses).items() if own is not None
-        }
+        of_processes = self.group.gather(f"the end of epoch {epoch + 1}", values)
+        values = {}
+        # What all processes measure of the federation is taken from the first.
+        for of_process in (*of_processes, of_processes[0]):
+            values |= of_process
+        shared = self.share("train/loss", losses)
+        losses = {name: loss for name, loss in shared.items() if loss is not None}
         if losses:
             values["train/loss"] = sum(losses.values()) / len(losses)
         self._recorded = {}
@@ -441,10 +437,11 @@ class Clients(Mapping[str, FederatedClient]):
         """Score what was added since ``evaluations.begin`` and has been executed. Return the values
         to log.
         """
-        own = self.evaluations.scoring[split].results(self.step, self.share)
+        local = self.evaluations.scoring[split].results(self.step, self.share)
         if self.exchange.attackers.told:
-            own = replace(own, planted=tuple(self.exchange.attackers.told))
-        self.results[split] = own.joined(self.group.gather(f"scores of {split}", own.of_clients()))
+            local = replace(local, planted=tuple(self.exchange.attackers.told))
+        of_processes = self.group.gather(f"scores of {split}", local.of_clients())
+        self.results[split] = local.joined(of_processes)
         return self._remember(self.results[split].scalars())
 
     def step_plateaus(self, logged: Mapping[str, Tensor]) -> None:

@@ -20,15 +20,15 @@ def check_settings(client: FederatedClient, data: FederatedData, exchange: Excha
     name = client.spec.name
     method = type(client).__name__
     rule = exchange.rule
-    for key, wanted in client.requires.items():
+    for key, expected in client.requires.items():
         if key == "exchange.rule":
-            found = [kind.__name__ for kind in type(rule).__mro__]
+            values = [kind.__name__ for kind in type(rule).__mro__]
         else:
-            found = [getattr(data, key.removeprefix("data."))]
-        if not set(found) & set(wanted):
+            values = [getattr(data, key.removeprefix("data."))]
+        if not set(values) & set(expected):
             raise ConfigError(
-                f"client {name!r}: {method} expected {key}: {' or '.join(wanted)}, found "
-                f"{found[0]}; set {key}: {wanted[0]}, or another model.client"
+                f"client {name!r}: {method} expected {key}: {' or '.join(expected)}, found "
+                f"{values[0]}; set {key}: {expected[0]}, or another model.client"
             )
     required = rule.facts.requires if exchange.on else ""
     if required and required not in {kind.__name__ for kind in type(client).__mro__}:

@@ -44,11 +44,11 @@ def acceptable(most: int) -> Callable[[str, bytes], bool]:
             request = PushMessagesRequest.FromString(body)
         except Exception:  # of kinds of protobuf's own
             return False
-        own = all(
+        sent_by_node = all(
             message.metadata.src_node_id == request.node.node_id
             for message in request.messages_list
         )
-        return own and sum(map(count, request.message_object_trees)) <= pieces
+        return sent_by_node and sum(map(count, request.message_object_trees)) <= pieces
 
     return may
 
@@ -80,17 +80,17 @@ class Strangers:
             key = base64.b64decode(sent, validate=True)
             if key in self._sites:
                 return
-            found = fingerprint_of(
+            fingerprint = fingerprint_of(
                 load_pem_public_key(key)
                 .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
                 .decode()
             )
         except (ValueError, TypeError, AttributeError, UnsupportedAlgorithm, FedlitError):
-            found = "no key"
+            fingerprint = "no key"
         self._next = time.monotonic() + self._every
         host = (scope.get("client") or ("somebody",))[0]
         sites = ", ".join(self._sites.values())
         self._note(
-            f"{host}: expected the key of one of {sites}, found {found}; refused. If a site has a "
+            f"{host}: expected the key of one of {sites}, found {fingerprint}; refused. If a site has a "
             "new key, add it by fedlit coordinate add, and start again"
         )

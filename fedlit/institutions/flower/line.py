@@ -124,10 +124,10 @@ class FlowerLine:
                 self._push(self._nodes())
                 pushed_at = time.monotonic()
             requests = self._pull()
-            left = end - time.monotonic()
-            if requests or left <= 0:
+            remaining = end - time.monotonic()
+            if requests or remaining <= 0:
                 return requests
-            time.sleep(min(wait, left))
+            time.sleep(min(wait, remaining))
             wait = min(wait * 1.2, _SLOW)
 
     def _push(self, nodes: dict[str, tuple[int, str]]) -> None:

@@ -61,7 +61,8 @@ def check_pieces(pieces: Mapping[str, bytes], most: int) -> None:
     Raises:
         RunError: the message is longer.
     """
-    size = names = 0
+    size = 0
+    names = 0
     for piece in pieces.values():
         kind, chunks, _ = get_object_head_values_from_object_content(piece)
         if kind == ArrayChunk.__qualname__:
@@ -72,8 +73,8 @@ def check_pieces(pieces: Mapping[str, bytes], most: int) -> None:
                 f"expected at most {SLACK} bytes beside the content of a message, found more"
             )
         if kind == Array.__qualname__:
-            places = json.loads(get_object_body(piece, Array))["arraychunk_ids"]
-            size += sum(len(pieces[chunks[place]]) for place in places)
+            numbers = json.loads(get_object_body(piece, Array))["arraychunk_ids"]
+            size += sum(len(pieces[chunks[number]]) for number in numbers)
         if size > most + SLACK:
             raise RunError(
                 f"expected a message of at most {most} bytes, found one that becomes longer"

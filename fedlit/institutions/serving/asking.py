@@ -129,14 +129,14 @@ class Asking(Serving):
             numbers[site] = len(dialogue.messages) - 1
             self._put(site)
         since = time.monotonic()
-        while left := [
+        while silent := [
             site for site, number in numbers.items() if number not in self._dialogues[site].answers
         ]:
             self.hub.pulse()
             waited = time.monotonic() - since
-            if self.hub.waiting.may_answer_without(left, waited):
-                raise UnansweredError(left)
-            self.hub.waiting.say(self.name, left, waited)
+            if self.hub.waiting.may_answer_without(silent, waited):
+                raise UnansweredError(silent)
+            self.hub.waiting.say(self.name, silent, waited)
         return {site: self._dialogues[site].answers.pop(number) for site, number in numbers.items()}
 
     def _put(self, site: str) -> None:

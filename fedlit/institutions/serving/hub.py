@@ -189,10 +189,10 @@ class Hub:
         for site, key in keys.items():
             if key == usual:
                 continue
-            others = ", ".join(sorted({other for other in keys.values() if other != key}))
+            elsewhere = ", ".join(sorted(set(keys.values()) - {key}))
             self.refuse(
                 site,
-                f"expected all sites at the same point, found it at {key} and others at {others}; "
+                f"expected all sites at the same point, found it at {key} and others at {elsewhere}; "
                 "do all have the same federation.yaml?",
             )
         return True

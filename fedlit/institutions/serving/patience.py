@@ -84,9 +84,9 @@ class Waiting:
         """
         desk = self._desk
         waited = desk.waited
-        where = f"round {self._journal.number + 1}"
+        state = f"round {self._journal.number + 1}"
         if len(desk.waiting) < self.patience.minimum:
-            self.say(where, missing, waited)
+            self.say(state, missing, waited)
             return False
         new = [site for site in missing if site not in desk.away]
         if new and waited < self.patience.seconds:
@@ -95,7 +95,7 @@ class Waiting:
             desk.away.update(new)
             _log.warning(
                 "%s: %s stayed away for %.0f seconds; the others go on",
-                where,
+                state,
                 ", ".join(new),
                 waited,
             )
@@ -108,19 +108,19 @@ class Waiting:
         enough = len(self._desk.waiting.keys() - set(missing)) >= self.patience.minimum
         return waited > self.patience.seconds and enough and not self._all_needed
 
-    def say(self, where: str, missing: Sequence[str], waited: float) -> None:
+    def say(self, state: str, missing: Sequence[str], waited: float) -> None:
         """Say for whom the others wait, and why, as soon as patience is over and then every
         minute.
         """
         desk = self._desk
         now = time.monotonic()
-        said = set(missing) <= desk.away and now - self._said_at < SAY
-        if waited < self.patience.seconds or said:
+        is_known = set(missing) <= desk.away and now - self._said_at < SAY
+        if waited < self.patience.seconds or is_known:
             return
         desk.away.update(missing)
         self._said_at = now
         reasons = ", ".join(f"{site} ({desk.why(site)})" for site in missing)
         _log.warning(
             "%s: %d of at least %d sites have answered for %.0f seconds; waiting for %s",
-            where, len(desk.waiting), self.patience.minimum, waited, reasons,
+            state, len(desk.waiting), self.patience.minimum, waited, reasons,
         )  # fmt: skip

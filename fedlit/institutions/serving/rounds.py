@@ -70,12 +70,14 @@ class Rounds:
         )
 
     def _log_round(self, number: int, took: list[str]) -> None:
+        sites = ", ".join(took)
         away = [site for site in self.hub.journal.members if site not in took]
+        if away:
+            sites += f" (without {', '.join(away)})"
         _log.info(
-            "round %d: %s%s; %.1f s, %s bytes",
+            "round %d: %s; %.1f s, %s bytes",
             number + 1,
-            ", ".join(took),
-            f" (without {', '.join(away)})" if away else "",
+            sites,
             time.monotonic() - self._begun,
             f"{self.hub.desk.bytes - self._bytes_before:,}",
         )
@@ -104,11 +106,9 @@ class Rounds:
         """Apply the rule, and return the outcome and the sites that took part."""
         server = self.hub.server
         masked = self.hub.privacy.masked
-        updates = {
-            name: update
-            for message in present.values()
-            for name, update in message["updates"].items()
-        }
+        updates: dict[str, Any] = {}
+        for message in present.values():
+            updates |= message["updates"]
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
         if masked is None:
             outcome = server.round(number, server.updates_of(updates), asking.ask, measure=True)
@@ -145,7 +145,7 @@ class Rounds:
         """
         hub = self.hub
         missing = list(error.sites) if isinstance(error, UnansweredError) else []
-        others = {site: message for site, message in present.items() if site not in missing}
+        answered = {site: message for site, message in present.items() if site not in missing}
         begin = hub.journal.number == BEGIN
         self._unused += 1
         if not missing and (
@@ -163,12 +163,12 @@ class Rounds:
                 ", ".join(missing),
             )
             hub.leave_out(missing)
-            return self._aggregate(BEGIN, others, asking)
+            return self._aggregate(BEGIN, answered, asking)
         hub.desk.away.update(missing)
         _log.warning(
             "round %d has no result, and the next one counts: %s", hub.journal.number + 1, error
         )
-        return Outcome({}), list(others)
+        return Outcome({}), list(answered)
 
     def _check_void(self) -> None:
         """Stop after several rounds without a sum, once the last one is in the journal.
@@ -180,10 +180,13 @@ class Rounds:
         rounds = journal.void_in_a_row()
         if BEGIN not in rounds and len(rounds) < VOID:
             return
-        names = sorted({site for number in rounds for site in journal.void[number]})
+        names: set[str] = set()
+        for number in rounds:
+            names |= set(journal.void[number])
         raise RunError(
             f"masked sums: expected every site to have a fit update at least once in {VOID} "
-            f"rounds, found none summed in the last {len(rounds)} because of {', '.join(names)}, "
+            f"rounds, found none summed in the last {len(rounds)} because of "
+            f"{', '.join(sorted(names))}, "
             "whose log says why. Mend it, and start all again from their checkpoints; or take it "
             "off the list of sites, which are new terms that a person at each of the others "
             "accepts"
@@ -191,12 +194,12 @@ class Rounds:
 
     def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
         """Return the reply to a site, without what was measured of other sites."""
-        others = tuple(f"{name}/" for name in self.hub.sites if name != site)
+        hidden = tuple(f"{name}/" for name in self.hub.sites if name != site)
         state = outcome.received.get(site, {})
         return {
             "received": {name: value.detach().cpu().clone() for name, value in state.items()},
             "lost": [name for name in outcome.lost if name == site],
-            "records": {key: value for key, value in records.items() if not key.startswith(others)},
+            "records": {key: value for key, value in records.items() if not key.startswith(hidden)},
             "bytes": outcome.bytes,
             "verdict": outcome.verdict.to_dict([site]),
             "void": list(outcome.void),

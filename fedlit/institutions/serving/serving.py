@@ -127,5 +127,7 @@ class Serving(State):
 
 def merged(facts_by_site: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the facts of all sites in one mapping, by client."""
-    facts = {client: own for clients in facts_by_site.values() for client, own in clients.items()}
+    facts: dict[str, Any] = {}
+    for of_site in facts_by_site.values():
+        facts |= of_site
     return dict(sorted(facts.items()))

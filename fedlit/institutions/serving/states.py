@@ -93,9 +93,9 @@ class Before(Serving):
         hub = self.hub
         facts_by_site = {site: request.facts for site, request in sorted(hub.desk.waiting.items())}
         facts = merged(facts_by_site)
-        odd = too_long(topic, facts, HEAD - REST) or odd_ones(topic, facts, hub.meet)
-        if odd:
-            for site, why in odd.items():
+        unfit = too_long(topic, facts, HEAD - REST) or odd_ones(topic, facts, hub.meet)
+        if unfit:
+            for site, why in unfit.items():
                 hub.refuse(site, why)
             return
         if topic == "settings":
@@ -170,13 +170,18 @@ class Training(Serving):
         """
         hub = self.hub
         journal = hub.journal
-        left = [site for site in journal.members if site not in journal.done]
-        if not left:
+        training = [site for site in journal.members if site not in journal.done]
+        if not training:
             return True
         ended = bool(journal.done) or 0 < hub.rounds <= journal.number
         late = hub.desk.waited > hub.waiting.patience.seconds
-        here = hub.desk.line.sites()
-        return ended and late and not hub.desk.waiting and not any(site in here for site in left)
+        connected = hub.desk.line.sites()
+        return (
+            ended
+            and late
+            and not hub.desk.waiting
+            and not any(site in connected for site in training)
+        )
 
 
 class Over(State):
