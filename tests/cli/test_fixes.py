@@ -141,7 +141,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "an identifier of one": (
         "kind",
         site(1, case_no=np.arange(N) * 9),
-        site(2, case_no=np.arange(N) % 15),
+        site(2, case_no=np.arange(N) * 7 % 15),
     ),
     "two spellings": (
         "values",
