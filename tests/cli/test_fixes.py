@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "two kinds": ("kind", site(1, smoker=FLAG), site(2, smoker=np.where(FLAG, "yes", "no"))),
     "numbers and words": (
         "kind",
-        site(1, sex=labels(1, 2)),
+        site(1, sex=FLAG + 1),
         site(2, sex=labels("M", "F")),
     ),
     "yes and true": (

@@ -5,7 +5,7 @@ notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice
 from typing import Any
 
@@ -344,14 +344,22 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                 for client in found.get("categorical", [])
                 for value in columns[client].values or ()
             }
-            if {*found} == {"numeric", "categorical"} and len(values) == len(words) == 2:
+            if {*found} == {"numeric", "categorical"} and len(words) == 2 and _are_two(values):
                 either = _recoding(
-                    name, sorted(words, key=str), [f"{own:g}" for own in sorted(values)]
+                    name, sorted(words, key=str), [f"{min(values):g}", f"{max(values):g}"]
                 )
                 at = numbers
             yield Note(
                 text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at
             )
+
+
+def _are_two(quantiles: Collection[float]) -> bool:
+    """Return whether quantiles can be those of two numbers, between which a median may lie."""
+    if len({*quantiles}) < 2:
+        return False
+    middle = (min(quantiles) + max(quantiles)) / 2
+    return {*quantiles} <= {min(quantiles), middle, max(quantiles)}
 
 
 def spellings(clients: Sequence[ClientFacts]) -> Iterator[Note]:
