@@ -67,6 +67,16 @@ class ClaimsAYear(Outcome):
         return RowLoss(each, slopes, np.ones(len(y), bool))
 
 
+FOREST = GoAlone(
+    "forest_of_claims",
+    "sklearn.ensemble.RandomForestRegressor",
+    grid={"n_estimators": [5], "min_samples_leaf": [3]},
+    label="Forest of claims",
+    each=True,
+    asked=True,
+)
+
+
 @dataclass(frozen=True)
 class Claims(Task):
     """Prediction of claims a year."""
@@ -80,7 +90,7 @@ class Claims(Task):
     )
     more_facts: ClassVar[tuple[str, ...]] = ("years",)
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"targets": ("client", "pooled")}
-    go_alone: ClassVar[Mapping[str, GoAlone]] = COUNTERS
+    go_alone: ClassVar[Mapping[str, GoAlone]] = {**COUNTERS, "forest_of_claims": FOREST}
 
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> Any:

@@ -9,13 +9,15 @@ from typing import Any
 
 from fedlit.errors import expect, must_be_known
 from fedlit.study.method import NAME
-from fedlit.tasks import TASKS, Task
+from fedlit.tasks import BASELINES, Task
 from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_any_model
 
 Models = Mapping[str, Mapping[str, Any] | None]
 
-LABELS = {name: model.label for task in TASKS.values() for name, model in task.go_alone.items()}
-LABELS[TREES_AND_LINEAR] = "Trees and linear, mean"
+
+def labels() -> dict[str, str]:
+    """Map the name of each local baseline that a study may have to its label."""
+    return {**BASELINES, TREES_AND_LINEAR: "Trees and linear, mean"}
 
 
 def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, type[Task]]) -> None:
@@ -34,7 +36,7 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
         [*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR]
     )
     own = [name for name, found in baselines.items() if is_any_model(found)]
-    taken = set(LABELS)
+    taken = set(labels())
     for key, names in (("methods", methods), ("baselines", own)):
         for name in names:
             free = bool(NAME.fullmatch(name)) and name not in taken

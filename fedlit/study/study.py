@@ -236,16 +236,17 @@ class Study:
         """Maps the name of each method, baseline and best choice to its label, in the order of
         tables.
         """
-        from fedlit.study.alone import LABELS
+        from fedlit.study.alone import labels
         from fedlit.tasks.go_alone import is_any_model
 
         known = cards()
+        known_models = labels()
         methods = {
             name: method.label or (known[method.method].title if method.method in known else name)
             for name, method in self.methods.items()
         }
         baselines = {
-            name: (own or {}).get("label") or name if is_any_model(own) else LABELS[name]
+            name: (own or {}).get("label") or name if is_any_model(own) else known_models[name]
             for name, own in (self.baselines or {}).items()
         }
         best = (
@@ -348,11 +349,13 @@ class Study:
         Raises:
             ConfigError: a name that the study does not have.
         """
-        from fedlit.study.alone import LABELS
+        from fedlit.study.alone import labels
 
         chosen = list(self.methods if methods is None else methods)
         alone = None if baselines is None else list(baselines)
-        known: dict[str, Any] = dict.fromkeys(LABELS) if self.baselines is None else self.baselines
+        known: dict[str, Any] = (
+            dict.fromkeys(labels()) if self.baselines is None else self.baselines
+        )
         must_be_known("--methods", chosen, self.methods)
         must_be_known("--baselines", alone or (), known)
         kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}

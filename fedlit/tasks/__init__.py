@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes import DEFAULT_TASK, imported, unknown_task
+from fedlit.tasks.base import BASELINES as BASELINES
 from fedlit.tasks.base import COMPARED as COMPARED
 from fedlit.tasks.base import SCORES as SCORES
-from fedlit.tasks.base import WEIGHT, add_scores
+from fedlit.tasks.base import WEIGHT, add_task
 from fedlit.tasks.base import Score as Score
 from fedlit.tasks.base import Task as Task
 from fedlit.tasks.classification import Classification as Classification
@@ -31,7 +32,7 @@ TASKS: dict[str, type[Task]] = {
 """The tasks that ship with fedlit, by the name that configurations use."""
 
 for _task in TASKS.values():
-    add_scores(_task.scores)
+    add_task(_task.scores, _task.go_alone)
 
 
 def known_task(name: str) -> type[Task] | None:

@@ -121,15 +121,20 @@ been imported."""
 COMPARED: dict[str, Score] = {}
 """Those by which models of different kinds can be compared."""
 
+BASELINES: dict[str, str] = {}
+"""The labels of these tasks' local baselines, by name."""
 
-def add_scores(scores: Iterable[Score]) -> None:
-    """Add scores to :data:`SCORES` and :data:`COMPARED`; the first one counts if names are
-    equal.
+
+def add_task(scores: Iterable[Score], go_alone: Mapping[str, GoAlone]) -> None:
+    """Add a task's scores and local baselines to those that are known; the first one counts if
+    names are equal.
     """
     for score in scores:
         SCORES.setdefault(score.name, score)
         if score.name != LOSS.name and not score.context:
             COMPARED.setdefault(score.name, score)
+    for name, model in go_alone.items():
+        BASELINES.setdefault(name, model.label)
 
 
 class Task(ABC):
@@ -170,7 +175,7 @@ class Task(ABC):
     class_rows: tuple[int, ...] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Name the task, and add its scores to those that are known.
+        """Name the task, and add its scores and local baselines to those that are known.
 
         Raises:
             ConfigError: a task that does not ship with fedlit has a name of its own, by which
@@ -186,7 +191,7 @@ class Task(ABC):
                 f"{path}"
             )
         cls.name = path
-        add_scores(getattr(cls, "scores", ()))
+        add_task(getattr(cls, "scores", ()), getattr(cls, "go_alone", {}))
 
     # ------------------------------------------------------------------ the target
 

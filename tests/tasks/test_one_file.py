@@ -141,14 +141,17 @@ def test_it_is_compared_with_local_baselines(folder: Path, tmp_path: Path) -> No
         "seeds": "1:2",
         "methods": {"federated": {"config": str(folder / "claims.yaml")}},
         "reference": "federated",
-        "baselines": {"extra_trees": {"n_estimators": [5], "min_samples_leaf": [3]}, "mean": None},
+        "baselines": {
+            "extra_trees": {"n_estimators": [5], "min_samples_leaf": [3]},
+            "forest_of_claims": None,
+        },
         "bootstrap": 20,
     }
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     comparison = compare(str(tmp_path / "study.yaml"), out=tmp_path / "out", quiet=True)
     scores = comparison.collected.scores
     tested = scores[(scores["metric"] == "claims_deviance") & (scores["split"] == "test")]
-    assert {*tested["method"]} >= {"federated", "extra_trees", "mean"}
+    assert {*tested["method"]} >= {"federated", "extra_trees", "forest_of_claims"}
     assert tested["value"].notna().all()
 
 
