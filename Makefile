@@ -8,7 +8,7 @@ JOBS ?= 2
 export FEDLIT_DATA ?= $(abspath $(wildcard ../shared/data))
 QUICK = tests/data tests/exchange tests/tasks tests/test_*.py --ignore tests/test_pages.py fedlit
 
-.PHONY: fit sites test pytest test-quick test-all lint docs clean
+.PHONY: fit sites test pytest test-quick test-all lint lists docs clean
 
 fit: .venv/base
 	$(BIN)/fedlit fit --config $(CONFIG) $(ARGS)
@@ -41,6 +41,12 @@ lint: .venv/dev
 	$(BIN)/deptry fedlit
 	$(BIN)/pip-licenses > /dev/null
 	$(BIN)/mypy
+
+# what follows from methods, rules and their cards; tests compare it
+lists: .venv/dev
+	PYTHONPATH=tests $(BIN)/python tests/run/test_listed.py
+	PYTHONPATH=tests $(BIN)/python tests/run/test_allowed.py
+	PYTHONPATH=tests $(BIN)/python tests/run/test_catalogue.py
 
 # site/index.html opens in a browser, without a server or a network; a warning ends the build
 docs: .venv/docs

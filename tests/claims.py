@@ -56,7 +56,7 @@ class ClaimsAYear(Outcome):
         claims, years = y.astype(np.float64).T
         least = np.where(claims > 0, claims * log(np.maximum(claims / years, 1e-300)) - claims, 0.0)
 
-        def each(predictions: Array) -> Array:
+        def losses(predictions: Array) -> Array:
             rate = predictions[:, 0]
             return rate * years + claims * minus_log(rate, log) + least
 
@@ -64,7 +64,7 @@ class ClaimsAYear(Outcome):
             slope = years + slope_of_minus_log(predictions[:, 0], claims)
             return np.stack([slope, np.zeros(len(slope))], 1)
 
-        return RowLoss(each, slopes, np.ones(len(y), bool))
+        return RowLoss(losses, slopes, np.ones(len(y), bool))
 
 
 FOREST = GoAlone(
@@ -157,7 +157,7 @@ class Claims(Task):
         return torch.cat([rate, -torch.expm1(-rate)], 1)
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        losses = 2 * self.outcome.row_loss(y.cpu().numpy()).each(predictions.cpu().double().numpy())
+        losses = 2 * self.outcome.row_loss(y.cpu().numpy())(predictions.cpu().double().numpy())
         each = torch.from_numpy(losses)
         years = y[:, 1].cpu().double()
 

@@ -124,7 +124,7 @@ def choose_together(
 
 def _counts(rows: Predicted) -> Array:
     """Return how much each row with a known target counts, (n,)."""
-    known = rows.loss.known
+    known = rows.loss.labelled
     return np.ones(int(known.sum())) if rows.weight is None else rows.weight.numpy()[known]
 
 
@@ -190,12 +190,12 @@ def _losses(
         for number in range(FOLDS):
             seen = fold != number
             unseen = fold == number
-            if how == "fitted" and not loss.known[seen].any():
+            if how == "fitted" and not loss.labelled[seen].any():
                 break
             weights = weights_of(how, rows.some(seen).only(parts), own, shrink)
             losses[unseen] = loss(rows.array(weights))[unseen]
         else:
-            made[name] = losses[loss.known]
+            made[name] = losses[loss.labelled]
     return made
 
 
@@ -212,7 +212,7 @@ def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
         for client, rows in clients.items():
             mixture = rows.array(weights_of("equal", rows, []), found[client])
             made[client][unseen[client]] = rows.loss(mixture)[unseen[client]]
-    return {client: made[client][rows.loss.known] for client, rows in clients.items()}
+    return {client: made[client][rows.loss.labelled] for client, rows in clients.items()}
 
 
 FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them

@@ -98,7 +98,7 @@ class Judge:
         if self.score.name == "loss":
             loss = row_loss(self.task, self.y)
             each = loss(own)
-            known = loss.known
+            known = loss.labelled
 
             def mean(counts: np.ndarray | None) -> float:
                 counted = self._counted(counts)
@@ -258,11 +258,11 @@ def weights_of(
 def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
     loss = rows.loss
     stack = stacked({name: rows.parts[name] for name in names})
-    alike = len(loss.known) == stack.shape[1]
-    expected = f"predictions of {len(loss.known):,} rows, as the target has"
+    alike = len(loss.labelled) == stack.shape[1]
+    expected = f"predictions of {len(loss.labelled):,} rows, as the target has"
     do = "predict the rows that the weights are fitted to"
     expect(alike, f"part {names[0]!r}", expected, Told(f"{stack.shape[1]:,}"), do, DataError)
-    known = bool(loss.known.any())
+    known = bool(loss.labelled.any())
     expect(
         known,
         "weights",

@@ -33,10 +33,10 @@ class RowLoss:
     """The loss of each row, which is convex in its predictions.
 
     Attributes:
-        each: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an
+        losses: maps predictions (n, width) float64 to losses (n,), which are 0 for a row with an
             unknown target.
         slopes: maps predictions to the derivatives of these losses, (n, width).
-        known: (n,) bool, which rows have a known target.
+        labelled: (n,) bool, which rows have a known target.
         nats: whether the loss is a negative log-likelihood; otherwise it is a squared error in some
             unit.
         total: the sum of losses (n,).
@@ -48,20 +48,20 @@ class RowLoss:
         (5.0, 10.0)
     """
 
-    each: Callable[[Array], Array]
+    losses: Callable[[Array], Array]
     slopes: Callable[[Array], Array]
-    known: NDArray[np.bool_]
+    labelled: NDArray[np.bool_]
     nats: bool = True
     total: Callable[[Array], float] = np.sum
     weight: Array | None = None
 
     def __call__(self, predictions: Any) -> Array:
         """Return the losses (n,) float64 of predictions (n, width), without weights."""
-        return self.each(np.asarray(predictions, float))
+        return self.losses(np.asarray(predictions, float))
 
     def terms(self, predictions: Array) -> tuple[float, Array]:
         """Return the sum over rows, and its gradient (n, width)."""
-        losses = self.each(predictions)
+        losses = self.losses(predictions)
         slopes = self.slopes(predictions)
         if self.weight is not None:
             losses = losses * self.weight
@@ -70,11 +70,11 @@ class RowLoss:
 
     def mean(self, predictions: Any) -> float:
         """Return the mean over the rows with a known target; NaN if there are none."""
-        if not self.known.any():
+        if not self.labelled.any():
             return math.nan
         if self.weight is None:
-            return float(self(predictions).sum() / int(self.known.sum()))
-        return float(self(predictions) @ self.weight / self.weight[self.known].sum())
+            return float(self(predictions).sum() / int(self.labelled.sum()))
+        return float(self(predictions) @ self.weight / self.weight[self.labelled].sum())
 
 
 class Outcome(ABC):

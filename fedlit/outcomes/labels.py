@@ -5,7 +5,7 @@ position.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -55,9 +55,9 @@ class OneLabel(Outcome):
         """
         longest = max(states, key=lambda state: len(state["classes"]))
         classes = list(longest["classes"])
-        more = {label for state in states for label in state["classes"]} - {*classes}
-        if more:
-            classes = sorted({*classes, *more}, key=str)
+        union = set().union(*(state["classes"] for state in states))
+        if union > {*classes}:
+            classes = sorted(union, key=str)
         return {"name": states[0]["name"], "classes": classes}
 
     @property
@@ -98,22 +98,22 @@ class OneLabel(Outcome):
 
     def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
         """Return minus the logarithm of the probability of a row's class."""
-        known = y >= 0
+        labelled = y >= 0
         rows = np.arange(len(y))
         position = np.maximum(y, 0).astype(np.int64)
 
-        def each(predictions: Array) -> Array:
-            losses: Array = minus_log(predictions[rows, position], log) * known
+        def losses_of(predictions: Array) -> Array:
+            losses: Array = minus_log(predictions[rows, position], log) * labelled
             return losses
 
-        def slopes(predictions: Array) -> Array:
+        def slopes_of(predictions: Array) -> Array:
             slopes = np.zeros_like(predictions)
             slopes[rows, position] = slope_of_minus_log(
-                predictions[rows, position], known.astype(float)
+                predictions[rows, position], labelled.astype(float)
             )
             return slopes
 
-        return RowLoss(each, slopes, known)
+        return RowLoss(losses_of, slopes_of, labelled)
 
     def link(self, predictions: Array) -> Array:
         """Return the log odds of the positive one of two classes, or of each of several."""
@@ -130,9 +130,9 @@ class OneLabel(Outcome):
     def observed(self, y: NDArray[Any]) -> Array:
         """Return whether a row has the positive one of two classes, or each of several."""
         first = 1 if len(self.classes) == 2 else 0
-        each: Array = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
-        each[y < 0] = np.nan
-        return each
+        observed: Array = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
+        observed[y < 0] = np.nan
+        return observed
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,12 @@ class SeveralLabels(Outcome):
             RunError: another task has a label that it does not have.
         """
         longest = max(states, key=lambda state: len(state["classes"]))
-        more = {label for state in states for label in state["classes"]} - {*longest["classes"]}
-        if more:
-            found = ", ".join(sorted(map(str, more)))
+        union = set().union(*(state["classes"] for state in states))
+        missing = union - {*longest["classes"]}
+        if missing:
+            names = ", ".join(sorted(map(str, missing)))
             raise RunError(
-                f"mixture: expected parts that predict the same labels, found {found} in one only; "
+                f"mixture: expected parts that predict the same labels, found {names} in one only; "
                 "let all parts predict the same target"
             )
         return dict(longest)
@@ -184,10 +185,12 @@ class SeveralLabels(Outcome):
 
     def at(self, classes: Sequence[int]) -> SeveralLabels:
         """Return the outcome with only some of the labels, chosen by their positions."""
-        parts = {name: values for name, values in vars(self).items() if values}
-        return replace(
-            self, **{name: tuple(values[c] for c in classes) for name, values in parts.items()}
-        )
+        labels = tuple(self.classes[position] for position in classes)
+        if not self.negatives:
+            return SeveralLabels(labels)
+        negatives = tuple(self.negatives[position] for position in classes)
+        positives = tuple(self.positives[position] for position in classes)
+        return SeveralLabels(labels, negatives, positives)
 
     def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
         """Return the probabilities of some labels."""
@@ -226,17 +229,17 @@ class SeveralLabels(Outcome):
         share = (cells / counts).astype(np.float32)  # in the precision of the target
         yes = y == 1
 
-        def each(predictions: Array) -> Array:
+        def losses_of(predictions: Array) -> Array:
             losses: Array = (
                 minus_log(np.where(yes, predictions, 1 - predictions), log) * share
             ).sum(1)
             return losses
 
-        def slopes(predictions: Array) -> Array:
+        def slopes_of(predictions: Array) -> Array:
             slopes = slope_of_minus_log(np.where(yes, predictions, 1 - predictions), share)
             return np.where(yes, slopes, -slopes)
 
-        return RowLoss(each, slopes, cells.any(1))
+        return RowLoss(losses_of, slopes_of, cells.any(1))
 
     def link(self, predictions: Array) -> Array:
         """Return the log odds of each label."""
@@ -285,8 +288,8 @@ class LabelSequence(Outcome):
         """Return renormalised probabilities of some labels; they are equal if none of these labels
         has any.
         """
-        each = predictions.reshape(len(predictions) * self.length, len(self.classes))
-        return renormalised(each[:, list(classes)]).reshape(
+        cells = predictions.reshape(len(predictions) * self.length, len(self.classes))
+        return renormalised(cells[:, list(classes)]).reshape(
             len(predictions), self.length * len(classes)
         )
 
@@ -294,11 +297,11 @@ class LabelSequence(Outcome):
         """Return texts: a number for each position in ``probability_<label>``, a label for each in
         ``predicted``.
         """
-        each = predictions.reshape(len(predictions), self.length, len(self.classes))
+        cells = predictions.reshape(len(predictions), self.length, len(self.classes))
         columns: dict[str, Any] = {}
         for c, label in enumerate(self.classes):
-            columns[f"probability_{label}"] = [" ".join(row) for row in each[:, :, c].astype(str)]
-        letters = np.array(self.classes)[each.argmax(2)]
+            columns[f"probability_{label}"] = [" ".join(row) for row in cells[:, :, c].astype(str)]
+        letters = np.array(self.classes)[cells.argmax(2)]
         columns["predicted"] = ["".join(row) for row in letters.tolist()]
         return columns
 
