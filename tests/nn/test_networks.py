@@ -154,7 +154,7 @@ def test_inputs_that_are_no_codes_and_outputs_that_do_not_fit_are_refused() -> N
         ValueError, match=r"at least two outputs for each of 9 positions, found 9 in total"
     ):
         BiLSTM(9, 9)
-    with pytest.raises(ValueError, match=r"at least 1 of hidden"):
+    with pytest.raises(ValueError, match=r"symbols of at least 1"):
         BiLSTM(9, 18, layers=0)
 
 
