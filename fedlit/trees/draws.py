@@ -16,7 +16,7 @@ TRIES = 12
 
 NOTHING_LEFT = 1
 NOTHING_RIGHT = 2
-"""What is said of a threshold that leaves no row of any party on one side; 0 of any other."""
+"""Marks of a threshold that leaves no row of any party on one side; any other threshold has 0."""
 
 Totals = NDArray[np.int64]
 
@@ -26,20 +26,20 @@ class Growth:
     """How trees are grown.
 
     Attributes:
-        classes: how many there are; 0 for numbers.
-        columns: d.
-        tried: columns of a node that are tried.
-        thresholds: drawn for each column; the first that leaves rows on both sides counts. One if
-            ``exact``.
-        minimum: a number of a party's rows (of a class, where there are classes) below this is not
-            told.
-        levels: how often parties are asked at most; nodes that are open then are leaves. Any number
-            if None.
-        exact: whether thresholds are drawn between least and largest value of the node's rows,
-            which are asked for; else in the box that the node's ancestors leave, which shrinks
-            where it has no rows.
-        summed: whether parties tell of each open node and class, where they have no rows, too, so
-            that answers of all have one form and their sum is enough.
+        classes: the number of classes; 0 for numbers.
+        columns: the number of columns, d.
+        tried: the number of columns that are tried at a node.
+        thresholds: the number of thresholds that are drawn for each column; the first that leaves
+            rows on both sides counts. One if ``exact``.
+        minimum: the smallest number of a party's rows (of a class, if there are classes) that is
+            reported.
+        levels: the maximum number of levels; nodes that are open after the last one are leaves. Any
+            number if None.
+        exact: whether thresholds are drawn between the smallest and the largest value of the node's
+            rows, which parties report; otherwise, they are drawn in the box that the node's
+            ancestors leave, which shrinks where it has no rows.
+        summed: whether parties report every open node and class, even without rows there, so that
+            all answers have one shape and their sum is enough.
     """
 
     classes: int
@@ -89,10 +89,10 @@ class Frontier:
     @classmethod
     def begin(cls, keys: Keys, low: NDArray[np.float32], high: NDArray[np.float32]) -> Frontier:
         """Return the frontier of roots, all with the same range (columns,)."""
-        low, high = (
-            np.repeat(end.astype(np.float32)[:, None], len(keys), 1) for end in (low, high)
-        )
-        return cls(keys, low, high, np.full(len(keys), -1))
+        count = len(keys)
+        lows = np.repeat(low.astype(np.float32)[:, None], count, 1)
+        highs = np.repeat(high.astype(np.float32)[:, None], count, 1)
+        return cls(keys, lows, highs, np.full(count, -1))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -101,33 +101,36 @@ class Frontier:
     def _attempts(self) -> NDArray[np.int64]:
         return np.maximum(self.tried, 0)
 
-    def ranks(self, way: Growth) -> NDArray[np.float64]:
+    def ranks(self, growth: Growth) -> NDArray[np.float64]:
         """Return a random number for each column and node: the larger ones are tried, and decide
         between equal splits.
         """
-        return uniform(self.keys, FEATURE, way.columns, attempts=self._attempts)
+        return uniform(self.keys, FEATURE, growth.columns, attempts=self._attempts)
 
-    def draw(self, way: Growth, ranks: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+    def draw(self, growth: Growth, ranks: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
         """Return the thresholds drawn for each column and node, (columns, thresholds, nodes); NaN
         if a column is not tried.
 
         Args:
-            way: how trees are grown.
-            ranks: what :meth:`ranks` returns, if it is known.
+            growth: how trees are grown.
+            ranks: the result of :meth:`ranks`, if it is known.
         """
         used = self.high > self.low
-        if way.tried < way.columns:
-            order = np.where(used, -(self.ranks(way) if ranks is None else ranks), 1.0)
-            used &= order <= np.partition(order, way.tried - 1, axis=0)[way.tried - 1]
+        if growth.tried < growth.columns:
+            if ranks is None:
+                ranks = self.ranks(growth)
+            order = np.where(used, -ranks, 1.0)
+            used &= order <= np.partition(order, growth.tried - 1, axis=0)[growth.tried - 1]
         low = np.where(used, self.low, 0.0).astype(np.float64)
         width = np.where(used, self.high.astype(np.float64) - self.low, np.nan)
-        thresholds = np.empty((way.columns, way.draws, len(self)), np.float32)
-        for number in range(way.draws):
-            drawn = uniform(self.keys, THRESHOLD, way.columns, number, self._attempts)
+        thresholds = np.empty((growth.columns, growth.draws, len(self)), np.float32)
+        for number in range(growth.draws):
+            drawn = uniform(self.keys, THRESHOLD, growth.columns, number, self._attempts)
             drawn *= width
             drawn += low
             thresholds[:, number] = drawn
-        if way.exact:  # rounded to the largest value, a threshold would leave nothing on the right
+        if growth.exact:
+            # A threshold that is rounded to the largest value would leave no row on the right.
             thresholds = np.where(thresholds >= self.high[:, None], self.low[:, None], thresholds)
             thresholds[~used[:, None]] = np.nan
         return thresholds
@@ -136,7 +139,7 @@ class Frontier:
         """Leave out the parts of ranges in which no party has rows.
 
         Args:
-            thresholds: what :meth:`draw` returned.
+            thresholds: the result of :meth:`draw`.
             empty: (columns, thresholds, nodes) :data:`NOTHING_LEFT`, :data:`NOTHING_RIGHT` or 0.
         """
         for number in range(thresholds.shape[1]):
@@ -162,16 +165,20 @@ class Frontier:
         keys = np.where(split, children(keys)[np.arange(len(keys)), side], keys)
         low = self.low.take(parent, axis=1)
         high = self.high.take(parent, axis=1)
-        left = np.flatnonzero(split & (side == 0))
-        right = np.flatnonzero(split & (side == 1))
-        high[column[left], left] = np.minimum(high[column[left], left], threshold[parent[left]])
-        low[column[right], right] = np.maximum(low[column[right], right], threshold[parent[right]])
+        left_nodes = np.flatnonzero(split & (side == 0))
+        right_nodes = np.flatnonzero(split & (side == 1))
+        high[column[left_nodes], left_nodes] = np.minimum(
+            high[column[left_nodes], left_nodes], threshold[parent[left_nodes]]
+        )
+        low[column[right_nodes], right_nodes] = np.maximum(
+            low[column[right_nodes], right_nodes], threshold[parent[right_nodes]]
+        )
         return Frontier(keys, low, high, np.where(split, 0, self.tried[parent] + 1))
 
 
-def _put(ends: NDArray[np.float32], values: NDArray[np.float32], where: NDArray[np.bool_]) -> None:
+def _put(ends: NDArray[np.float32], values: NDArray[np.float32], mask: NDArray[np.bool_]) -> None:
     """Replace some values in place, by their bits: np.where is three times as slow on masks without
     a pattern.
     """
     bits = ends.view(np.int32)
-    bits ^= (bits ^ values.view(np.int32)) & -where.astype(np.int32)
+    bits ^= (bits ^ values.view(np.int32)) & -mask.astype(np.int32)

@@ -1,5 +1,5 @@
-"""Grows trees from sums: it decides which node is split and where, and sees no row. What a party
-makes of these trees stands at the end: ends of branches of its own, and predictions of leaves.
+"""Grows trees from sums: it decides which node is split and where, and sees no row. The end of the
+file has what a party adds to these trees: private branches, and predictions of leaves.
 
 Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine
 Learning 63:3-42): each column of a node gets a threshold that is drawn, and the best of these
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,104 +47,121 @@ class _Split:
     feature: NDArray[np.int64]
     number: NDArray[np.int64]
     threshold: NDArray[np.float32]
-    left: Totals
+    left_totals: Totals
     keep: NDArray[np.bool_]
     empty: NDArray[np.uint8]
 
 
 class _Side:
-    """What is known of one party: which open nodes have rows of it, and its sums there.
+    """The server's view of one party: which open nodes have rows of it, and its sums there.
 
     Args:
-        start: what it said at the beginning.
-        way: how trees are grown. All whose sum alone is told tell of every node.
+        start: its first answer.
+        growth: how trees are grown. If only the sum of all answers is revealed, each party answers
+            for every node.
     """
 
-    def __init__(self, start: Arrays, way: Growth) -> None:
-        self.way = way
+    def __init__(self, start: Arrays, growth: Growth) -> None:
+        self.growth = growth
         self.totals = start["totals"]
-        told = self.totals.any(0) | way.summed | (not way.classes)
-        self.sums: Any = slice(None) if told.all() else np.flatnonzero(told)
+        reported = self.totals.any(0) | growth.summed | (not growth.classes)
+        self.sums: slice | NDArray[np.int64] = slice(None)
+        if not reported.all():
+            self.sums = np.flatnonzero(reported)
         self.nodes = np.arange(len(self.totals))
 
-    def _keep(self, totals: Totals, nodes: NDArray[np.int64], kept: NDArray[np.bool_]) -> None:
-        if not self.way.summed:
-            kept = kept & totals.any(1)
-        self.totals = totals[kept]
-        self.nodes = nodes[kept]
+    def _keep(self, totals: Totals, nodes: NDArray[np.int64], keep: NDArray[np.bool_]) -> None:
+        if not self.growth.summed:
+            keep = keep & totals.any(1)
+        self.totals = totals[keep]
+        self.nodes = nodes[keep]
 
     def shape(self, thresholds: NDArray) -> tuple[int, ...]:
         """Return the shape of the party's counts at thresholds (d, thresholds, nodes)."""
-        columns, each, _ = thresholds.shape
+        columns, draws, _ = thresholds.shape
         sums = self.totals[:, self.sums].shape[1]
-        return sums, columns, each, len(self.nodes)
+        return sums, columns, draws, len(self.nodes)
 
-    def begin(self, open_: NDArray[np.bool_], low: NDArray, high: NDArray) -> dict[str, NDArray]:
-        """Return what the party is sent at first."""
+    def first_message(
+        self, open_: NDArray[np.bool_], low: NDArray, high: NDArray
+    ) -> dict[str, NDArray]:
+        """Return the first message to the party."""
         self._keep(self.totals, np.cumsum(open_) - 1, open_)
         return {"low": low, "high": high, "open": open_}
 
-    def go_on(self, split: _Split, left: Totals) -> dict[str, NDArray]:
-        """Return what the party is sent about a level that has been decided; ``left`` holds the
-        party's sums there.
+    def message_after(self, split: _Split, left_totals: Totals) -> dict[str, NDArray]:
+        """Return the message to the party about a decided level; ``left_totals`` holds the party's
+        sums on the left.
         """
         nodes = self.nodes
         feature = split.feature[nodes]
         keep = split.keep[nodes]
-        told: dict[str, NDArray] = {
+        message: dict[str, NDArray] = {
             "feature": feature.astype(np.int16),
             "number": split.number[nodes].astype(np.uint8),
             "keep": keep,
         }
-        if not self.way.exact:
-            told["empty"] = split.empty[:, :, nodes]
-        left = np.where((feature >= 0)[:, None], left, self.totals)
-        place = (np.cumsum(split.keep) - 1).reshape(-1, 2)[nodes]
-        both = np.stack([left, self.totals - left], 1).reshape(-1, left.shape[1])
-        self._keep(both, place.ravel(), keep.ravel())
-        return told
+        if not self.growth.exact:
+            message["empty"] = split.empty[:, :, nodes]
+        left_totals = np.where((feature >= 0)[:, None], left_totals, self.totals)
+        child_position = (np.cumsum(split.keep) - 1).reshape(-1, 2)[nodes]
+        both = np.stack([left_totals, self.totals - left_totals], 1).reshape(
+            -1, left_totals.shape[1]
+        )
+        self._keep(both, child_position.ravel(), keep.ravel())
+        return message
 
 
 def asking(parties: Sequence[Party]) -> Ask:
     """Return a function that asks parties of this process."""
-    return lambda topic, told, shapes: [
-        {} if own is None else getattr(party, topic)(own)
-        for party, own in zip(parties, told, strict=True)
-    ]
+
+    def ask(
+        topic: str, messages: Sequence[dict[str, NDArray] | None], shapes: Sequence[Shapes]
+    ) -> list[Arrays]:
+        answers: list[Arrays] = []
+        for party, message in zip(parties, messages, strict=True):
+            answers.append({} if message is None else getattr(party, topic)(message))
+        return answers
+
+    return ask
 
 
-def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Growth) -> Grown:
+def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, growth: Growth) -> Grown:
     """Grow all trees at once.
 
     Args:
         ask: asks parties.
         starts: the first answer of each party (see :meth:`fedlit.trees.party.Party.start`).
         keys: the keys of the nodes to start from.
-        way: how trees are grown.
+        growth: how trees are grown.
 
     Returns:
         Nodes; the first are those that it started from.
 
     Example:
         >>> from fedlit.trees.nodes import root_keys
-        >>> x, way = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32), Growth(classes=2, columns=1, tried=1)
-        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), way), root_keys(8, 1)
-        >>> grown = grow(asking([party]), [party.start(keys)], keys, way)
+        >>> x = np.array([[0.0], [1.0], [2.0], [3.0]], np.float32)
+        >>> growth = Growth(classes=2, columns=1, tried=1)
+        >>> party, keys = Party(x, np.array([0, 0, 1, 1]), growth), root_keys(8, 1)
+        >>> grown = grow(asking([party]), [party.start(keys)], keys, growth)
         >>> int(grown.feature[0]), grown.totals[grown.feature < 0].tolist()
         (0, [[0, 1], [2, 0], [0, 1]])
     """
     totals: Totals = np.sum([start["totals"] for start in starts], 0)
     low = np.min([start["low"] for start in starts], 0)
     high = np.max([start["high"] for start in starts], 0)
-    open_ = ~way.done(totals)
+    open_ = ~growth.done(totals)
     level = _Level(np.flatnonzero(open_), totals[open_], Frontier.begin(keys[open_], low, high))
-    sides = [_Side(start, way) for start in starts]
-    told = [side.begin(open_, low, high) for side in sides]
+    sides = [_Side(start, growth) for start in starts]
+    messages = [side.first_message(open_, low, high) for side in sides]
     nodes = Nodes(totals)
     levels = 0
-    while len(level) and (way.levels is None or levels < way.levels):
-        split, lefts = _decide(ask, level, sides, told, way)
-        told = [side.go_on(split, left) for side, left in zip(sides, lefts, strict=True)]
+    while len(level) and (growth.levels is None or levels < growth.levels):
+        split, lefts = _decide(ask, level, sides, messages, growth)
+        messages = [
+            side.message_after(split, left_totals)
+            for side, left_totals in zip(sides, lefts, strict=True)
+        ]
         level = _next(level, split, nodes)
         levels += 1
     return nodes.grown()
@@ -154,49 +170,54 @@ def grow(ask: Ask, starts: Sequence[Arrays], keys: Keys, way: Growth) -> Grown:
 def _asked(
     ask: Ask,
     topic: str,
-    told: Sequence[dict[str, NDArray]],
+    messages: Sequence[dict[str, NDArray]],
     sides: Sequence[_Side],
     shapes: Sequence[Shapes],
 ) -> list[Arrays]:
     """Ask the parties that have open nodes; the others never have any again."""
-    open_ = [own if len(side.nodes) else None for own, side in zip(told, sides, strict=True)]
+    open_ = [
+        message if len(side.nodes) else None for message, side in zip(messages, sides, strict=True)
+    ]
     return list(ask(topic, open_, shapes))
 
 
 def _decide(
-    ask: Ask, level: _Level, sides: Sequence[_Side], told: list[dict[str, NDArray]], way: Growth
+    ask: Ask,
+    level: _Level,
+    sides: Sequence[_Side],
+    messages: list[dict[str, NDArray]],
+    growth: Growth,
 ) -> tuple[_Split, list[Totals]]:
     """Return how each node of a level is split, and the sums of each party on the left."""
     frontier = level.frontier
-    if way.exact:
-        _narrow(ask, frontier, sides, told)
-        told = [{} for _ in sides]
-    ranks = frontier.ranks(way)
-    thresholds = frontier.draw(way, ranks)
-    if way.exact:  # nobody else knows the ranges
-        told = [{"thresholds": thresholds[:, :, side.nodes]} for side in sides]
+    if growth.exact:
+        _narrow(ask, frontier, sides, messages)
+        messages = [{} for _ in sides]
+    ranks = frontier.ranks(growth)
+    thresholds = frontier.draw(growth, ranks)
+    if growth.exact:  # Only this side knows the ranges, so it sends the thresholds.
+        messages = [{"thresholds": thresholds[:, :, side.nodes]} for side in sides]
     shapes = [{"left": side.shape(thresholds)} for side in sides]
-    answers = [answer.get("left") for answer in _asked(ask, "counts", told, sides, shapes)]
-    left = np.zeros(
-        (level.totals.shape[1], *thresholds.shape), np.int32 if way.classes else np.int64
-    )
+    answers = [answer.get("left") for answer in _asked(ask, "counts", messages, sides, shapes)]
+    dtype = np.int32 if growth.classes else np.int64
+    left_sums = np.zeros((level.totals.shape[1], *thresholds.shape), dtype)
     for side, answer in zip(sides, answers, strict=True):
         if answer is not None:
-            _add(left, answer, side)
-    split = _best(level, left, thresholds, ranks, way)
+            _add(left_sums, answer, side)
+    split = _best(level, left_sums, thresholds, ranks, growth)
     lefts = []
     for side, answer in zip(sides, answers, strict=True):
-        mine = np.zeros_like(side.totals)
+        side_left = np.zeros_like(side.totals)
         if answer is not None:
-            at = np.arange(len(side.nodes))
-            chosen = np.maximum(split.feature, 0)[side.nodes], split.number[side.nodes], at
-            mine[:, side.sums] = answer[:, *chosen].T
-        lefts.append(mine)
+            feature = np.maximum(split.feature, 0)[side.nodes]
+            number = split.number[side.nodes]
+            side_left[:, side.sums] = answer[:, feature, number, np.arange(len(side.nodes))].T
+        lefts.append(side_left)
     return split, lefts
 
 
 def _narrow(
-    ask: Ask, frontier: Frontier, sides: Sequence[_Side], told: list[dict[str, NDArray]]
+    ask: Ask, frontier: Frontier, sides: Sequence[_Side], messages: list[dict[str, NDArray]]
 ) -> None:
     """Ask for the range of each column in each node."""
     frontier.low = np.full_like(frontier.low, np.inf)
@@ -204,110 +225,115 @@ def _narrow(
     shapes = [
         dict.fromkeys(("low", "high"), (len(frontier.low), len(side.nodes))) for side in sides
     ]
-    for side, answer in zip(sides, _asked(ask, "ranges", told, sides, shapes), strict=True):
+    for side, answer in zip(sides, _asked(ask, "ranges", messages, sides, shapes), strict=True):
         if answer:
             frontier.low[:, side.nodes] = np.minimum(frontier.low[:, side.nodes], answer["low"])
             frontier.high[:, side.nodes] = np.maximum(frontier.high[:, side.nodes], answer["high"])
 
 
-def _add(left: Totals, answer: Totals, side: _Side) -> None:
-    everywhere = len(side.nodes) == left.shape[-1]
-    for place, number in enumerate(np.arange(len(left))[side.sums]):
+def _add(left_sums: Totals, answer: Totals, side: _Side) -> None:
+    everywhere = len(side.nodes) == left_sums.shape[-1]
+    for position, number in enumerate(np.arange(len(left_sums))[side.sums]):
         if everywhere:
-            left[number] += answer[place]
+            left_sums[number] += answer[position]
         else:
-            left[number][..., side.nodes] += answer[place]
+            left_sums[number][..., side.nodes] += answer[position]
 
 
 def _best(
     level: _Level,
-    left: Totals,
+    left_sums: Totals,
     thresholds: NDArray[np.float32],
     ranks: NDArray[np.float64],
-    way: Growth,
+    growth: Growth,
 ) -> _Split:
     """Return the best split of each node, and shrink the ranges of columns to where there are
     rows.
     """
     frontier = level.frontier
-    rows = left.sum(0, dtype=left.dtype) if way.classes else left[0]
-    total = level.totals.sum(-1) if way.classes else level.totals[:, 0]
+    rows = left_sums.sum(0, dtype=left_sums.dtype) if growth.classes else left_sums[0]
+    total = level.totals.sum(-1) if growth.classes else level.totals[:, 0]
     used = ~np.isnan(thresholds)
     valid = used & (rows > 0) & (rows < total)
     empty = np.zeros(rows.shape, np.uint8)
-    if not way.exact:
+    if not growth.exact:
         empty[used & (rows <= 0)] = NOTHING_LEFT
         empty[used & (rows >= total)] = NOTHING_RIGHT
         frontier.shrink(thresholds, empty)
     number = valid.argmax(1)
-    at = np.arange(way.columns)[:, None], number, np.arange(len(level))[None]
-    ours = left[:, *at]
-    score = np.where(valid[at], _score(ours, rows[at], level.totals.T, total, way), -np.inf)
+    at = np.arange(growth.columns)[:, None], number, np.arange(len(level))[None]
+    valid_left = left_sums[:, *at]
+    score = np.where(
+        valid[at], _score(valid_left, rows[at], level.totals.T, total, growth), -np.inf
+    )
     feature = np.where(score >= score.max(0), ranks, -1.0).argmax(0)
     nodes = np.arange(len(level))
-    good = np.isfinite(score[feature, nodes])
+    splittable = np.isfinite(score[feature, nodes])
     number = number[feature, nodes]
-    mine = ours[:, feature, nodes].T.astype(np.int64)
+    best_left = valid_left[:, feature, nodes].T.astype(np.int64)
     again = (
-        ~good
-        & (not way.exact)
+        ~splittable
+        & (not growth.exact)
         & (frontier.tried + 1 < TRIES)
         & (frontier.high > frontier.low).any(0)
     )
-    keep = ~np.stack([way.done(mine), way.done(level.totals - mine)], 1) & good[:, None]
+    leaf = np.stack([growth.done(best_left), growth.done(level.totals - best_left)], 1)
+    keep = ~leaf & splittable[:, None]
     keep[again, 0] = True
-    threshold = np.where(good, thresholds[feature, number, nodes], np.float32(0))
-    return _Split(np.where(good, feature, -1), number, threshold, mine, keep, empty)
+    threshold = np.where(splittable, thresholds[feature, number, nodes], np.float32(0))
+    return _Split(np.where(splittable, feature, -1), number, threshold, best_left, keep, empty)
 
 
 def _score(
-    left: Totals, rows: Totals, totals: Totals, total: Totals, way: Growth
+    left_sums: Totals, rows: Totals, totals: Totals, total: Totals, growth: Growth
 ) -> NDArray[np.float64]:
     """Return how much a split explains: larger values are purer by Gini's impurity, or by the
     variance.
     """
-    if not way.classes:
-        left = left[1:2]
+    if not growth.classes:
+        left_sums = left_sums[1:2]
         totals = totals[1:2]
-    found = np.zeros(rows.shape)
-    others = np.zeros(rows.shape)
-    for own, both in zip(left.astype(np.float64), totals.astype(np.float64), strict=True):
-        found += own**2
-        others += (both - own) ** 2
-    found /= np.maximum(rows, 1)
-    others /= np.maximum(total - rows, 1)
-    found += others
-    return found
+    score = np.zeros(rows.shape)
+    right_score = np.zeros(rows.shape)
+    for left_sum, node_sum in zip(
+        left_sums.astype(np.float64), totals.astype(np.float64), strict=True
+    ):
+        score += left_sum**2
+        right_score += (node_sum - left_sum) ** 2
+    score /= np.maximum(rows, 1)
+    right_score /= np.maximum(total - rows, 1)
+    score += right_score
+    return score
 
 
 def _next(level: _Level, split: _Split, nodes: Nodes) -> _Level:
     """Return the open nodes of the next level, and record the finished ones."""
-    good = np.flatnonzero(split.feature >= 0)
-    feature = split.feature[good]
-    threshold = split.threshold[good]
-    left = split.left[good]
+    parents = np.flatnonzero(split.feature >= 0)
+    feature = split.feature[parents]
+    threshold = split.threshold[parents]
+    left_totals = split.left_totals[parents]
     child = np.full((len(level), 2), -1)
-    child[good] = nodes.split(
-        level.number[good], feature, threshold, left, level.totals[good] - left
+    child[parents] = nodes.split(
+        level.number[parents], feature, threshold, left_totals, level.totals[parents] - left_totals
     )
     again = split.feature < 0
     child[again, 0] = level.number[again]
-    ours = np.where(again[:, None], level.totals, split.left)
-    totals = np.stack([ours, level.totals - split.left], 1)
-    kept = split.keep.ravel()
+    left_or_whole = np.where(again[:, None], level.totals, split.left_totals)
+    totals = np.stack([left_or_whole, level.totals - split.left_totals], 1)
+    keep = split.keep.ravel()
     return _Level(
-        child.ravel()[kept],
-        totals.reshape(-1, totals.shape[-1])[kept],
+        child.ravel()[keep],
+        totals.reshape(-1, totals.shape[-1])[keep],
         level.frontier.following(split.feature, split.threshold, split.keep),
     )
 
 
-# ---------------------------------------------------------------------- a party's own ends
+# ---------------------------------------------------------------------- a party's private branches
 
 _MOST = 2.0
 _FADES = 100
-"""The most rows that are added to a leaf, and a party's rows at which it is one; chosen on
-validation rows."""
+"""The maximum number of rows that are added to a leaf, and the number of a party's rows at which
+one row is added; chosen on validation rows."""
 
 
 def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
@@ -330,9 +356,16 @@ def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
 
 
 def finished(
-    grown: Grown, roots: Keys, way: Growth, x: NDArray[np.float32], y: NDArray, lacks: Sequence[int], *, alone: bool,
+    grown: Grown,
+    roots: Keys,
+    growth: Growth,
+    x: NDArray[np.float32],
+    y: NDArray,
+    lacks: Sequence[int],
+    *,
+    alone: bool,
     smoothing: float | None = None,
-) -> tuple[Grown, NDArray[np.float32]]:  # fmt: skip
+) -> tuple[Grown, NDArray[np.float32]]:
     """Return the trees of one party, and what each of their nodes predicts.
 
     Shares of classes are the m-estimate of Cestnik 1990 ("Estimating probabilities: a crucial task
@@ -342,7 +375,7 @@ def finished(
     Args:
         grown: the trees that all parties have.
         roots: the keys of their roots.
-        way: how they were grown.
+        growth: how they were grown.
         x: (n, d) the rows of the party.
         y: (n,) the target of these rows.
         lacks: the positions of the columns that the party does not have.
@@ -358,37 +391,39 @@ def finished(
     """
     keys = keys_of(grown, roots)
     grown = sided(grown, keys, lacks)
-    told = np.maximum(grown.totals[grown.leaves], 0).sum(0) + 1.0
+    reported = np.maximum(grown.totals[grown.leaves], 0).sum(0) + 1.0
     if smoothing is None:
-        smoothing = min(_MOST, _FADES / len(x)) if alone and len(x) else 0.0
-    prior = smoothing * told / told.sum()
-    values = _predicted(grown.totals, way, prior)
+        smoothing = 0.0
+        if alone and len(x):
+            smoothing = min(_MOST, _FADES / len(x))
+    prior = smoothing * reported / reported.sum()
+    values = _predicted(grown.totals, growth, prior)
     if not alone or not len(x):
         return grown, values
-    way = replace(way, exact=True, minimum=1, levels=None, summed=False)
-    party = Party(x, y, way, lacks)
-    found = find_leaves(x, grown.feature, grown.threshold, grown.child, np.arange(grown.roots))[
-        party.order
-    ].T.ravel()
-    order = np.argsort(found, kind="stable")  # rows of a class stay together
-    leaves, sizes = np.unique(found, return_counts=True)
+    growth = replace(growth, exact=True, minimum=1, levels=None, summed=False)
+    party = Party(x, y, growth, lacks)
+    roots_of_trees = np.arange(grown.roots)
+    leaf_of_row = find_leaves(x, grown.feature, grown.threshold, grown.child, roots_of_trees)
+    leaf_of_row = leaf_of_row[party.order].T.ravel()
+    order = np.argsort(leaf_of_row, kind="stable")  # Rows of a class stay together.
+    leaves, sizes = np.unique(leaf_of_row, return_counts=True)
     begun = party.start(keys[leaves], np.tile(party.order, grown.roots)[order], sizes)
-    below = grow(asking([party]), [begun], keys[leaves], way)
-    # measured on Covertype: what all found there, as a prior, makes its own ends worse, whatever
-    # its weight
-    own = _predicted(below.totals, way, prior)
-    values = np.concatenate([values, own[len(leaves) :]])
-    values[leaves] = own[: len(leaves)]
+    below = grow(asking([party]), [begun], keys[leaves], growth)
+    # Measured on Covertype: the common leaf as a prior makes the private branches worse, whatever
+    # its weight.
+    below_values = _predicted(below.totals, growth, prior)
+    values = np.concatenate([values, below_values[len(leaves) :]])
+    values[leaves] = below_values[: len(leaves)]
     return grown.with_below(leaves, below), values
 
 
 def _predicted(
-    totals: NDArray[np.int64], way: Growth, prior: NDArray[np.float64]
+    totals: NDArray[np.int64], growth: Growth, prior: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Return means; or shares of classes, with ``prior`` (classes,) added to the counts. Without
     any rows, all classes have the same share.
     """
-    if not way.classes:
+    if not growth.classes:
         return (totals[:, 1:2] / SCALE / np.maximum(totals[:, :1], 1)).astype(np.float32)
     counts = np.maximum(totals, 0) + prior
     rows = counts.sum(1, keepdims=True)

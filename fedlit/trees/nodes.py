@@ -55,8 +55,10 @@ def children(keys: Keys) -> Keys:
     """Return the keys of the left and the right child, (nodes, 2).
 
     Example:
-        >>> children(root_keys(8, 1)).shape, bool((children(root_keys(8, 3))[2] == children(root_keys(8, 5))[2]).all())
-        ((1, 2), True)
+        >>> children(root_keys(8, 1)).shape
+        (1, 2)
+        >>> bool((children(root_keys(8, 3))[2] == children(root_keys(8, 5))[2]).all())
+        True
     """
     with np.errstate(over="ignore"):
         return np.stack([_mix(keys ^ _U(0xC0FFEE00)), _mix(keys ^ _U(0xC0FFEE01))], 1)
@@ -76,15 +78,17 @@ def uniform(
 
     Example:
         >>> drawn = uniform(root_keys(8, 4), THRESHOLD, 3)
-        >>> bool((drawn[:2] == uniform(root_keys(8, 4), THRESHOLD, 2)).all()), bool(((drawn >= 0) & (drawn < 1)).all())
-        (True, True)
+        >>> bool((drawn[:2] == uniform(root_keys(8, 4), THRESHOLD, 2)).all())
+        True
+        >>> bool(((drawn >= 0) & (drawn < 1)).all())
+        True
     """
     tried = np.asarray(attempts)
     most = int(tried.max(initial=0))
     salt = np.arange(columns, dtype=_U)[:, None] | _U(purpose << 56) | _U(number << 40)
     with np.errstate(over="ignore"):
         salts = _mix(salt | (np.arange(most + 1, dtype=_U) << _U(48)))
-        if most:  # else all nodes have the same
+        if most:  # Without earlier attempts, all nodes have the same salts.
             salts = salts.take(np.broadcast_to(tried, keys.shape), axis=1)
         drawn = _mix(keys[None] ^ salts)
     drawn >>= _U(11)
@@ -118,8 +122,7 @@ class Grown:
         return self.feature < 0
 
     def check(self, columns: int) -> None:
-        """Refuse what is no trees: whoever follows the children of nodes would never come to an
-        end.
+        """Refuse arrays that are no trees; following the children of their nodes might never end.
 
         Args:
             columns: d.
@@ -132,9 +135,9 @@ class Grown:
         shapes = self.threshold.shape == self.child.shape == self.feature.shape == (count,)
         inner = np.flatnonzero(~self.leaves)
         if shapes and 1 <= self.roots <= count and bool((self.feature < columns).all()):
-            left = self.child[inner]
-            later = bool((left > inner).all())
-            if later and np.array_equal(np.sort(left), np.arange(self.roots, count, 2)):
+            left_children = self.child[inner]
+            later = bool((left_children > inner).all())
+            if later and np.array_equal(np.sort(left_children), np.arange(self.roots, count, 2)):
                 return
         raise RunError(
             f"forest: expected {self.roots} trees over {columns} columns, whose nodes have one "
@@ -148,12 +151,12 @@ class Grown:
             leaves: (k,) the numbers of the leaves.
             below: k trees.
         """
-        number = np.concatenate(
-            [leaves, np.arange(len(below.feature) - len(leaves)) + len(self.feature)]
-        )
+        new_numbers = np.arange(len(below.feature) - len(leaves)) + len(self.feature)
+        number = np.concatenate([leaves, new_numbers])
+        count = len(below.feature) - len(leaves)
         feature, threshold, child, totals = (
-            np.concatenate([own, np.zeros((len(number) - len(leaves), *own.shape[1:]), own.dtype)])
-            for own in (self.feature, self.threshold, self.child, self.totals)
+            np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)])
+            for array in (self.feature, self.threshold, self.child, self.totals)
         )
         feature[number] = below.feature
         threshold[number] = below.threshold
@@ -179,12 +182,19 @@ class Nodes:
         return self._count
 
     def split(
-        self, number: NDArray, feature: NDArray, threshold: NDArray, left: NDArray, right: NDArray
+        self,
+        number: NDArray,
+        feature: NDArray,
+        threshold: NDArray,
+        left_totals: NDArray,
+        right_totals: NDArray,
     ) -> NDArray[np.int64]:
         """Add the two children of each node that is split, and return their numbers, (nodes, 2)."""
         first = self._count + 2 * np.arange(len(number))
         self._splits.append((number, feature, threshold, first))
-        self._totals.append(np.stack([left, right], 1).reshape(-1, left.shape[1]))
+        self._totals.append(
+            np.stack([left_totals, right_totals], 1).reshape(-1, left_totals.shape[1])
+        )
         self._count += 2 * len(number)
         return np.stack([first, first + 1], 1)
 
@@ -194,9 +204,9 @@ class Nodes:
         feature = np.full(count, -1, np.int16)
         threshold = np.full(count, np.inf, np.float32)
         child = np.arange(count, dtype=np.int32)
-        for number, own, at, first in self._splits:
-            feature[number] = own
-            threshold[number] = at
+        for number, split_feature, split_threshold, first in self._splits:
+            feature[number] = split_feature
+            threshold[number] = split_threshold
             child[number] = first
         return Grown(feature, threshold, child, np.concatenate(self._totals), self._roots)
 
@@ -207,9 +217,9 @@ def keys_of(grown: Grown, roots: Keys) -> Keys:
     keys[: grown.roots] = roots
     level = np.arange(grown.roots)
     while len(level := level[~grown.leaves[level]]):
-        left = grown.child[level]
-        keys[left], keys[left + 1] = children(keys[level]).T
-        level = np.concatenate([left, left + 1])
+        left_children = grown.child[level]
+        keys[left_children], keys[left_children + 1] = children(keys[level]).T
+        level = np.concatenate([left_children, left_children + 1])
     return keys
 
 
@@ -239,24 +249,24 @@ def find_leaves(
     """
     leaf = feature < 0
     feature = np.where(leaf, 0, feature).astype(np.int64)
-    threshold = np.where(leaf, np.float32(np.inf), threshold)  # a row stays in its leaf
+    threshold = np.where(leaf, np.float32(np.inf), threshold)  # A row stays in its leaf.
     child = np.where(leaf, np.arange(len(child)), child)
-    found = np.empty((len(x), len(roots)), np.int64)
+    leaves = np.empty((len(x), len(roots)), np.int64)
     for start in range(0, len(x), chunk):
         rows = np.ascontiguousarray(x[start : start + chunk])
         cells = rows.ravel()
         width = rows.shape[1]
-        end = here = np.tile(roots.astype(np.int64), len(rows))
+        end = node = np.tile(roots.astype(np.int64), len(rows))
         offset = np.repeat(np.arange(len(rows)) * width, len(roots))
-        place = np.arange(len(here))
-        while len(place):
+        position = np.arange(len(node))
+        while len(position):
             for _ in range(_TOGETHER):
-                right = cells.take(feature.take(here) + offset) > threshold.take(here)
-                here = child.take(here) + right
-            end[place] = here
-            going = np.flatnonzero(~leaf.take(here))
-            here = here.take(going)
+                right = cells.take(feature.take(node) + offset) > threshold.take(node)
+                node = child.take(node) + right
+            end[position] = node
+            going = np.flatnonzero(~leaf.take(node))
+            node = node.take(going)
             offset = offset.take(going)
-            place = place.take(going)
-        found[start : start + chunk] = end.reshape(len(rows), -1)
-    return found
+            position = position.take(going)
+        leaves[start : start + chunk] = end.reshape(len(rows), -1)
+    return leaves

@@ -154,7 +154,7 @@ class Heard:
         answers = asking(self.parties)(topic, messages, shapes)
         self.told += [own["left"] for own in answers if own]
         pairs = zip(self.parties, answers, strict=True)
-        self.totals += [party.totals.T[party._told] for party, own in pairs if own]
+        self.totals += [party.totals.T[party._reported] for party, own in pairs if own]
         return answers
 
 
