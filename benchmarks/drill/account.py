@@ -133,9 +133,9 @@ def _lying() -> Iterator[dict[str, Any]]:
             raise RunError("the coordinator has what it wants")
         return Outcome({site: dict(update.state) for site in self.hub.sites}), list(present)
 
-    def remember(self: Any, offers: Any, sharing: Any, start_: Any) -> None:
+    def remember(self: Any, offers: Any, sharing: Any, start_: Any, *more: Any) -> None:
         seen["start"].update(deepcopy(dict(start_)))
-        meet(self, offers, sharing, start_)
+        meet(self, offers, sharing, start_, *more)
 
     def watch(self: Any, number: int, update: Any) -> Any:
         if self.site == VICTIM and number == 0:

@@ -146,13 +146,12 @@ def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the counts of clients that were left out or watched, from a checkpoint; empty without
     an exchange.
     """
-    return {
-        name: {
-            key: counts[key] for key in ("exchanges", *DONE, "not_finite", "unfit") if key in counts
-        }
-        for name, counts in sorted(state.get("named", {}).items())
-        if counts.keys() != {"exchanges"}
-    }
+    keys = ("exchanges", *DONE, "not_finite", "unfit")
+    findings = {}
+    for name, counts in sorted(state.get("named", {}).items()):
+        if counts.keys() != {"exchanges"}:
+            findings[name] = {key: counts[key] for key in keys if key in counts}
+    return findings
 
 
 def too_often(found: Found) -> list[str]:
@@ -163,12 +162,12 @@ def too_often(found: Found) -> list[str]:
         >>> too_often({"north": {"exchanges": 4, "left_out": 2}, "south": {"exchanges": 4, "watched": 4}})
         ['north']
     """
-    out = {name: sum(counts.get(done, 0) for done in OUT) for name, counts in found.items()}
-    return sorted(
-        name
-        for name, times in out.items()
-        if times and times >= OFTEN * found[name].get("exchanges", times)
-    )
+    names = []
+    for name, counts in found.items():
+        times = sum(counts.get(finding, 0) for finding in OUT)
+        if times and times >= OFTEN * counts.get("exchanges", times):
+            names.append(name)
+    return sorted(names)
 
 
 def check_left_out(found: Found) -> None:

@@ -7,10 +7,11 @@ of other libraries would wait for each other. Tensors travel through the CPU.
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -159,16 +160,15 @@ class Ranks(Transport):
                 part = torch.empty(int(size), dtype=torch.uint8)
                 self._group.recv([part], rank, 0).wait()
                 parts.append(part.numpy().tobytes())
-        told = [unpack(part, device) for part in parts]
-        if len({message["topic"] for message in told}) > 1:
-            found = ", ".join(
-                f"rank {rank} at {message['topic']!r}" for rank, message in enumerate(told)
-            )
+        messages = [unpack(part, device) for part in parts]
+        topics = [message["topic"] for message in messages]
+        if len(set(topics)) > 1:
+            ranks = ", ".join(f"rank {rank} at {topic!r}" for rank, topic in enumerate(topics))
             raise RunError(
-                f"expected all ranks to be at the same point, found {found}; do all run the same "
+                f"expected all ranks to be at the same point, found {ranks}; do all run the same "
                 "script, and does no callback end training at one of them alone?"
             )
-        return [message["value"] for message in told]
+        return [message["value"] for message in messages]
 
     def _tell(
         self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu"
@@ -178,18 +178,19 @@ class Ranks(Transport):
         with self._at(topic):
             size = torch.tensor([len(content)])
             self._group.broadcast(size, 0).wait()
-            whole = (
-                _bytes(content)
-                if message is not None
-                else torch.empty(int(size), dtype=torch.uint8)
-            )
-            self._group.broadcast(whole, 0).wait()
-        return dict(message) if message is not None else unpack(whole.numpy().tobytes(), device)
+            if message is not None:
+                self._group.broadcast(_bytes(content), 0).wait()
+                return dict(message)
+            buffer = torch.empty(int(size), dtype=torch.uint8)
+            self._group.broadcast(buffer, 0).wait()
+        return unpack(buffer.numpy().tobytes(), device)
 
     def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
         """See :class:`~fedlit.exchange.transport.Transport`."""
-        told = self._say(topic, value)
-        return self._tell(topic, None if self.rank else {"value": work(told)})["value"]
+        values = self._say(topic, value)
+        if self.rank:
+            return self._tell(topic, None)["value"]
+        return self._tell(topic, {"value": work(values)})["value"]
 
     # ------------------------------------------------------------------ the transport
 
@@ -200,16 +201,19 @@ class Ranks(Transport):
     def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         facts: dict[str, Any] = {}
-        everybody = self.gather(topic, own)
-        for told in everybody:
-            if twice := sorted(facts.keys() & told.keys()):
+        of_ranks = self.gather(topic, own)
+        for of_rank in of_ranks:
+            twice = sorted(facts.keys() & of_rank.keys())
+            if twice:
                 raise RunError(
                     f"client {twice[0]!r}: expected it at one rank, found it at two; give each a "
                     "configuration"
                 )
-            facts |= told
+            facts |= of_rank
         if topic == "clients":
-            self.homes = {name: rank for rank, told in enumerate(everybody) for name in told}
+            self.homes = {}
+            for rank, of_rank in enumerate(of_ranks):
+                self.homes |= dict.fromkeys(of_rank, rank)
         return dict(sorted(facts.items()))
 
     def exchange(
@@ -223,48 +227,56 @@ class Ranks(Transport):
     ) -> Outcome:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         topic = "before the first exchange" if number == BEGIN else f"exchange {number + 1}"
-        needs = server.rule.needs
-        device = server.device
-        updates_here = {
-            name: {**update_to(one, needs), "parameters": one.parameters}
-            for name, one in updates.items()
-        }
-        told = self._say(topic, updates_here, device)
-
-        def answers(questions: Mapping[str, Question]) -> dict[str, Any]:
-            return {
-                name: answer(name, one)
-                for name, one in questions.items()
-                if self.homes[name] == self.rank
-            }
-
-        def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
-            self._tell(topic, {"ask": {name: question_to(one) for name, one in questions.items()}})
-            found = {
-                name: one
-                for part in self._say(topic, answers(questions), device)
-                for name, one in part.items()
-            }
-            return {name: found[name] for name in questions}
-
+        own_updates = {}
+        for name, update in updates.items():
+            message = update_to(update, server.rule.needs)
+            own_updates[name] = {**message, "parameters": update.parameters}
+        of_ranks = self._say(topic, own_updates, server.device)
         if self.rank:
-            while "ask" in (heard := self._tell(topic, None, device)):
-                self._say(
-                    topic, answers({name: question_from(one) for name, one in heard["ask"].items()})
-                )
-            outcome = Outcome.from_message(heard)
+            outcome = self._answer_until_outcome(topic, answer, server.device)
         else:
-            everybody = {name: one for part in told for name, one in part.items()}
-            collected = {
-                name: Update(**{**one, "parameters": tuple(one["parameters"])})
-                for name, one in everybody.items()
-            }
+            collected = {}
+            for name, message in merged(of_ranks).items():
+                parameters = tuple(message["parameters"])
+                collected[name] = Update(**{**message, "parameters": parameters})
+            ask = partial(self._ask, topic, answer, server.device)
             outcome = server.round(number, collected, ask, measure=measure)
             self._tell(topic, outcome.to_message(outcome.received))
-        here = {
+        received = {
             name: state for name, state in outcome.received.items() if self.homes[name] == self.rank
         }
-        return replace(outcome, received=here)
+        return replace(outcome, received=received)
+
+    def _ask(
+        self, topic: str, answer: Answer, device: Any, questions: Mapping[str, Question]
+    ) -> dict[str, Any]:
+        """Ask the clients of all ranks; called by rank 0."""
+        messages = {name: question_to(question) for name, question in questions.items()}
+        self._tell(topic, {"ask": messages})
+        answers = merged(self._say(topic, self._answers(questions, answer), device))
+        return {name: answers[name] for name in questions}
+
+    def _answer_until_outcome(self, topic: str, answer: Answer, device: Any) -> Outcome:
+        """Answer what rank 0 asks the clients here, until it sends the outcome of the round."""
+        message = self._tell(topic, None, device)
+        while "ask" in message:
+            questions = {name: question_from(one) for name, one in message["ask"].items()}
+            self._say(topic, self._answers(questions, answer))
+            message = self._tell(topic, None, device)
+        return Outcome.from_message(message)
+
+    def _answers(self, questions: Mapping[str, Question], answer: Answer) -> dict[str, Any]:
+        """Return the answers of the clients here."""
+        names = [name for name in questions if self.homes[name] == self.rank]
+        return {name: answer(name, questions[name]) for name in names}
+
+
+def merged(of_ranks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all ranks sent about their clients in one mapping."""
+    every: dict[str, Any] = {}
+    for of_rank in of_ranks:
+        every |= of_rank
+    return every
 
 
 def _bytes(content: bytes) -> Tensor:

@@ -37,10 +37,12 @@ def wrong_every(every: Every) -> str:
     ):
         return ""
     units = ["steps", "epochs"]
-    odd = [str(unit) for unit in every if unit not in units] if isinstance(every, dict) else []
-    near = "." + did_you_mean(odd[0], units) if odd else ""
-    wanted = "step, epoch, {steps: n} or {epochs: n} with n of at least 1"
-    return f"exchange.every: expected {wanted}, found {every!r}{near}"
+    unknown = [str(unit) for unit in every if unit not in units] if isinstance(every, dict) else []
+    hint = "." + did_you_mean(unknown[0], units) if unknown else ""
+    return (
+        "exchange.every: expected step, epoch, {steps: n} or {epochs: n} with n of at least 1, "
+        f"found {every!r}{hint}"
+    )
 
 
 def due(every: Every, step: int, last: bool, epoch: int) -> bool:

@@ -12,7 +12,7 @@ from federations import Faulty, different, trained, weights
 
 from fedlit import IFCA, FedAvgM, Mean
 from fedlit.client import FederatedClient
-from fedlit.exchange.guard import find_far, norms_of
+from fedlit.exchange.far import find_far, norms_of
 from fedlit.exchange.rule import Update
 
 
