@@ -16,7 +16,7 @@ from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
 from fedlit.mixture.settings import settings_of
-from fedlit.run.allowed import allowed, check_allowed, trusting
+from fedlit.run.allowed import allowed, check_allowed, import_trusted, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_settings, read_yaml
 from fedlit.run.load import parse
@@ -321,6 +321,18 @@ def test_yaml_that_would_take_for_ever_or_has_no_number_is_refused() -> None:
     for text in ("a: " + "[" * 5000, f"a: {'9' * 5000}", "a: 2024-13-45"):
         with pytest.raises(ConfigError, match="expected YAML"):
             parse_yaml(text, "here.yaml")
+
+
+def test_trusted_modules_are_imported_and_other_words_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fresh_tasks.py").write_text("import claims\n")
+    (tmp_path / "torn_tasks.py").write_text("1 / 0\n")
+    import_trusted(["fresh_tasks", "postgresql"])  # a module, and a kind of databases
+    assert "fresh_tasks" in sys.modules
+    with pytest.raises(ConfigError, match="torn_tasks"):
+        import_trusted(["torn_tasks"])
 
 
 if __name__ == "__main__":

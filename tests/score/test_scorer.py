@@ -19,7 +19,7 @@ from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.outcomes.labels import OneLabel
 from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
 from fedlit.score.estimator import estimator_of
-from fedlit.score.scorer import Function, Scorer
+from fedlit.score.scorer import Function, Scorer, united
 from fedlit.tasks import Classification, MultiLabel, Regression, task_state
 from fedlit.tasks.go_alone import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS, GoAlone
 
@@ -288,3 +288,14 @@ def test_a_class_that_a_fold_has_not_seen_has_no_probability() -> None:
         found = ArrayFunction(*as_arrays(fitted), outcome, X.shape[1])(X)
         np.testing.assert_allclose(found[:, [0, 2]], fitted.predict_proba(X), atol=1e-6)
         assert not found[:, 1].any()
+
+
+def test_a_mixture_has_the_classes_of_all_parts_but_no_other_labels() -> None:
+    def united_classes(task: str, *parts: str) -> list[str]:
+        states = [{"name": task, "classes": [*part]} for part in parts]
+        return list(united(states)["classes"])
+
+    assert united_classes("classification", "ab", "cb") == ["a", "b", "c"]
+    assert united_classes("multi_label", "a", "ba") == ["b", "a"]
+    with pytest.raises(RunError, match="same labels"):
+        united_classes("multi_label", "ab", "bc")
