@@ -48,7 +48,9 @@ def length(state: State) -> float:
         >>> length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])})
         5.0
     """
-    return math.sqrt(sum(float(own.detach().double().square().sum()) for own in state.values()))
+    return math.sqrt(
+        sum(float(tensor.detach().double().square().sum()) for tensor in state.values())
+    )
 
 
 def difference(state: State, before: State) -> dict[str, Tensor]:
@@ -68,14 +70,14 @@ def difference(state: State, before: State) -> dict[str, Tensor]:
                 "it private"
             )
         if name not in before or form_of(before[name]) != form_of(value):
-            found = (
+            received = (
                 f"{before[name].dtype} of shape {tuple(before[name].shape)}"
                 if name in before
                 else "nothing"
             )
             raise RunError(
                 f"{name}: expected to have received it before, {value.dtype} of shape "
-                f"{tuple(value.shape)}, found {found}: an update is the difference to what was "
+                f"{tuple(value.shape)}, found {received}: an update is the difference to what was "
                 "received"
             )
     return {
@@ -92,7 +94,7 @@ def clipped(update: State, clip: float) -> dict[str, Tensor]:
         {'a': tensor([0.6000]), 'b': tensor([0.8000])}
     """
     factor = min(1.0, clip / max(length(update), clip))
-    return {name: own * factor for name, own in update.items()}
+    return {name: tensor * factor for name, tensor in update.items()}
 
 
 def gaussian(count: int, deviation: float) -> Tensor:
@@ -103,8 +105,8 @@ def gaussian(count: int, deviation: float) -> Tensor:
     from scipy.special import ndtri
 
     cipher = Cipher(AES256(os.urandom(32)), CTR(bytes(16))).encryptor()
-    words = np.frombuffer(cipher.update(bytes(8 * count)), "<u8")
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    integers = np.frombuffer(cipher.update(bytes(8 * count)), "<u8")
+    uniform = ((integers >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     return torch.from_numpy(ndtri(uniform) * deviation)
 
 
@@ -129,13 +131,15 @@ def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tens
         raise RunError(
             "expected finite numbers in the update, found some that are not; nothing was sent"
         )
-    noise = gaussian(sum(own.numel() for own in update.values()), settings.noise * settings.clip)
+    noise = gaussian(
+        sum(change.numel() for change in update.values()), settings.noise * settings.clip
+    )
     sent = {}
     first = 0
-    for name, own in clipped(update, settings.clip).items():
-        drawn = noise[first : first + own.numel()].reshape(own.shape)
-        sent[name] = (before[name].cpu().double() + own + drawn).to(state[name].dtype)
-        first = first + own.numel()
+    for name, change in clipped(update, settings.clip).items():
+        drawn = noise[first : first + change.numel()].reshape(change.shape)
+        sent[name] = (before[name].cpu().double() + change + drawn).to(state[name].dtype)
+        first = first + change.numel()
     return sent
 
 

@@ -69,50 +69,57 @@ class Gathering:
             return {site: self._blank(site) for site in self.sites}
         total = self._sum(layout_of(self.sharing, self.sites, self.rule, self.masked.least), {})
         state = total.mean(self.sharing.forms)
-        if not all(bool(own) for own in all_finite({"sum": state}).values()):
+        if not all(map(bool, all_finite({"sum": state}).values())):
             raise RunError(
                 f"masked sums, round {self.number + 1}: expected finite means, found some that are "
                 "not"
             )
-        parameters = tuple(
-            name for name in state if any(name in own for own in self.sharing.parameters.values())
-        )
+        known_parameters = set().union(*self.sharing.parameters.values())
+        parameters = tuple(name for name in state if name in known_parameters)
         return {SUM: Update(state, rows=1, parameters=parameters)}
 
     def asking(self, singly: Ask) -> Ask:
-        """Return how a rule asks: of answers that it only adds, it gets the sum as the first
-        client's, and zeros as others'.
+        """Return an `ask` that routes questions whose answers the rule only adds through the masked
+        sum. The rule gets the sum as the first client's answer, and zeros as the others'.
 
         Args:
-            singly: how other questions are asked, which each client answers as it is.
+            singly: asks all other questions, which each client answers by itself.
 
         Raises:
-            RunError: when it asks: other questions, or not of all; answers of other forms.
+            RunError: (by the result) the questions differ between clients or leave some out, or
+                answers have other forms.
         """
-        places = itertools.count()
+        numbers = itertools.count()
 
-        def ask(asked: Mapping[str, Question]) -> Mapping[str, Any]:
+        def ask(questions: Mapping[str, Question]) -> Mapping[str, Any]:
             if not all(
-                isinstance(own, Own) and own.topic in self.rule.facts.adds_answers
-                for own in asked.values()
+                isinstance(question_of_site, Own)
+                and question_of_site.topic in self.rule.facts.adds_answers
+                for question_of_site in questions.values()
             ):
-                return singly(asked)
-            question = question_to(next(iter(asked.values())))
+                return singly(questions)
+            question = question_to(next(iter(questions.values())))
             if (
-                set(asked) != set(self.sites)
-                or len({pack(question_to(own)) for own in asked.values()}) > 1
+                set(questions) != set(self.sites)
+                or len(
+                    {pack(question_to(question_of_site)) for question_of_site in questions.values()}
+                )
+                > 1
             ):
                 raise RunError(
                     f"masked sums, round {self.number + 1}: expected one question to all of "
-                    f"{', '.join(self.sites)}, found other ones, or to {', '.join(asked)} alone: "
+                    f"{', '.join(self.sites)}, found other ones, or to {', '.join(questions)} alone: "
                     "give all the same inputs and outputs (data.align: both)"
                 )
-            sample = next(iter(asked.values()))
+            sample = next(iter(questions.values()))
             expected = sample.answers if isinstance(sample, Own) else None
-            total = self._sum(None, {"n": next(places), "question": question}, expected)
-            first, *others = self.sites
-            zeros = {name: torch.zeros_like(own) for name, own in total.sums.items()}
-            return {first: total.sums, **dict.fromkeys(others, zeros)}
+            total = self._sum(None, {"n": next(numbers), "question": question}, expected)
+            first, *other_sites = self.sites
+            zeros = {
+                name: torch.zeros_like(question_of_site)
+                for name, question_of_site in total.sums.items()
+            }
+            return {first: total.sums, **dict.fromkeys(other_sites, zeros)}
 
         return ask
 
@@ -133,7 +140,9 @@ class Gathering:
         answers = self.put(
             {site: {"flags": self._flags_for(site), **question} for site in self.sites}
         )
-        forms = {site: _forms(site, answers[site], asked=bool(question)) for site in self.sites}
+        forms = {
+            site: _forms(site, answers[site], by_question=bool(question)) for site in self.sites
+        }
         if layout is None:
             if expected is not None:
                 self._check_answers(forms, expected)
@@ -164,8 +173,8 @@ class Gathering:
         Raises:
             RunError: there is one; the message names its site.
         """
-        for site, own in forms.items():
-            if wrong := wrong_forms(own, expected):
+        for site, answer_forms in forms.items():
+            if wrong := wrong_forms(answer_forms, expected):
                 raise RunError(
                     f"masked sums, round {self.number + 1}: expected {wrong} as answer of site "
                     f"{site!r}, found something else; do all sites run the same version?"
@@ -173,7 +182,7 @@ class Gathering:
 
 
 def _forms(
-    site: str, message: Mapping[str, Any], *, asked: bool
+    site: str, message: Mapping[str, Any], *, by_question: bool
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the forms of an answer in a site's message that has not been checked yet; none for an
     update.
@@ -181,21 +190,20 @@ def _forms(
     state = message.get("state")
     forms = message.get("forms", {})
     try:
-        found = {
+        stated_forms = {
             name: (dtype, tuple(map(operator.index, shape)))
             for name, (dtype, shape) in forms.items()
         }
     except (AttributeError, TypeError, ValueError):
-        found = {}
-    if (
-        not isinstance(state, Mapping)
-        or not all(isinstance(own, Tensor) for own in state.values())
-        or bool(found) != asked
-        or any(size < 0 for _, shape in found.values() for size in shape)
-    ):
+        stated_forms = {}
+    expected = "named tensors and their forms" if by_question else "named tensors"
+    named = isinstance(state, Mapping) and all(
+        isinstance(tensor, Tensor) for tensor in state.values()
+    )
+    sizes = itertools.chain.from_iterable(shape for _, shape in stated_forms.values())
+    if not named or bool(stated_forms) != by_question or any(size < 0 for size in sizes):
         raise RunError(
-            f"masked sums: site {site!r}: expected named "
-            f"tensors{' and their forms' if asked else ''}, found another message; do all sites "
+            f"masked sums: site {site!r}: expected {expected}, found another message; do all sites "
             "run the same version?"
         )
-    return found
+    return stated_forms

@@ -60,16 +60,16 @@ def registered_key(path: Path) -> ec.EllipticCurvePrivateKey:
         ConfigError: there is no such key.
     """
     try:
-        found = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+        private_key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"{path}: expected the private key that fedlit site keys made, found none ({error})"
         ) from error
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(private_key, ec.EllipticCurvePrivateKey):
         raise ConfigError(
-            f"{path}: expected an elliptic curve key, found {type(found).__name__}; make a new pair"
+            f"{path}: expected an elliptic curve key, found {type(private_key).__name__}; make a new pair"
         )
-    return found
+    return private_key
 
 
 def fingerprint_of(line: str) -> str:
@@ -124,7 +124,7 @@ def accepted(
 
     Args:
         federation: as in :func:`advert`.
-        adverts: site → what it told.
+        adverts: site → its advert (see :func:`advert`).
         peers: site → fingerprint of its registered key, known from elsewhere; empty for a site that
             knows none: signatures are then compared with keys that came the same way.
 
@@ -134,14 +134,14 @@ def accepted(
     Raises:
         RunError: a key that is missing, unsigned, of somebody else or no key.
     """
-    found = {}
-    for site, told in adverts.items():
+    publics = {}
+    for site, offer in adverts.items():
         try:
-            public = bytes.fromhex(told["public"])
+            public = bytes.fromhex(offer["public"])
             X25519PublicKey.from_public_bytes(public)
-            registered = serialization.load_ssh_public_key(str(told["key"]).encode())
+            registered = serialization.load_ssh_public_key(str(offer["key"]).encode())
             assert isinstance(registered, ec.EllipticCurvePublicKey)
-            signature = bytes.fromhex(str(told["signature"]))
+            signature = bytes.fromhex(str(offer["signature"]))
             registered.verify(
                 signature, _signed(site, federation, public), ec.ECDSA(hashes.SHA384())
             )
@@ -157,19 +157,19 @@ def accepted(
                 f"site {site!r}: expected its key for masks, signed with its registered key, found "
                 "another; somebody has changed it on its way, or the site must join again"
             ) from error
-        if peers and (mine := fingerprint_of(str(told["key"]))) != peers.get(site):
+        if peers and (fingerprint := fingerprint_of(str(offer["key"]))) != peers.get(site):
             raise RunError(
                 f"site {site!r}: expected the key {peers.get(site, 'that its peers entry names')}, "
-                f"as under peers, found {mine}; ask the site, by another way than the coordinator, "
+                f"as under peers, found {fingerprint}; ask the site, by another way than the coordinator, "
                 "which one is its own"
             )
-        found[site] = public
-    if len(set(found.values())) < len(found):
+        publics[site] = public
+    if len(set(publics.values())) < len(publics):
         raise RunError(
             "expected a key for masks of each site's own, found one twice; a copied folder, or a "
             "forgery"
         )
-    return found
+    return publics
 
 
 def _signed(site: str, federation: str, public: bytes) -> bytes:
@@ -263,24 +263,28 @@ class Pairs:
         """
         cohort = sorted(cohort)
         if not isinstance(flags, Mapping) or sorted(flags) != cohort or self.name not in cohort:
-            found = ", ".join(sorted(map(str, flags))) if isinstance(flags, Mapping) else "nothing"
+            senders = "nothing"
+            if isinstance(flags, Mapping):
+                senders = ", ".join(sorted(map(str, flags)))
             raise RunError(
                 f"masked sums, round {number + 1}: expected to sum over {', '.join(cohort)}, as "
-                f"the federation's seed draws them, found {found}; nothing was sent"
+                f"the federation's seed draws them, found {senders}; nothing was sent"
             )
-        for peer, said in flags.items():
-            proper = isinstance(said, list | tuple) and len(said) == 2 and isinstance(said[0], bool)
-            proof = (
-                self.key(peer, "fit", number, peer, said[0]).hex()
-                if proper and peer != self.name
-                else ""
-            )
-            if not proper or (
-                peer != self.name and not compare_digest(str(said[1]).encode(), proof.encode())
-            ):
-                found = (
-                    f"masked sums, round {number + 1}: expected what {peer} itself has said of "
-                    "its update"
+        for peer, flag in flags.items():
+            if not self._made_by(peer, number, flag):
+                raise RunError(
+                    f"masked sums, round {number + 1}: expected the flag that {peer} itself made "
+                    "for its update, found another one; nothing was sent"
                 )
-                raise RunError(f"{found}, found another word; nothing was sent")
         return [site for site in cohort if flags[site][0]]
+
+    def _made_by(self, peer: str, number: int, flag: Any) -> bool:
+        """Return whether a flag is well formed, and whether its proof is one of the peer. This site
+        needs no proof of its own flag.
+        """
+        if not isinstance(flag, list | tuple) or len(flag) != 2 or not isinstance(flag[0], bool):
+            return False
+        if peer == self.name:
+            return True
+        proof = self.key(peer, "fit", number, peer, flag[0]).hex()
+        return compare_digest(str(flag[1]).encode(), proof.encode())

@@ -41,14 +41,14 @@ def prepare(folder: Path) -> None:
         RunError: some of the files are gone.
     """
     # memory.pt is of earlier versions
-    kept = [name for name in (*TOGETHER, "memory.pt") if (folder / name).exists()]
+    present = [name for name in (*TOGETHER, "memory.pt") if (folder / name).exists()]
     missing = [name for name in TOGETHER if not (folder / name).exists()]
-    if kept and missing:
+    if present and missing:
         raise RunError(
             f"{folder}: expected {', '.join(TOGETHER)}, which were made together and say what this "
             f"site has sent, found that {', '.join(missing)} is gone; {MEND}"
         )
-    if kept:
+    if present:
         return
     begun = folder.with_name(f"{folder.name}.begun")
     shutil.rmtree(begun, ignore_errors=True)
@@ -58,7 +58,7 @@ def prepare(folder: Path) -> None:
     for name in (MEMORY, RECEIVED):
         Store(begun / name, MEND)
     if folder.exists():
-        folder.rmdir()  # it is empty: of the files none was there
+        folder.rmdir()  # none of the files was there, so that the folder is empty
     begun.rename(folder)
     sync(folder.parent)
 
@@ -73,7 +73,7 @@ class Ledger:
     refused: an older copy would lack an answer.
 
     To count a rule's question, call :meth:`charge` before it is answered:
-    ``ledger.charge(number, place, kind, form, elements, times=50, most=1_000)``. It returns if the
+    ``ledger.charge(number, position, kind, form, elements, times=50, most=1_000)``. It returns if the
     site may answer, and costs nothing where the same question of the same round is asked again.
 
     Args:
@@ -96,8 +96,8 @@ class Ledger:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as site:
         ...     ledger = Ledger(Path(site, "privacy"), "f" * 32)
-        ...     for place in (0, 0, 1):
-        ...         ledger.charge(0, place, "curvature", "at: float32 [30]", 930, times=2, most=930)
+        ...     for position in (0, 0, 1):
+        ...         ledger.charge(0, position, "curvature", "at: float32 [30]", 930, times=2, most=930)
         ...     Ledger(Path(site, "privacy"), "f" * 32).count("curvature")
         2
     """
@@ -110,15 +110,15 @@ class Ledger:
         self.entries: list[dict[str, Any]] = list(self._store.values("entry").values())
         self._asked = set[tuple[int, int, str, str]]()
         self._counts = Counter[tuple[str, int]]()
-        for own in self._store.values(self._named("asked")).values():
-            self._note(own["round"], own["place"], own["kind"], own["form"])
+        for question in self._store.values(self._named("asked")).values():
+            self._note(question["round"], question["place"], question["kind"], question["form"])
 
-    def _note(self, number: int, place: int, kind: str, form: str) -> None:
-        self._asked.add((number, place, kind, form))
+    def _note(self, number: int, position: int, kind: str, form: str) -> None:
+        self._asked.add((number, position, kind, form))
         self._counts[kind, number] += 1
 
-    def _named(self, what: str) -> str:
-        return f"{what}/{self.federation}"
+    def _named(self, subject: str) -> str:
+        return f"{subject}/{self.federation}"
 
     # ------------------------------------------------------------------ the account itself
 
@@ -144,9 +144,9 @@ class Ledger:
             RunError: it is weaker than before, and nobody gave that up.
         """
         if gone := [
-            word
-            for word in weaker(self.account.get("protection", {}), protection)
-            if word not in without
+            protection_lost
+            for protection_lost in weaker(self.account.get("protection", {}), protection)
+            if protection_lost not in without
         ]:
             raise RunError(
                 "expected the protection under which this site took part before, found terms "
@@ -159,16 +159,24 @@ class Ledger:
     # ------------------------------------------------------------------ a rule's questions
 
     def charge(
-        self, number: int, place: int, kind: str, form: str, elements: int, *, times: int, most: int
+        self,
+        number: int,
+        position: int,
+        kind: str,
+        form: str,
+        elements: int,
+        *,
+        times: int,
+        most: int,
     ) -> None:
         """Count a question against its budget, before it is answered.
 
         Args:
             number: the number of exchanges before the round.
-            place: the question's number within the round, as the coordinator counts.
+            position: the question's number within the round, as the coordinator counts.
             kind: the kind of the question, or its topic.
             form: what tells the question from others, such as a digest of its content. The same
-                form at the same place of the same round is the same question, which is counted
+                form at the same position of the same round is the same question, which is counted
                 once.
             elements: the number of values in its answer.
             times: how many questions of this kind a round may have.
@@ -177,7 +185,7 @@ class Ledger:
         Raises:
             RunError: it is beyond the budget; it was not counted, and must not be answered.
         """
-        if (number, place, kind, form) in self._asked:
+        if (number, position, kind, form) in self._asked:
             return
         if elements > most:
             raise RunError(
@@ -191,19 +199,21 @@ class Ledger:
             )
         content = {
             "round": number,
-            "place": place,
+            "place": position,
             "kind": kind,
             "form": form,
             "elements": elements,
         }
         self._store.put({(self._named("asked"), len(self._asked)): content})
-        self._note(number, place, kind, form)
+        self._note(number, position, kind, form)
 
     def count(self, kind: str, number: int | None = None) -> int:
         """Return how many questions of a kind were counted, in a round or in all (None)."""
         if number is not None:
             return self._counts[kind, number]
-        return sum(count for (own, _), count in self._counts.items() if own == kind)
+        return sum(
+            count for (counted_kind, _), count in self._counts.items() if counted_kind == kind
+        )
 
     # ------------------------------------------------------------------ what came back
 
@@ -220,14 +230,14 @@ class Ledger:
             RunError: it is another result than before; it is not used.
         """
         digest = digest_of(received, received)
-        known = self._store.get(self._named("received"), number)
-        if once and known not in (None, digest):
+        earlier_digest = self._store.get(self._named("received"), number)
+        if once and earlier_digest not in (None, digest):
             raise RunError(
                 f"round {number + 1}: expected the result that this site received before, found "
                 "another one from the coordinator; it was not used. Ask whether its folder was "
                 "restored from an older copy"
             )
-        if known != digest:
+        if earlier_digest != digest:
             self._store.put({(self._named("received"), number): digest})
 
     # ------------------------------------------------------------------ answers under protection
@@ -262,24 +272,24 @@ class Ledger:
             "question": question,
             "over": over,
         }
-        for place, entry in enumerate(self.entries):
+        for row, entry in enumerate(self.entries):
             if any(
                 entry[part] != key[part] for part in ("federation", "kind", "round", "question")
             ):
                 continue
-            answer: dict[str, Tensor] | None = self._store.get("answer", place)
+            answer: dict[str, Tensor] | None = self._store.get("answer", row)
             if entry["over"] != over or answer is None:
-                found = "that it was deleted" if answer is None else "a request for another sum"
+                conflict = "that it was deleted" if answer is None else "a request for another sum"
                 raise RunError(
                     f"round {number + 1}: expected to be asked again for the same answer, which is "
-                    f"{kind} only once, found {found}; nothing was sent. Two sums over different "
+                    f"{kind} only once, found {conflict}; nothing was sent. Two sums over different "
                     "sites, or two noisy answers, would tell more than one"
                 )
             return answer
         answer = dict(make())
-        place = len(self.entries)
+        row = len(self.entries)
         entry = {**key, **noted}
-        self._store.put({("entry", place): entry, ("answer", place): answer})
+        self._store.put({("entry", row): entry, ("answer", row): answer})
         self.entries.append(entry)
         return answer
 
@@ -288,8 +298,8 @@ class Ledger:
         Entries stay.
         """
         old = [
-            place
-            for place, entry in enumerate(self.entries)
+            row
+            for row, entry in enumerate(self.entries)
             if entry["federation"] == self.federation and entry["round"] < number
         ]
-        self._store.put({}, drop=[("answer", place, place + 1) for place in old])
+        self._store.put({}, drop=[("answer", row, row + 1) for row in old])

@@ -16,6 +16,7 @@ the update of this one; if it conspires with some of them, it learns the sum of 
 """
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,17 +52,15 @@ def dtype_of(name: Any) -> torch.dtype:
         >>> dtype_of("float32")
         torch.float32
     """
-    found = (
-        name
-        if isinstance(name, torch.dtype)
-        else getattr(torch, str(name).removeprefix("torch."), None)
-    )
-    if not isinstance(found, torch.dtype):
+    if isinstance(name, torch.dtype):
+        return name
+    dtype = getattr(torch, str(name).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
         raise RunError(
             f"expected the name of a dtype, found {str(name)[:40]!r}; do all sites run the same "
             "version?"
         )
-    return found
+    return dtype
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,11 @@ class Layout:
     def __post_init__(self) -> None:
         for sites, names in self.groups.items():
             if len(sites) < self.least:
+                tensors = names[0]
+                if len(names) > 1:
+                    tensors += f" and {len(names) - 1} more"
                 raise ConfigError(
-                    "masked sums: "
-                    f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: "
-                    f"expected at least {self.least} sites that have it and take part, found "
+                    f"masked sums: {tensors}: expected at least {self.least} sites that have it and take part, found "
                     f"{', '.join(sites) or 'none'}; leave it out of exchange.federated, or wait "
                     "for more sites"
                 )
@@ -107,7 +107,7 @@ class Layout:
     @property
     def sites(self) -> list[str]:
         """All sites that take part."""
-        return sorted({site for own in self.groups for site in own})
+        return sorted(set().union(*self.groups))
 
     @property
     def digest(self) -> str:
@@ -120,27 +120,27 @@ class Layout:
 
     def of(self, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the form of what a site sends: name → (int64, shape)."""
-        told: dict[str, tuple[str, tuple[int, ...]]] = {}
-        for place, (sites, names) in enumerate(sorted(self.groups.items())):
+        forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for group, (sites, names) in enumerate(sorted(self.groups.items())):
             if site in sites:
-                told[f"{GROUP}{place}"] = ("int64", (1 + self.by_rows,))
-                told |= {name: ("int64", tuple(self.forms[name][1])) for name in names}
-        return told
+                forms[f"{GROUP}{group}"] = ("int64", (1 + self.by_rows,))
+                forms |= {name: ("int64", tuple(self.forms[name][1])) for name in names}
+        return forms
 
 
 def digest_of(names: Iterable[str], state: State) -> str:
     """Return the SHA-256 of tensors by name, to the last bit. Names that the state does not have
     count, too.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(names):
-        own = state.get(name)
-        found.update(json.dumps([name, None if own is None else form_of(own)]).encode())
-        if own is not None:
-            found.update(
-                own.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        tensor = state.get(name)
+        digest.update(json.dumps([name, None if tensor is None else form_of(tensor)]).encode())
+        if tensor is not None:
+            digest.update(
+                tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             )
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = LEAST) -> Layout:
@@ -158,13 +158,11 @@ def layout_of(sharing: Sharing, sites: Sequence[str], rule: Rule, least: int = L
     if len(set(sites)) < least:
         raise ConfigError(
             f"masked sums: expected at least {least} sites whose update is fit, found "
-            f"{', '.join(sorted(set(sites))) or 'none'}; of fewer, one would know the other's part"
+            f"{', '.join(sorted(set(sites))) or 'none'}; with two, each would know the other's part"
         )
-    groups = {
-        own: sorted(names)
-        for own, names in by_owners({site: sharing.names[site] for site in sites}).items()
-    }
-    forms = {name: sharing.forms[name] for names in groups.values() for name in names}
+    names_by_owners = by_owners({site: sharing.names[site] for site in sites})
+    groups = {owners: sorted(names) for owners, names in names_by_owners.items()}
+    forms = {name: sharing.forms[name] for name in itertools.chain.from_iterable(groups.values())}
     return Layout(groups, forms, "rows" in rule.needs, least)
 
 
@@ -184,8 +182,8 @@ class Total:
     def mean(self, forms: Mapping[str, tuple[Any, Sequence[int]]]) -> dict[str, Tensor]:
         """Return Σ w ω / Σ w, in the tensors' types."""
         return {
-            name: (own / self.weights[name]).to(dtype_of(forms[name][0]))
-            for name, own in self.sums.items()
+            name: (total / self.weights[name]).to(dtype_of(forms[name][0]))
+            for name, total in self.sums.items()
         }
 
 
@@ -243,7 +241,7 @@ class Masker:
             RunError: values that are not finite or too large, or a tensor that is missing.
         """
         sent: dict[str, Tensor] = {}
-        for owners, (place, names, words) in self._shares(layout, state, rows).items():
+        for owners, (group, names, term) in self._shares(layout, state, rows).items():
             of = names if question is None else sorted(received)
             bound = [digest_of(of, received), [since.get(name) for name in of], common]
             for peer in owners:
@@ -251,14 +249,14 @@ class Masker:
                     key = self.pairs.key(
                         peer, "mask", number, question, layout.sites, layout.digest, bound
                     )
-                    mask = stream(key, place, len(words))
-                    words = words + mask if self.name < peer else words - mask
+                    mask = stream(key, group, len(term))
+                    term = term + mask if self.name < peer else term - mask
             first = 1 + layout.by_rows
-            sent[f"{GROUP}{place}"] = _tensor(words[:first], (first,))
+            sent[f"{GROUP}{group}"] = _tensor(term[:first], (first,))
             for name in names:
                 shape = tuple(layout.forms[name][1])
                 count = int(np.prod(shape, dtype=np.int64))
-                sent[name] = _tensor(words[first : first + count], shape)
+                sent[name] = _tensor(term[first : first + count], shape)
                 first += count
         return sent
 
@@ -273,16 +271,14 @@ class Masker:
     def _shares(
         self, layout: Layout, state: State, rows: int
     ) -> dict[tuple[str, ...], tuple[int, list[str], Words]]:
-        """Map each group of sites to the place of its sum, the names of its tensors, and this
-        site's term.
-        """
+        """Map each group of sites to its number, the names of its tensors, and this site's term."""
         shares = {}
         if layout.by_rows and rows < 1:
             raise RunError(
                 f"masked sums: {self.name!r}: expected the number of its rows as weight, found "
                 f"{rows}"
             )
-        for place, (owners, names) in enumerate(sorted(layout.groups.items())):
+        for group, (owners, names) in enumerate(sorted(layout.groups.items())):
             if self.name not in owners:
                 continue
             head = torch.tensor([0, rows] if layout.by_rows else [0])
@@ -295,12 +291,12 @@ class Masker:
                     or tuple(value.shape) != tuple(shape)
                     or value.dtype != dtype_of(dtype)
                 ):
-                    found = (
-                        "none" if value is None else f"{value.dtype} of shape {tuple(value.shape)}"
-                    )
+                    received_form = "none"
+                    if value is not None:
+                        received_form = f"{value.dtype} of shape {tuple(value.shape)}"
                     raise RunError(
                         f"masked sums: {self.name!r}: {name}: expected {dtype} of shape "
-                        f"{tuple(shape)}, as agreed, found {found}; all sites must send tensors of "
+                        f"{tuple(shape)}, as agreed, found {received_form}; all sites must send tensors of "
                         "one form"
                     )
                 weight = rows if layout.by_rows and value.is_floating_point() else 1
@@ -312,15 +308,15 @@ class Masker:
                         f"found {error}; nothing was sent. Lower the learning rate, clip "
                         "gradients, or take fewer bits"
                     ) from error
-            shares[owners] = place, names, np.concatenate(parts)
+            shares[owners] = group, names, np.concatenate(parts)
         return shares
 
 
-def stream(key: bytes, place: int, count: int) -> Words:
-    """Return ``count`` words of AES-256 in counter mode. The place of a group is the upper half of
-    the first block.
+def stream(key: bytes, group: int, count: int) -> Words:
+    """Return ``count`` words of AES-256 in counter mode. The number of the group is the upper half
+    of the first block.
     """
-    cipher = Cipher(AES256(key), CTR(place.to_bytes(8, "big") + bytes(8))).encryptor()
+    cipher = Cipher(AES256(key), CTR(group.to_bytes(8, "big") + bytes(8))).encryptor()
     return np.frombuffer(cipher.update(bytes(8 * count)), "<u8").astype(np.uint64)
 
 
@@ -336,19 +332,19 @@ def sum_of(layout: Layout, messages: Mapping[str, State], bits: int = 32) -> Tot
         RunError: a message has another form, or masks do not cancel.
     """
     for site in layout.sites:
-        found = {
-            name: (str(own.dtype).removeprefix("torch."), tuple(own.shape))
-            for name, own in messages[site].items()
+        message_forms = {
+            name: (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in messages[site].items()
         }
-        if odd := sorted(set(found.items()) ^ set(layout.of(site).items())):
+        if differing := sorted(set(message_forms.items()) ^ set(layout.of(site).items())):
             raise RunError(
                 f"masked sums: site {site!r}: expected the tensors that were agreed, found a "
-                f"difference in {odd[0]}; do all sites run the same version?"
+                f"difference in {differing[0]}; do all sites run the same version?"
             )
     sums: dict[str, Tensor] = {}
     weights: dict[str, int] = {}
-    for place, (owners, names) in enumerate(sorted(layout.groups.items())):
-        parts = [f"{GROUP}{place}", *names]
+    for group, (owners, names) in enumerate(sorted(layout.groups.items())):
+        parts = [f"{GROUP}{group}", *names]
         total: Words = np.zeros(sum(messages[owners[0]][name].numel() for name in parts), np.uint64)
         for site in owners:
             total = total + np.concatenate(
@@ -373,8 +369,8 @@ def sum_of(layout: Layout, messages: Mapping[str, State], bits: int = 32) -> Tot
     return Total(sums, weights)
 
 
-def _tensor(words: Words, shape: tuple[int, ...]) -> Tensor:
-    return torch.from_numpy(words.view(np.int64).copy()).reshape(shape)
+def _tensor(integers: Words, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(integers.view(np.int64).copy()).reshape(shape)
 
 
 def largest(bits: int, sites: int) -> float:
@@ -434,11 +430,7 @@ def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
         whole = values.to(torch.int64).numpy()
         if whole.size and (int(whole.max()) > most or int(whole.min()) < -most):
             raise ValueError(f"a whole number beyond ±{most}")
-        return (
-            whole.astype(np.uint64, copy=False)
-            if whole.dtype == np.uint64
-            else whole.view(np.uint64).copy()
-        )
+        return whole.view(np.uint64).copy()
     scaled = values.double().numpy() * (float(weight) * 2.0**bits)
     if not np.isfinite(scaled).all():
         raise ValueError("a value that is not finite")
@@ -451,7 +443,7 @@ def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
     return np.rint(scaled).astype(np.int64).view(np.uint64)
 
 
-def decoded(words: Words, bits: int, dtype: torch.dtype) -> Tensor:
+def decoded(integers: Words, bits: int, dtype: torch.dtype) -> Tensor:
     """Return the inverse of :func:`encoded` for a sum: float64 (not yet rounded to the tensors'
     type), or int64.
 
@@ -459,5 +451,5 @@ def decoded(words: Words, bits: int, dtype: torch.dtype) -> Tensor:
         >>> decoded(encoded(torch.tensor([0.5, -1.0]), 8, 3), 8, torch.float32)
         tensor([ 0.5000, -1.0000], dtype=torch.float64)
     """
-    whole = torch.from_numpy(words.view(np.int64).copy())
+    whole = torch.from_numpy(integers.view(np.int64).copy())
     return whole.double() / 2.0**bits if dtype.is_floating_point else whole

@@ -29,7 +29,7 @@ class Received:
         self._store = Store(
             folder / RECEIVED, "go on from a backup of this folder, or ask for a new federation"
         )
-        self._start = {name: own.detach().cpu().clone() for name, own in start.items()}
+        self._start = {name: tensor.detach().cpu().clone() for name, tensor in start.items()}
 
     def told(self, number: int) -> dict[str, Tensor]:
         """Return what the coordinator sent before an exchange; empty before the first.
@@ -37,14 +37,14 @@ class Received:
         Raises:
             RunError: it is no longer known.
         """
-        known: dict[str, Tensor] | None = self._store.get(self.federation, number - 1)
-        if known is None and number > 0:
+        state: dict[str, Tensor] | None = self._store.get(self.federation, number - 1)
+        if state is None and number > 0:
             raise RunError(
                 f"exchange {number + 1}: expected {self._store.path} to have what this site "
                 "received in the exchange before, found that it is gone; go on from a later "
                 "checkpoint"
             )
-        return known or {}
+        return state or {}
 
     def since(self, number: int) -> dict[str, int]:
         """Map the name of each tensor that was received before an exchange to the exchange that
@@ -61,19 +61,21 @@ class Received:
 
     def put(self, number: int, received: State) -> None:
         """Record the result of an exchange, before the client uses it."""
-        own = {
+        new_state = {
             name: value.detach().cpu()
             for name, value in received.items()
             if not name.startswith(DOWN)
         }
-        earlier = [known for known in self._store.numbers(self.federation) if known < number]
+        earlier = [
+            exchange for exchange in self._store.numbers(self.federation) if exchange < number
+        ]
         before: State = {}
         since: dict[str, int] = {}
         if earlier:  # a site may have missed some
             before = self._store.get(self.federation, earlier[-1])
             since = self.since(earlier[-1] + 1)
-        state = {**before, **own}
-        since = {**since, **dict.fromkeys(own, number)}
+        state = {**before, **new_state}
+        since = {**since, **dict.fromkeys(new_state, number)}
         self._store.put({(self.federation, number): state, (self._since, number): since})
 
     def forget(self, number: int) -> None:

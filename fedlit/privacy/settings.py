@@ -37,11 +37,11 @@ class Masked:
     least: int = LEAST
 
     def __post_init__(self) -> None:
-        why = f"at least {LEAST} sites: of two, each would know the other's part"
+        why = f"at least {LEAST} sites: with two, each would know the other's part"
         expect(self.least >= LEAST, "least", why, self.least)
         expect(8 <= self.bits <= 52, "bits", "8 to 52 binary digits; 32 fits most", self.bits)
-        fits = self.norm is None or 0 < self.norm < math.inf
-        expect(fits, "norm", "a number above 0, or null for no bound", self.norm)
+        valid = self.norm is None or 0 < self.norm < math.inf
+        expect(valid, "norm", "a number above 0, or null for no bound", self.norm)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class ClientLevel:
         expect(0 < self.clip < math.inf, "clip", "a number above 0", self.clip)
         why = "a number above 0; without noise nothing is private"
         expect(0 < self.noise < math.inf, "noise", why, self.noise)
-        fits = self.answers is None or self.answers >= 1
-        expect(fits, "answers", "at least 1, or null for no end", self.answers)
+        valid = self.answers is None or self.answers >= 1
+        expect(valid, "answers", "at least 1, or null for no end", self.answers)
         why = "a number in (0, 1), far below one over the number of sites"
         expect(0 < self.delta < 1, "delta", why, self.delta)
 
@@ -127,7 +127,7 @@ def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]
         "norm": both and _bound(still["norm"]) > _bound(masks["norm"]),
         "least": both and still["least"] < masks["least"],
     }
-    return tuple(word for word in WITHOUT if gone[word])
+    return tuple(protection for protection in WITHOUT if gone[protection])
 
 
 def _noisier(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

@@ -32,9 +32,9 @@ class Shield:
     """Protects what a site's client sends to the coordinator.
 
     Args:
-        site: its name, and its client's.
-        privacy: what is wanted; the same at all sites.
-        rule: the federation's.
+        site: Name of the site and its only client.
+        privacy: The protection, which is the same at all sites.
+        rule: The federation's aggregation rule.
         ledger: the site's account with this federation, to whose identity keys and masks are bound.
             Beside it lie the key for masks and what was received.
         cohort: (exchanges before a round) → the sites that take part in it, as the run's seed draws
@@ -44,7 +44,7 @@ class Shield:
         peers: site → fingerprint of its registered key, known from elsewhere; may be empty.
 
     Attributes:
-        notes: what a person should know.
+        notes: Messages for the person at the site.
     """
 
     def __init__(
@@ -99,10 +99,8 @@ class Shield:
         Raises:
             RunError: keys that are not what they should be.
         """
-        self._sharing, self._received = (
-            sharing,
-            Received(self.ledger.folder, self.federation, start),
-        )
+        self._sharing = sharing
+        self._received = Received(self.ledger.folder, self.federation, start)
         self._facts = facts
         if self.privacy.masked and self._key is not None:
             self._pairs = Pairs(
@@ -147,8 +145,8 @@ class Shield:
             shortened = clipped(difference(state, before), level.clip)
             margin = FARTHEST * level.noise * level.clip
             state = {
-                name: ((before[name].cpu().double() + own).abs() + margin).to(state[name].dtype)
-                for name, own in shortened.items()
+                name: ((before[name].cpu().double() + change).abs() + margin).to(state[name].dtype)
+                for name, change in shortened.items()
             }
         try:
             self._masker.check(layout, state, update.rows)
@@ -203,7 +201,7 @@ class Shield:
         if level is None:
             return update
         before = self._received.before(number)
-        known = {name: own for name, own in before.items() if name in update.state}
+        base = {name: tensor for name, tensor in before.items() if name in update.state}
 
         def draw() -> State:
             if level.answers is not None and len(self._noises) >= level.answers:
@@ -212,25 +210,28 @@ class Shield:
                     "this site (privacy.client_level.answers), found all of them given; nothing "
                     "was sent. More would cost more than the ε that was agreed"
                 )
-            return noised(update.state, known, level)
+            return noised(update.state, base, level)
 
         # before training there is nothing to learn, and all know what clients start from
         state = (
-            known
+            base
             if number == BEGIN
             else self.ledger.once("noised", number, None, draw, noise=level.noise)
         )
         return replace(update, state={name: state[name] for name in update.state})
 
     def answer(
-        self, number: int, asked: Mapping[str, Any], answer: Callable[[Question], Any] | None = None
+        self,
+        number: int,
+        request: Mapping[str, Any],
+        answer: Callable[[Question], Any] | None = None,
     ) -> dict[str, Any]:
         """Answer the coordinator's question within a round. If it is asked again, the answer is the
         same.
 
         Args:
             number: the number of the round.
-            asked: ``flags``, the flags of the round's sites, which state whether their updates are
+            request: ``flags``, the flags of the round's sites, which state whether their updates are
                 fit; ``n`` and ``question`` if a rule asks.
             answer: answers a rule's question from the rows of this site.
 
@@ -240,23 +241,25 @@ class Shield:
         Raises:
             RunError: the site must not answer the question.
         """
-        place = asked.get("n")
-        numbered = type(place) is int and place >= 0
-        if numbered != ("question" in asked) or numbered != ("n" in asked):
+        position = request.get("n")
+        numbered = type(position) is int and position >= 0
+        if numbered != ("question" in request) or numbered != ("n" in request):
             raise RunError(
                 f"masked sums, round {number + 1}: expected a question for a sum, found "
-                f"{sorted(asked)}"
+                f"{sorted(request)}"
             )
         cohort = sorted(self._cohort(number))
-        sites = self._pairs.fit(number, asked.get("flags"), cohort)
+        sites = self._pairs.fit(number, request.get("flags"), cohort)
         if self._fit != (number, True) or sites != cohort:
             out = [site for site in cohort if site not in sites] or [self.site]
             raise RunError(
                 f"masked sums, round {number + 1}: expected a sum over {', '.join(cohort)}, found "
                 f"one without {', '.join(out)}, whose update is unfit; nothing was sent"
             )
-        if place is not None:
-            return self._answered(number, sites, place, question_from(asked["question"]), answer)
+        if position is not None:
+            return self._answered(
+                number, sites, position, question_from(request["question"]), answer
+            )
         if self._held is None or self._held[0] != number:
             raise RunError(
                 f"masked sums, round {number + 1}: expected to be asked for an update of the round "
@@ -287,8 +290,8 @@ class Shield:
         """Return words under masks, which are made once. All questions of a rule must be over the
         same sites.
         """
-        told = [digest_of(received, received), sorted(since.items()), common]
-        over = {"sites": layout.sites, "layout": layout.digest, "received": told}
+        context = [digest_of(received, received), sorted(since.items()), common]
+        over = {"sites": layout.sites, "layout": layout.digest, "received": context}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
         for entry in self.ledger.entries:
             if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
@@ -334,7 +337,7 @@ class Shield:
         self,
         number: int,
         sites: list[str],
-        place: Any,
+        position: Any,
         question: Question,
         answer: Callable[[Question], Any] | None,
     ) -> dict[str, Any]:
@@ -347,22 +350,29 @@ class Shield:
             raise RunError(
                 f"masked sums, round {number + 1}: expected no question of {name}, found one"
             )
-        said = {f"{question.topic}/{name}": value for name, value in question.tensors.items()}
-        key = number, place, question.topic, digest_of(said, said)
-        if key not in self._told:  # what answers may count on having been asked once
-            self._told = {own: told for own, told in self._told.items() if own[0] == number}
+        asked_tensors = {
+            f"{question.topic}/{name}": value for name, value in question.tensors.items()
+        }
+        key = number, position, question.topic, digest_of(asked_tensors, asked_tensors)
+        if key not in self._told:  # a question is answered once, which some answers rely on
+            self._told = {
+                answered: state for answered, state in self._told.items() if answered[0] == number
+            }
             self._told[key] = answer(question)
-        found = self._told[key]
-        # an answer may depend on what was asked before it: on which rows are in which node of a
+        answered_state = self._told[key]
+        # an answer may depend on earlier questions: they decide which rows are in which node of a
         # tree
-        asked = list(self._told)
+        answered_so_far = list(self._told)
         before = hashlib.sha256(
-            json.dumps([asked[: asked.index(key) + 1], self._facts()]).encode()
+            json.dumps([answered_so_far[: answered_so_far.index(key) + 1], self._facts()]).encode()
         ).hexdigest()
-        forms = {name: form_of(value) for name, value in found.items()}
-        layout = Layout({tuple(sites): sorted(forms)} if forms else {}, forms, least=self._least)
+        forms = {name: form_of(value) for name, value in answered_state.items()}
+        groups = {tuple(sites): sorted(forms)} if forms else {}
+        layout = Layout(groups, forms, least=self._least)
         return {
-            "state": self._masked(number, place, layout, found, 0, said, {}, before),
+            "state": self._masked(
+                number, position, layout, answered_state, 0, asked_tensors, {}, before
+            ),
             "forms": {name: [dtype, list(shape)] for name, (dtype, shape) in forms.items()},
         }
 

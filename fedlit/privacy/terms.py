@@ -11,7 +11,7 @@ from fedlit.exchange.rule import Rule
 from fedlit.extras import needs
 from fedlit.privacy.client_level import NOT_COVERED, epsilon, noise_to_signal
 from fedlit.privacy.masking import dtype_of, largest, layout_of, tolerance
-from fedlit.privacy.settings import Privacy
+from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.sharing import Sharing
 
 
@@ -25,70 +25,88 @@ def refuse(
     """Refuse settings that are impossible with privacy.
 
     Args:
-        privacy: what is wanted.
-        rule: of the exchange.
-        sharing: what of each site's client is federated.
-        taking_part: sites in a round.
-        published: what the client here publishes beside its federated tensors.
+        privacy: the protection that is asked for.
+        rule: the rule of the exchange.
+        sharing: which tensors of each site's client are federated.
+        taking_part: the number of sites in a round.
+        published: what the client of this process publishes beside its federated tensors.
 
     Raises:
-        ConfigError: all that is wrong, a line each.
+        ConfigError: something is impossible; the message has a line for each problem.
     """
     if not privacy.on:
         return
-    masked = privacy.masked
-    level = privacy.client_level
-    name = type(rule).__name__
-    what = "masked sums" if masked else "client-level privacy"
-    needed = ["cryptography", *(["dp_accounting"] if level else [])]
+    protection = "masked sums" if privacy.masked else "client-level privacy"
+    needed = ["cryptography"]
+    if privacy.client_level:
+        needed.append("dp_accounting")
+    problems = []
     missing = [module for module in needed if find_spec(module) is None]
-    asks_for = next((own for own in ("states", "answers") if own in rule.needs), "updates")
-    whole = [own for own, form in sharing.forms.items() if not dtype_of(form[0]).is_floating_point]
-    parameters = {own for names in sharing.parameters.values() for own in names}
-    buffers = sorted({own for names in sharing.names.values() for own in names} - parameters)
-    few = masked is not None and taking_part < masked.least
-    problems: list[str] = []
-
-    def refuse_if(wrong: Any, message: str) -> None:
-        problems.extend([message] if wrong else [])
-
     if missing:
-        problems.append(f"{what}: {needs(missing[0], 'privacy')}")
-    found = ", ".join(sorted(published or ()))
-    refuse_if(
-        published,
-        f"{what}: expected federated tensors alone, found that {found} would travel too (publish)",
-    )
-    if masked:
-        refuse_if(
-            not (rule.facts.by_mean or rule.facts.adds_answers),
-            f"masked sums: expected a rule that works with sums, found {name}, which needs each "
-            f"site's single {asks_for}; take Mean, an optimizer at the server (FedAvgM, FedAdam, "
-            "…), Newton with of: all or GrowForest with summed: true, or go without masks",
+        problems.append(f"{protection}: {needs(missing[0], 'privacy')}")
+    if published:
+        problems.append(
+            f"{protection}: expected federated tensors alone, found that "
+            f"{', '.join(sorted(published))} would travel too (publish)"
         )
-        found = (
-            f"masked sums: expected at least {masked.least} sites in a round, found {taking_part}"
+    if privacy.masked:
+        problems += _against_masks(privacy.masked, rule, sharing, taking_part)
+    if privacy.client_level:
+        problems += _against_noise(rule, sharing)
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _against_masks(masked: Masked, rule: Rule, sharing: Sharing, taking_part: int) -> list[str]:
+    """Return what makes masked sums impossible."""
+    problems = []
+    if not (rule.facts.by_mean or rule.facts.adds_answers):
+        single = next((need for need in ("states", "answers") if need in rule.needs), "updates")
+        problems.append(
+            f"masked sums: expected a rule that works with sums, found {type(rule).__name__}, "
+            f"which needs each site's single {single}; take Mean, an optimizer at the server "
+            "(FedAvgM, FedAdam, …), Newton with of: all or GrowForest with summed: true, or go "
+            "without masks"
         )
-        refuse_if(few, f"{found}; raise exchange.participation, or wait for more sites")
-    if level:
-        found = f"client-level privacy: expected a rule that asks nothing, found {name}"
-        refuse_if("answers" in rule.needs, f"{found}: answers would be told as they are")
-        refuse_if(
-            whole,
-            f"client-level privacy: expected floating-point tensors, found {whole[:1]}; keep them "
-            "private",
+    if taking_part < masked.least:
+        problems.append(
+            f"masked sums: expected at least {masked.least} sites in a round, found {taking_part}; "
+            "raise exchange.participation, or wait for more sites"
         )
-        found = f"client-level privacy: expected parameters alone, found the buffers {buffers[:1]}"
-        refuse_if(
-            buffers, f"{found}: noise can make a variance negative; set exchange.buffers: private"
-        )
-    if masked and rule.facts.by_mean and not few:
+    elif rule.facts.by_mean:
         try:
             layout_of(sharing, list(sharing.names), rule, masked.least)
         except ConfigError as error:
             problems.append(str(error))
-    if problems:
-        raise ConfigError("\n".join(problems))
+    return problems
+
+
+def _against_noise(rule: Rule, sharing: Sharing) -> list[str]:
+    """Return what makes noised updates impossible."""
+    integers = [
+        tensor
+        for tensor, (dtype, _) in sharing.forms.items()
+        if not dtype_of(dtype).is_floating_point
+    ]
+    tensors = set().union(*sharing.names.values())
+    buffers = sorted(tensors.difference(*sharing.parameters.values()))
+    problems = []
+    if "answers" in rule.needs:
+        problems.append(
+            "client-level privacy: expected a rule that asks nothing, found "
+            f"{type(rule).__name__}: answers would be sent as they are"
+        )
+    if integers:
+        problems.append(
+            "client-level privacy: expected floating-point tensors, found "
+            f"{integers[:1]}; keep them private"
+        )
+    if buffers:
+        problems.append(
+            f"client-level privacy: expected parameters alone, found the buffers {buffers[:1]}: "
+            "noise can make a variance negative; set exchange.buffers: private"
+        )
+    return problems
 
 
 MASKED_NOT_COVERED = (
@@ -118,39 +136,43 @@ def lines(privacy: Privacy, rule: Rule, rounds: int, sites: int, values: int) ->
         client-level privacy: ε = 39.8 at δ = 1e-05 after 30 rounds, for one site's whole table
         against all others
     """
-    found = []
-    if (masked := privacy.masked) is not None:
-        found += [
-            f"masked sums: the coordinator learns sums over at least {masked.least} sites, 8 bytes "
-            "a value; a round waits for all of its sites",
-            f"numbers are rounded to multiples of 2^-{masked.bits}: a mean is off by at most "
-            f"{tolerance(masked.bits, sites):.1e} before it is rounded to its type; the largest "
-            f"value (times rows, where these are weights) is {largest(masked.bits, sites):.3g}",
-            "each site checks its own update: finite, "
-            + (
-                f"at most {masked.norm:g} long"
-                if masked.norm is not None
-                else "of any length (no bound is set)"
-            ),
-        ]
-        if topics := sorted(rule.facts.adds_answers):
-            found.append(f"answers told as sums alone: {', '.join(topics)}; others as they are")
-        found.append("masks do not hide: " + "; ".join(MASKED_NOT_COVERED))
-    if (level := privacy.client_level) is not None:
-        bound = (
-            "no bound is set on answers"
-            if level.answers is None
-            else f"at most {level.answers} answers"
-        )
-        found = [
-            f"client-level privacy: ε = {epsilon([level.noise] * rounds, level.delta):.3g} at δ = "
-            f"{level.delta:g} after {rounds} rounds, for one site's whole table against all others",
-            f"each update is shortened to {level.clip:g} and gets noise of "
-            f"{level.noise * level.clip:g} in each value, {bound}; in the mean the noise is "
-            f"{noise_to_signal(values, sites, level.noise):.3g} times as long as the longest mean",
-            "ε counts all answers of this site's folder; that others are drawn to take part makes "
-            "it no smaller",
-            "ε and δ do not cover: " + "; ".join(NOT_COVERED),
-            *found,
-        ]
-    return found
+    statements = []
+    if privacy.client_level is not None:
+        statements += _of_noise(privacy.client_level, rounds, sites, values)
+    if privacy.masked is not None:
+        statements += _of_masks(privacy.masked, rule, sites)
+    return statements
+
+
+def _of_noise(level: ClientLevel, rounds: int, sites: int, values: int) -> list[str]:
+    bound = "no bound is set on answers"
+    if level.answers is not None:
+        bound = f"at most {level.answers} answers"
+    return [
+        f"client-level privacy: ε = {epsilon([level.noise] * rounds, level.delta):.3g} at δ = "
+        f"{level.delta:g} after {rounds} rounds, for one site's whole table against all others",
+        f"each update is shortened to {level.clip:g} and gets noise of "
+        f"{level.noise * level.clip:g} in each value, {bound}; in the mean the noise is "
+        f"{noise_to_signal(values, sites, level.noise):.3g} times as long as the longest mean",
+        "ε counts all answers of this site's folder; that others are drawn to take part makes "
+        "it no smaller",
+        "ε and δ do not cover: " + "; ".join(NOT_COVERED),
+    ]
+
+
+def _of_masks(masked: Masked, rule: Rule, sites: int) -> list[str]:
+    bound = "of any length (no bound is set)"
+    if masked.norm is not None:
+        bound = f"at most {masked.norm:g} long"
+    statements = [
+        f"masked sums: the coordinator learns sums over at least {masked.least} sites, 8 bytes "
+        "a value; a round waits for all of its sites",
+        f"numbers are rounded to multiples of 2^-{masked.bits}: a mean is off by at most "
+        f"{tolerance(masked.bits, sites):.1e} before it is rounded to its type; the largest "
+        f"value (times rows, where these are weights) is {largest(masked.bits, sites):.3g}",
+        f"each site checks its own update: finite, {bound}",
+    ]
+    if topics := sorted(rule.facts.adds_answers):
+        statements.append(f"answers sent as sums alone: {', '.join(topics)}; others as they are")
+    statements.append("masks do not hide: " + "; ".join(MASKED_NOT_COVERED))
+    return statements
