@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import pandas as pd
 
 from fedlit.names import Clusters, sort_clusters
 
 CLUSTERS = "clusters.csv"
-
-"""Of a run's folder: round, epoch, client, cluster, concept (what was planted; empty where that is
-not known)."""
+"""The file of a run's folder with the cluster of each client. Columns: round, epoch, client,
+cluster, concept (the true one; empty if it is not known)."""
 
 PAIRS = "pairs.csv"
+"""The file of a run's folder with the pairs of clients that a rule compared. Columns: round, first,
+second, measure, value."""
 
-"""Of a run's folder: round, first, second, measure, value of each pair that a rule compared."""
 
-
-def clusters_of(own: pd.DataFrame) -> Clusters:
+def clusters_of(rows: pd.DataFrame) -> Clusters:
     """Return the clusters of one round, whatever their numbers are.
 
     Example:
         >>> clusters_of(pd.DataFrame({"client": ["oak", "elm", "ash"], "cluster": [1, 2, 1]}))
         (('ash', 'oak'), ('elm',))
     """
-    return sort_clusters(clients for _, clients in own.groupby("cluster")["client"])
+    return sort_clusters(clients for _, clients in rows.groupby("cluster")["client"])
 
 
 def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
@@ -41,25 +40,27 @@ def judged(frame: pd.DataFrame, last: int = 5) -> Clusters:
         ValueError: there are no rounds.
 
     Example:
-        >>> rows = {"round": [1, 1, 2, 2, 3, 3], "client": ["ash", "oak"] * 3, "cluster": [1, 2, 1, 2, 1, 1]}
-        >>> judged(pd.DataFrame(rows)), judged(pd.DataFrame(rows), last=2)
+        >>> frame = pd.DataFrame({"round": [1, 1, 2, 2, 3, 3], "client": ["ash", "oak"] * 3})
+        >>> frame["cluster"] = [1, 2, 1, 2, 1, 1]
+        >>> judged(frame), judged(frame, last=2)
         ((('ash',), ('oak',)), (('ash', 'oak'),))
     """
     if not len(frame):
         raise ValueError("expected clusters of at least one round, found none")
-    latest_first = [clusters_of(own) for _, own in frame.groupby("round")][: -last - 1 : -1]
+    partitions = [clusters_of(rows) for _, rows in frame.groupby("round")]
+    latest_first = partitions[: -last - 1 : -1]
     counts = Counter(latest_first)
     return max(latest_first, key=counts.__getitem__)
 
 
 def concepts_of(frame: pd.DataFrame) -> dict[str, str]:
-    """Map each client to its planted concept, if it is known."""
-    known = frame[frame["concept"] != ""]
-    return dict(zip(known["client"], known["concept"], strict=True))
+    """Map each client to its true concept, if it is known."""
+    rows = frame[frame["concept"] != ""]
+    return dict(zip(rows["client"], rows["concept"], strict=True))
 
 
 def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
-    """Return the adjusted Rand index of a partition against planted concepts: 1 for the same
+    """Return the adjusted Rand index of a partition against the true concepts: 1 for the same
     groups, about 0 for random groups, NaN if no concept is known. Clients without a known concept
     do not count.
 
@@ -71,12 +72,15 @@ def adjusted_rand(partition: Clusters, concepts: Mapping[str, str]) -> float:
     """
     from sklearn.metrics import adjusted_rand_score
 
-    known = {
-        name: number for number, names in enumerate(partition) for name in names if name in concepts
-    }
-    if not known:
+    true: list[str] = []
+    clusters: list[int] = []
+    for number, names in enumerate(partition):
+        known_concepts = [concepts[name] for name in names if name in concepts]
+        true += known_concepts
+        clusters += [number] * len(known_concepts)
+    if not true:
         return float("nan")
-    return float(adjusted_rand_score([concepts[name] for name in known], list(known.values())))
+    return float(adjusted_rand_score(true, clusters))
 
 
 def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -88,19 +92,21 @@ def stable_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     clients.
 
     Example:
-        >>> rows = {"round": [1, 1, 1, 2, 2, 2], "client": ["ash", "elm", "oak"] * 2, "cluster": [1, 2, 2, 1, 1, 1]}
-        >>> stable_numbers(pd.DataFrame(rows)).to_numpy().tolist()
+        >>> frame = pd.DataFrame({"round": [1, 1, 1, 2, 2, 2], "client": ["ash", "elm", "oak"] * 2})
+        >>> frame["cluster"] = [1, 2, 2, 1, 1, 1]
+        >>> stable_numbers(frame).to_numpy().tolist()
         [[-1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
     """
-    rounds = {number: clusters_of(own) for number, own in frame.groupby("round")}
-    firsts = [group[0] for number in reversed(rounds) for group in rounds[number] if len(group) > 1]
-    numbers = {first: place for place, first in enumerate(dict.fromkeys(firsts))}
-    columns = {
-        number: {
-            name: numbers[group[0]] if len(group) > 1 else -1
-            for group in partition
-            for name in group
-        }
-        for number, partition in rounds.items()
-    }
+    rounds = {number: clusters_of(rows) for number, rows in frame.groupby("round")}
+    numbers: dict[str, int] = {}  # first client of a cluster → its number
+    for partition in reversed(rounds.values()):
+        for group in partition:
+            if len(group) > 1:
+                numbers.setdefault(group[0], len(numbers))
+    columns: dict[Hashable, dict[str, int]] = {}
+    for number, partition in rounds.items():
+        columns[number] = {}
+        for group in partition:
+            cluster = numbers[group[0]] if len(group) > 1 else -1
+            columns[number] |= dict.fromkeys(group, cluster)
     return pd.DataFrame(columns, dtype=float).sort_index()

@@ -24,40 +24,40 @@ ABOUT = (
     "scaled before. A client that corrects a column much more than the others do may have another "
     "unit, another way of measuring, or flipped labels."
 )
-"""What corrections are."""
+"""An explanation of corrections."""
 
 COLUMNS = ("client", "part", "feature", "value")
 IDENTITY = {"scale": 1.0, "shift": 0.0}
-"""What a correction is, by the last word of its part, where nothing is corrected."""
+"""The value of a correction that changes nothing, by the last word of its part."""
 
 MARKED = 2.0
-"""Standard deviations from which a correction is marked."""
+"""The number of standard deviations from which a correction is marked."""
 
 FEW = 6
-"""Clients below which no p can be small after correction for the number of cells: both marks
-together decide then."""
+"""With fewer clients, no p can be small after correction for the number of cells, so that both
+marks together decide."""
 
 LEVEL = 0.001
-"""Of p. Not 5 %: what chance deals to clients has heavier tails than a normal distribution, and
-most unharmed federations of 24 had a finding then (``benchmarks/README.md``)."""
+"""The significance level of p. It is not 5 %, because clients' corrections have heavier tails than
+a normal distribution: with 5 %, most of 24 federations without a fault had a finding
+(``benchmarks/README.md``)."""
 
 LEAST = 0.01
-"""A correction that differs by less from the other clients' is nobody's concern, however sure it
-is: 1 % of a scale, a hundredth of a column's unit."""
+"""A correction that differs by less from the other clients' is never a finding, however significant
+it is: 1 % of a scale, a hundredth of a column's unit."""
 
-_ROUNDING = 1e-6  # corrections that differ by less are the same: float32 around 1
+_ROUNDING = 1e-6
+"""Corrections that differ by less are equal: the precision of float32 around 1."""
 
 
 def corrections_frame(corrections: Mapping[str, Mapping[str, Mapping[str, float]]]) -> pd.DataFrame:
     """Return clients' corrections (client → part → feature → value) as a table with the columns
     :data:`COLUMNS` and one row for each correction; empty if no client corrects anything.
     """
-    rows = [
-        (name, part, feature, value)
-        for name, parts in corrections.items()
-        for part, own in parts.items()
-        for feature, value in own.items()
-    ]
+    rows: list[tuple[str, str, str, float]] = []
+    for client, parts in corrections.items():
+        for part, values in parts.items():
+            rows += [(client, part, feature, value) for feature, value in values.items()]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -74,18 +74,21 @@ def distances(values: Numbers) -> Numbers:
         >>> distances(np.array([1.0, 1.2, 0.8, 3.0])).round(1).tolist()
         [-0.6, -0.3, -0.8, 10.0]
     """
-    known = ~np.isnan(values)
-    found = np.full(values.shape, np.nan)
+    present = ~np.isnan(values)
+    filled = np.where(present, values, 0.0)
+    z = np.full(values.shape, np.nan)
     for row in range(len(values)):
-        rest = np.delete(np.where(known, values, 0.0), row, 0)
-        there = np.delete(known, row, 0)
-        count = there.sum(0)
-        away = np.where(known[row], values[row], 0.0) - rest.sum(0) / np.maximum(count, 1)
-        gaps = np.where(there, rest - rest.sum(0) / np.maximum(count, 1), 0.0)
-        spread = np.maximum(np.sqrt((gaps**2).sum(0) / np.maximum(count - 1, 1)), _ROUNDING)
-        z = np.where(np.abs(away) <= _ROUNDING, 0.0, away / spread)
-        found[row] = np.where(known[row] & (count >= 2), z, np.nan)
-    return found
+        rest = np.delete(filled, row, 0)
+        rest_present = np.delete(present, row, 0)
+        count = rest_present.sum(0)
+        mean = rest.sum(0) / np.maximum(count, 1)
+        difference = filled[row] - mean
+        residuals = np.where(rest_present, rest - mean, 0.0)
+        variance = (residuals**2).sum(0) / np.maximum(count - 1, 1)
+        deviation = np.maximum(np.sqrt(variance), _ROUNDING)
+        row_z = np.where(np.abs(difference) <= _ROUNDING, 0.0, difference / deviation)
+        z[row] = np.where(present[row] & (count >= 2), row_z, np.nan)
+    return z
 
 
 @dataclass(frozen=True)
@@ -113,29 +116,25 @@ class Judgement:
         """The cells that deserve the user's attention, the most distant first, with a description
         of each (``words``).
         """
-        found = self.cells[self.cells["finding"]].copy()
-        found["reversed"] = [
-            _reversed(part, value)
-            for part, value in zip(found["part"], found["value"], strict=True)
-        ]
-        found["far"] = found["apart"].abs().fillna(np.inf)
-        found = found.sort_values(
+        findings = self.cells[self.cells["finding"]].copy()
+        findings["reversed"] = list(map(_reversed, findings["part"], findings["value"]))
+        findings["far"] = findings["apart"].abs().fillna(np.inf)
+        findings = findings.sort_values(
             ["reversed", "far", "client", "part", "feature"],
             ascending=[False, False, True, True, True],
         )
-        found["words"] = [
-            finding_words(row, turned=turned)
-            for row, turned in zip(found.to_dict("records"), found["reversed"], strict=True)
+        findings["words"] = [
+            finding_words(row, turned=row["reversed"]) for row in findings.to_dict("records")
         ]
-        return found.drop(columns=["reversed", "far"]).reset_index(drop=True)
+        return findings.drop(columns=["reversed", "far"]).reset_index(drop=True)
 
     def matrix(self, part: str, column: str = "value") -> pd.DataFrame:
         """Return a table of clients × features for one part, with features in the order of the
         clients' tables.
         """
-        own = self.cells[self.cells["part"] == part]
-        order = list(dict.fromkeys(own["feature"]))
-        return own.pivot(index="client", columns="feature", values=column)[order]
+        rows = self.cells[self.cells["part"] == part]
+        order = list(dict.fromkeys(rows["feature"]))
+        return rows.pivot(index="client", columns="feature", values=column)[order]
 
     @property
     def parts(self) -> list[str]:
@@ -153,20 +152,22 @@ class Judgement:
             return f"No finding: {clients} clients are too few to say what stands out."
         count = int(self.cells["marked"].sum())
         far = f"more than {MARKED:g} standard deviations from the mean of other clients"
-        rule = (
-            f"none in a column on which clients differ far more than on others (fewer than {FEW} "
-            "clients need both)"
-            if clients < FEW
-            else f"none farther than chance would have it (p < {100 * LEVEL:g} % after Holm's "
-            "correction)"
-        )
+        if clients < FEW:
+            rule = (
+                "none in a column on which clients differ far more than on others (fewer than "
+                f"{FEW} clients need both)"
+            )
+        else:
+            rule = (
+                f"none farther than chance explains (p < {100 * LEVEL:g} % after Holm's correction)"
+            )
         return f"No finding: {count} of {len(self.cells)} corrections lie {far}, {rule}."
 
     def __str__(self) -> str:
         if not len(self.findings):
             return self._no_finding()
         return "\n".join(
-            f"{number}. {words}" for number, words in enumerate(self.findings["words"], 1)
+            f"{number}. {text}" for number, text in enumerate(self.findings["words"], 1)
         )
 
 
@@ -181,33 +182,38 @@ def judge(values: pd.DataFrame) -> Judgement:
 
     Example:
         >>> import textwrap
-        >>> table = {"ash": [1.0, 1.1, 0.9], "oak": [1.1, 0.9, 1.0], "elm": [0.9, 1.0, 0.1], "yew": [1.0, 0.8, 1.2]}
-        >>> rows = [(k, "input scale", f, v) for k, own in table.items() for f, v in zip(("age", "bmi", "ldl"), own)]
-        >>> print(textwrap.fill(str(judge(pd.DataFrame(rows, columns=COLUMNS))), 90))
+        >>> scales = {
+        ...     "ash": {"age": 1.0, "bmi": 1.1, "ldl": 0.9},
+        ...     "oak": {"age": 1.1, "bmi": 0.9, "ldl": 1.0},
+        ...     "elm": {"age": 0.9, "bmi": 1.0, "ldl": 0.1},
+        ...     "yew": {"age": 1.0, "bmi": 0.8, "ldl": 1.2},
+        ... }
+        >>> corrections = {client: {"input scale": values} for client, values in scales.items()}
+        >>> print(textwrap.fill(str(judge(corrections_frame(corrections))), 90))
         1. elm multiplies column ldl by 0.1, the other clients by 1.03 on average. That is 6.1
         times as far from that as they usually are. Clients differ on ldl far more than on other
         columns. Is it in another unit, or measured in another way?
     """
     do = "train one whose class shows corrections, such as fedlit.IFedAvg"
     expect(len(values) > 0, "corrections", "clients that correct something", Told("none"), do)
-    parts = [_judge_part(own) for _, own in values.groupby("part", sort=False)]
+    parts = [_judge_part(rows) for _, rows in values.groupby("part", sort=False)]
     return Judgement(pd.concat(parts, ignore_index=True))
 
 
-def _judge_part(own: pd.DataFrame) -> pd.DataFrame:
-    order = list(dict.fromkeys(own["feature"]))
-    clients = list(dict.fromkeys(own["client"]))
-    table = own.pivot(index="client", columns="feature", values="value").loc[clients, order]
+def _judge_part(rows: pd.DataFrame) -> pd.DataFrame:
+    order = list(dict.fromkeys(rows["feature"]))
+    clients = list(dict.fromkeys(rows["client"]))
+    table = rows.pivot(index="client", columns="feature", values="value").loc[clients, order]
     value = table.to_numpy(np.float64)
     z = distances(value)
-    p, apart, others = chances(value)
+    p, distance, mean_of_others = chances(value)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = pd.DataFrame(value).std(axis=0, ddof=1).to_numpy(np.float64)
     spread_z = distances(spread)
     cells = pd.DataFrame(
         {
             "client": np.repeat(clients, len(order)),
-            "part": str(own["part"].iloc[0]),
+            "part": str(rows["part"].iloc[0]),
             "feature": np.tile(order, len(clients)),
             "value": value.ravel(),
             "z": z.ravel(),
@@ -216,18 +222,18 @@ def _judge_part(own: pd.DataFrame) -> pd.DataFrame:
             "spread_z": np.tile(spread_z, len(clients)),
             "feature_marked": pd.array(np.tile(spread_z > MARKED, len(clients)), dtype="boolean"),
             "p": p.ravel(),
-            "apart": apart.ravel(),
-            "others": others.ravel(),
+            "apart": distance.ravel(),
+            "others": mean_of_others.ravel(),
         }
     )
     cells["feature_marked"] = cells["feature_marked"].mask(cells["spread_z"].isna())
     cells = cells[cells["value"].notna()]
-    sure = cells["p"] < LEVEL
+    significant = cells["p"] < LEVEL
     if len(clients) < FEW:
-        sure = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
-    sure = sure & ((cells["value"] - cells["others"]).abs() >= LEAST)
-    turned = [_reversed(part, v) for part, v in zip(cells["part"], cells["value"], strict=True)]
-    return cells.assign(finding=sure | np.array(turned, dtype=bool))
+        significant = cells["marked"] & cells["feature_marked"].fillna(False).astype(bool)
+    significant = significant & ((cells["value"] - cells["others"]).abs() >= LEAST)
+    turned = list(map(_reversed, cells["part"], cells["value"]))
+    return cells.assign(finding=significant | np.array(turned, dtype=bool))
 
 
 def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -249,32 +255,29 @@ def chances(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
 
     from fedlit.statistics import holm
 
-    left = values.copy()
-    found = np.zeros(values.shape, bool)
+    remaining = values.copy()
+    aside = np.zeros(values.shape, bool)
     while True:
-        # every cell against the others that are left: one that was set aside as if it had come back
-        # alone
-        kept = ~np.isnan(left)
-        number = np.maximum(kept.sum(0) - kept, 1)
-        others = np.where(
-            np.isnan(values), np.nan, (np.nansum(left, 0) - np.nan_to_num(left)) / number
-        )
-        apart = distances(left)
-        for row, column in np.argwhere(found):
-            with_it = left[:, column].copy()
-            with_it[row] = values[row, column]
-            apart[row, column] = distances(with_it)[row]
-        # the distance of a new value from the mean of n others, in their standard deviations, is
-        # √(1 + 1/n) t
-        t = np.abs(apart) / np.sqrt(1 + 1 / number)
-        p = np.array(holm((2 * stats.t.sf(t, np.maximum(number - 1, 1))).ravel().tolist())).reshape(
-            t.shape
-        )
-        new = kept & (p < LEVEL) & (kept.sum(0) > FEW)
+        present = ~np.isnan(remaining)
+        number = np.maximum(present.sum(0) - present, 1)
+        sums = np.nansum(remaining, 0) - np.nan_to_num(remaining)
+        means = np.where(np.isnan(values), np.nan, sums / number)
+        distance = distances(remaining)
+        # A cell that was set aside is compared as if it alone had come back.
+        for row, column in np.argwhere(aside):
+            with_cell = remaining[:, column].copy()
+            with_cell[row] = values[row, column]
+            distance[row, column] = distances(with_cell)[row]
+        # The distance of a new value from the mean of n others, in their standard deviations, is
+        # √(1 + 1/n) t.
+        t = np.abs(distance) / np.sqrt(1 + 1 / number)
+        tails = 2 * stats.t.sf(t, np.maximum(number - 1, 1))
+        p = np.array(holm(tails.ravel().tolist())).reshape(t.shape)
+        new = present & (p < LEVEL) & (present.sum(0) > FEW)
         if not new.any():
-            return p, apart, others
-        found |= new
-        left[new] = np.nan
+            return p, distance, means
+        aside |= new
+        remaining[new] = np.nan
 
 
 def _reversed(part: str, value: float) -> bool:
@@ -282,44 +285,44 @@ def _reversed(part: str, value: float) -> bool:
 
 
 def finding_words(cell: Mapping[Any, Any], *, turned: bool) -> str:
-    """Describe a correction that stands out: what the client does, what the others do, how unusual
-    it is, and what to ask.
+    """Describe a correction that stands out: the client's value, the other clients' mean, how
+    unusual the value is, and a question to ask.
 
     Args:
         cell: a row of :attr:`~fedlit.explain.judge.Judgement.cells`.
         turned: whether the correction turns an output round.
 
     Example:
-        >>> cell = {"client": "elm", "part": "output scale", "feature": "sick", "value": -0.4, "others": 1.0}
+        >>> cell = {"client": "elm", "part": "output scale", "feature": "sick"}
+        >>> cell |= {"value": -0.4, "others": 1.0}
         >>> finding_words(cell, turned=True)
         'elm turns output sick round (times -0.4, the other clients 1 on average). Are its labels
         flipped?'
     """
     value = cell["value"]
-    others = cell["others"]
+    mean = cell["others"]
+    compared = math.isfinite(mean)
     side, _, kind = str(cell["part"]).rpartition(" ")
-    kept = "output" if side == "output" else "column"
-    name = cell["feature"]
-    place = "all outputs" if (side, name) == ("output", ALL) else f"{kept} {name}"
-    known = math.isfinite(others)
+    noun = "output" if side == "output" else "column"
+    feature = cell["feature"]
+    target = "all outputs" if (side, feature) == ("output", ALL) else f"{noun} {feature}"
     if turned:
-        rest = f", the other clients {others:.3g} on average" if known else ""
-        return (
-            f"{cell['client']} turns {place} round (times {value:.3g}{rest}). Are its labels "
-            "flipped?"
-        )
-    does, do = {
-        "scale": (f"multiplies {place} by {value:.3g}", f"by {others:.3g}"),
-        "shift": (f"shifts {place} by {value:+.3g}", f"by {others:+.3g}"),
-    }.get(kind, (f"has {value:.3g} as {kind} of {place}", f"have {others:.3g}"))
-    text = f"{cell['client']} {does}" + (f", the other clients {do} on average." if known else ".")
+        text = f"{cell['client']} turns {target} round (times {value:.3g}"
+        if compared:
+            text += f", the other clients {mean:.3g} on average"
+        return f"{text}). Are its labels flipped?"
+    client_does, others_do = {
+        "scale": (f"multiplies {target} by {value:.3g}", f"by {mean:.3g}"),
+        "shift": (f"shifts {target} by {value:+.3g}", f"by {mean:+.3g}"),
+    }.get(kind, (f"has {value:.3g} as {kind} of {target}", f"have {mean:.3g}"))
+    text = f"{cell['client']} {client_does}"
+    if compared:
+        text += f", the other clients {others_do} on average"
+    text += "."
     if math.isfinite(cell["apart"]):
         text += f" That is {abs(cell['apart']):.1f} times as far from that as they usually are."
     if cell["feature_marked"] is True:
-        text += f" Clients differ on {name} far more than on other {kept}s."
-    ask = (
-        "Is it in another unit, or measured in another way?"
-        if kept == "column"
-        else "Do its labels mean the same?"
-    )
-    return f"{text} {ask}"
+        text += f" Clients differ on {feature} far more than on other {noun}s."
+    if noun == "column":
+        return f"{text} Is it in another unit, or measured in another way?"
+    return f"{text} Do its labels mean the same?"

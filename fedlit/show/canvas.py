@@ -20,37 +20,49 @@ from fedlit.show.text import printable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Name → on light paper, on dark. A page has them as CSS variables; in a picture the first stands,
-# and a page that shows the picture puts the variable in its place. So no two of the first may be
-# equal.
+# Name → colour on light paper, colour on dark paper. A page has them as CSS variables. A picture
+# has the light colours, which a page that shows it replaces by the variables. So no two light
+# colours may be equal.
 THEME: dict[str, tuple[str, str]] = {
     "ink": ("#1c2430", "#e8ecf2"),  # text
     "soft": ("#586170", "#aab3c0"),  # text beside it, axes
     "line": ("#dfe3e8", "#333b47"),  # borders, grids
-    "paper": ("#fdfdfe", "#171c24"),  # what figures, tables and cards stand on
+    "paper": ("#fdfdfe", "#171c24"),  # background of figures, tables and cards
     "page": ("#f4f6f8", "#0d1117"),
     "good": ("#0b7a4b", "#4fd39b"),  # a lift that is certain
     "bad": ("#b3261e", "#ff8f85"),  # harm that is certain
-    "finding": ("#d55e00", "#ff9a4d"),  # what stands out
+    "finding": ("#d55e00", "#ff9a4d"),  # values that stand out
     "method": ("#0072b2", "#4aa8e8"),  # values with their intervals
 }
-INK, SOFT, LINE, PAPER = (THEME[name][0] for name in ("ink", "soft", "line", "paper"))
-FINDING, METHOD = (THEME[name][0] for name in ("finding", "method"))
+INK = THEME["ink"][0]
+SOFT = THEME["soft"][0]
+LINE = THEME["line"][0]
+PAPER = THEME["paper"][0]
+FINDING = THEME["finding"][0]
+METHOD = THEME["method"][0]
 
-# of clusters, as squares: Paul Tol's light ones, all of which bear black letters
+# Colours of clusters, for squares: Paul Tol's light scheme, on which black letters are legible.
 CLUSTERS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#44bb99", "#99ddff", "#aaaa00", "#bbcc33")
-# of lines and dots, whose markers differ too: after Okabe and Ito; the first two are those of
-# methods and findings
+# Colours of lines and dots, whose markers differ too: after Okabe and Ito.
 SERIES = (METHOD, FINDING, "#009e73", "#cc79a7", "#56b4e9", "#a67c00")
-# of what has no sign, and of what has one
+# Scales of numbers without a sign, and of numbers with one.
 SCALE = "cividis_r"
 SIGNED_SCALE = "PRGn"
 
 _STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "fedlit", "text.parse_math": False, "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": SOFT,
-    "xtick.color": SOFT, "ytick.color": SOFT, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedlit",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+}
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in THEME.items()}
 
 
@@ -83,11 +95,10 @@ def _make_printable(figure: Figure) -> None:
         text.set_text(printable(text.get_text()))
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
-            # its labels are set again at each drawing
+            # A fixed axis sets its labels again at each drawing.
             if isinstance(axis.get_major_locator(), FixedLocator):
-                axis.set_ticklabels(
-                    [printable(label.get_text()) for label in axis.get_ticklabels()]
-                )
+                labels = [printable(label.get_text()) for label in axis.get_ticklabels()]
+                axis.set_ticklabels(labels)
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
@@ -127,13 +138,21 @@ def svg_text(figure: Figure, title: str) -> str:
         figure.savefig(
             target, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
         )
-    text = printable(target.getvalue())  # XML has no control characters
+    text = printable(target.getvalue())  # Control characters are not allowed in XML.
     text = re.sub(r'style="[^"]*"', _themed, text[text.index("<svg") :])
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1)
 
 
 def _themed(style: re.Match[str]) -> str:
-    return re.sub("#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), style[0])
+    return re.sub("#[0-9a-f]{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), style[0])
+
+
+def _linear(part: float) -> float:
+    """Return the intensity of a part of an sRGB colour."""
+    if part <= 0.04045:
+        return part / 12.92
+    intensity: float = ((part + 0.055) / 1.055) ** 2.4
+    return intensity
 
 
 def text_on(colour: Any) -> str:
@@ -147,9 +166,6 @@ def text_on(colour: Any) -> str:
         >>> text_on((0.9, 0.9, 0.2)), text_on((0.2, 0.1, 0.4))
         ('#000000', '#ffffff')
     """
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in map(float, colour[:3])
-    ]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    red, green, blue = (_linear(float(part)) for part in colour[:3])
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#000000" if luminance + 0.05 >= (0.05 * 1.05) ** 0.5 else "#ffffff"

@@ -20,7 +20,7 @@ _TICKS = 12
 
 def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
     """Draw clients × rounds with a colour for each cluster, and grey for a client by itself. The
-    cluster's letter marks the round in which a client joins it. Clients are sorted by planted
+    cluster's letter marks the round in which a client joins it. Clients are sorted by their true
     concept if it is known.
 
     Args:
@@ -36,32 +36,31 @@ def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
         raise ValueError("expected clusters of at least one round, found none")
     numbers = stable_numbers(frame)
     concepts = concepts_of(frame)
-    concept = {name: concepts.get(name, "") for name in numbers.index}  # 2 comes before 10
+    concept = {name: concepts.get(name, "") for name in numbers.index}
+    # By the length of a concept's name first, so that 2 comes before 10.
     clients = sorted(
         numbers.index,
         key=lambda name: (name not in concepts, len(concept[name]), concept[name], name),
     )
     labels = [f"{concept[name]} │ {name}" if concept[name] else str(name) for name in clients]
-    rounds = [
-        str(own) if place % -(-numbers.shape[1] // _TICKS) == 0 else ""
-        for place, own in enumerate(numbers)
-    ]
+    step = -(-numbers.shape[1] // _TICKS)
+    rounds = [""] * numbers.shape[1]
+    rounds[::step] = map(str, numbers.columns[::step])
     table = numbers.loc[clients].to_numpy()
-    # colours alone tell few people apart
+    # Few people can tell many colours apart, so letters mark clusters, too.
     joins = (table >= 0) & (np.diff(table, axis=1, prepend=-2) != 0)
-    letters = np.array(
-        [[chr(ord("A") + int(own) % 26) if own >= 0 else "" for own in row] for row in table]
-    )
-    # more clusters than colours use these again
+    letters = np.full(table.shape, "", dtype="<U1")
+    for cell in np.argwhere(table >= 0):
+        letters[*cell] = chr(ord("A") + int(table[*cell]) % 26)
+    # With more clusters than colours, colours repeat.
     colours = np.where(table >= 0, table % len(CLUSTERS), table)
     scale = ListedColormap([_BY_ITSELF, *CLUSTERS])
     width = min(max(3.0, 0.22 * len(rounds)), 9.0) + 0.4 + 0.08 * max(map(len, labels))
     with canvas(width, max(1.5, 0.25 * len(clients) + 0.9)) as figure:
         axes = figure.add_subplot(xlabel="round (grey: a client by itself)")
         texts = np.where(joins, letters, "") if table.size <= LEGIBLE else None
-        draw_heatmap(
-            axes, colours, labels, rounds, scale, Normalize(-1.5, len(CLUSTERS) - 0.5), texts
-        )
+        norm = Normalize(-1.5, len(CLUSTERS) - 0.5)
+        draw_heatmap(axes, colours, labels, rounds, scale, norm, texts)
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 
@@ -76,8 +75,8 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
     """
     with canvas(4.6, 3.2) as figure:
         axes = figure.add_subplot()
-        for colour, (path, own) in zip(SERIES, paths.groupby("path", sort=False), strict=False):
-            loss = own.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
+        for colour, (path, rows) in zip(SERIES, paths.groupby("path", sort=False), strict=False):
+            loss = rows.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
             style = "--" if path == "straight" else "-"
             axes.plot(loss.index, loss["mean"], color=colour, label=f"{path} path", ls=style)
             low = (loss["mean"] - loss["std"]).clip(lower=0)

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# sites up to which each is named; points
 _NAMED = 40
+"""The largest number of sites that are named."""
 _TEXT = 9
+"""The size of text, in points."""
 _Z = 1.96
 
 
@@ -32,18 +33,17 @@ def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
     return _figure(effects["column"].tolist(), effects, title, "effect")
 
 
-def caterpillar_figure(own: pd.DataFrame, title: str = "") -> Figure:
+def caterpillar_figure(effects: pd.DataFrame, title: str = "") -> Figure:
     """Draw sites' random effects with 95 % intervals, sorted by value. If there are more than 40
     sites, their names are left out.
 
     Args:
-        own: a table with the columns ``client``, ``value`` and ``error``.
+        effects: a table with the columns ``client``, ``value`` and ``error``.
         title: the title above the picture.
     """
-    own = own.sort_values("value", ascending=False)
-    return _figure(
-        own["client"].tolist() if len(own) <= _NAMED else [], own, title, "difference from all"
-    )
+    effects = effects.sort_values("value", ascending=False)
+    names = effects["client"].tolist() if len(effects) <= _NAMED else []
+    return _figure(names, effects, title, "difference from all")
 
 
 def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str) -> Figure:
@@ -52,18 +52,24 @@ def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str) -> Fig
     low = value - error
     high = value + error
     longest = max(map(len, names), default=0)
-    with canvas(5.0 + 0.075 * longest, 1.0 + (0.25 * len(rows) if names else 8)) as figure:
-        axes = plot_intervals(
-            names, value, low, high, f"{label}, with 95 % intervals", figure.subplots()
-        )
+    height = 0.25 * len(rows) if names else 8.0
+    label = f"{label}, with 95 % intervals"
+    with canvas(5.0 + 0.075 * longest, 1.0 + height) as figure:
+        axes = plot_intervals(names, value, low, high, label, figure.subplots())
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 
 
 def plot_intervals(
-    names: Sequence[str], values: ArrayLike, lows: ArrayLike, highs: ArrayLike, label: str, axes: Axes | None = None,
-    *, zero: bool = True,
-) -> Axes:  # fmt: skip
+    names: Sequence[str],
+    values: ArrayLike,
+    lows: ArrayLike,
+    highs: ArrayLike,
+    label: str,
+    axes: Axes | None = None,
+    *,
+    zero: bool = True,
+) -> Axes:
     """Draw values with their intervals, one per row, with the first at the top.
 
     Args:
@@ -76,18 +82,20 @@ def plot_intervals(
             cell.
         zero: whether a line is drawn at zero.
     """
-    value, low, high = (np.asarray(own, float) for own in (values, lows, highs))
-    places = np.arange(len(value))[::-1]
+    value = np.asarray(values, float)
+    heights = np.arange(len(value))[::-1]
     if axes is None:
         import matplotlib.pyplot as plt
 
         _, axes = plt.subplots(figsize=(6, min(12, 1 + 0.3 * len(value))), layout="constrained")
     if zero:
         axes.axvline(0, color=LINE, lw=1)
-    axes.hlines(places, low, high, METHOD, lw=1)
-    axes.scatter(value, places, 12, METHOD, zorder=3)
-    axes.set_yticks(places if names else [], names, fontsize=_TEXT)
-    if not names:
+    axes.hlines(heights, np.asarray(lows, float), np.asarray(highs, float), METHOD, lw=1)
+    axes.scatter(value, heights, 12, METHOD, zorder=3)
+    if names:
+        axes.set_yticks(heights, names, fontsize=_TEXT)
+    else:
+        axes.set_yticks([], [], fontsize=_TEXT)
         axes.set_ylabel(f"{len(value):,} sites", fontsize=_TEXT, color=INK)
     axes.set_ylim(-0.6, len(value) - 0.4)
     axes.set_xlabel(label, fontsize=_TEXT)

@@ -22,9 +22,12 @@ TEXT = 9
 """Points of labels: a report shows pictures at 4/3 of their size, and no label is below 12
 pixels."""
 
-_FEW = 20  # classes; beyond, numbers cannot be read and take seconds to draw
-LEGIBLE = 900  # cells, beyond which texts in them are left out
-_CELL = (0.48, 0.3)  # inches
+_FEW = 20
+"""The largest number of classes whose counts are written; more cannot be read and take seconds."""
+LEGIBLE = 900
+"""The largest number of cells that have texts."""
+_CELL = (0.48, 0.3)
+"""The width and height of a cell, in inches."""
 
 
 def draw_heatmap(
@@ -50,21 +53,17 @@ def draw_heatmap(
     import matplotlib
 
     scale = matplotlib.colormaps.get_cmap(colours).with_extremes(bad=(0, 0, 0, 0))
-    shown = np.ma.masked_invalid(table)
-    picture = axes.imshow(shown, cmap=scale, norm=norm, interpolation="nearest", aspect="auto")
-    axes.set_xticks(
-        range(len(columns)),
-        columns,
-        fontsize=TEXT,
-        rotation=90 if max(map(len, columns)) > 4 else 0,
-    )
+    numbers = np.ma.masked_invalid(table)
+    picture = axes.imshow(numbers, cmap=scale, norm=norm, interpolation="nearest", aspect="auto")
+    rotation = 90 if max(map(len, columns)) > 4 else 0
+    axes.set_xticks(range(len(columns)), columns, fontsize=TEXT, rotation=rotation)
     axes.set_yticks(range(len(rows)), rows, fontsize=TEXT)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     if texts is None:
         return picture
     for i, j in np.argwhere(~np.isnan(table)):
-        colour = text_on(picture.cmap(picture.norm(shown[i, j])))
+        colour = text_on(picture.cmap(picture.norm(numbers[i, j])))
         axes.text(j, i, str(texts[i, j]), ha="center", va="center", fontsize=TEXT, color=colour)
     return picture
 
@@ -84,11 +83,15 @@ def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Figure:
     rows = [*labels, "unknown"] if int(matrix[-1].sum()) else labels
     counts = matrix[: len(rows)].cpu().numpy()
     shares = counts / counts.sum(1, keepdims=True).clip(1)
+    norm = Normalize(0, 1)
     few = len(labels) <= _FEW
-    with canvas(*((1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9))) as figure:
+    size = (1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9)
+    with canvas(*size) as figure:
         axes = figure.add_subplot(title=title, xlabel="predicted", ylabel="true")
-        draw_heatmap(axes, shares, rows, labels, SCALE, Normalize(0, 1), counts if few else None)
-        if not few:
+        if few:
+            draw_heatmap(axes, shares, rows, labels, SCALE, norm, counts)
+        else:
+            draw_heatmap(axes, shares, rows, labels, SCALE, norm)
             figure.set_layout_engine(None)
             axes.set(xticks=[], yticks=[])
     return figure
@@ -111,12 +114,14 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
         raise ValueError(f"expected corrections of the {side}s, found none")
     rows, columns = judged.matrix(parts[0]).shape
     longest = max(len(str(name)) for name in judged.matrix(parts[0]).columns)
-    # side by side where there are more clients than columns, else one below the other
-    across = rows > columns
-    panel = (max(2.4, _CELL[0] * columns + 1.8), max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest)
-    shape = (1, len(parts)) if across else (len(parts), 1)
-    with canvas(min(panel[0] * shape[1], 40), min(panel[1] * shape[0] + 0.6, 60)) as figure:
-        for axes, part in zip(figure.subplots(*shape, squeeze=False).ravel(), parts, strict=True):
+    width = max(2.4, _CELL[0] * columns + 1.8)
+    height = max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest
+    # Panels are side by side if there are more clients than columns, otherwise below each other.
+    side_by_side = rows > columns
+    shape = (1, len(parts)) if side_by_side else (len(parts), 1)
+    with canvas(min(width * shape[1], 40), min(height * shape[0] + 0.6, 60)) as figure:
+        panels = figure.subplots(*shape, squeeze=False).ravel()
+        for axes, part in zip(panels, parts, strict=True):
             _panel(axes, judged, part)
         figure.suptitle(title, fontsize=10)
     return figure
@@ -131,13 +136,12 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
     centre = IDENTITY.get(part.rpartition(" ")[2], 0.0)
     table = values.to_numpy(float) - centre
     reach = max(float(np.nanmax(np.abs(table))), 1e-3)
-    texts = np.array(
-        [[f"{round(value + centre, 2) + 0.0:.2f}" for value in row] for row in table.tolist()]
-    )
-    shown = texts if table.size <= LEGIBLE else None
+    texts = None
+    if table.size <= LEGIBLE:
+        texts = np.vectorize(_two_decimals, otypes=[object])(table + centre)
     names = list(map(str, values.columns))
     norm = Normalize(-reach, reach)
-    picture = draw_heatmap(axes, table, list(values.index), names, SIGNED_SCALE, norm, shown)
+    picture = draw_heatmap(axes, table, list(values.index), names, SIGNED_SCALE, norm, texts)
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.01, fraction=0.05, aspect=12)
     bar.ax.tick_params(labelsize=TEXT)
     ends = [-reach, 0, reach]
@@ -146,7 +150,11 @@ def _panel(axes: Axes, judged: Judgement, part: str) -> None:
     for label, name in zip(axes.get_xticklabels(), values.columns, strict=True):
         label.set_fontweight("bold" if bold[name].fillna(False).any() else "normal")
     for column, colour, line in (("marked", INK, 0.8), ("finding", FINDING, 2.2)):
-        for i, j in np.argwhere(judged.matrix(part, column).fillna(False).to_numpy(bool)):
-            axes.add_patch(
-                Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, fill=False, edgecolor=colour, lw=line)
-            )
+        framed = judged.matrix(part, column).fillna(False).to_numpy(bool)
+        for i, j in np.argwhere(framed):
+            corner = (j - 0.46, i - 0.46)
+            axes.add_patch(Rectangle(corner, 0.92, 0.92, fill=False, edgecolor=colour, lw=line))
+
+
+def _two_decimals(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # Adding 0.0 turns −0.0 into 0.0.

@@ -1,10 +1,11 @@
-"""Draws the distributions of clients' own columns, which show what a correction answers (Roschewitz
+"""Draws the distributions of clients' columns, which show the reason for a correction (Roschewitz
 et al. 2021, Fig. 1 C, and the right halves of Figs 2 to 4 and 13 to 17).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_COLUMNS = 6
-"""Columns in one picture, at most."""
-_FEW = 6  # different numbers up to which each has a bar of its own
+"""The maximum number of columns in one picture."""
+_FEW = 6
+"""The largest number of different values that have a bar each."""
 _BINS = 24
 _POINTS = 8
 _MISSING = "missing"
@@ -54,8 +56,10 @@ def column_of(feature: str, columns: Sequence[str]) -> str | None:
     before ``=category``; None if there is no such column.
 
     Example:
-        >>> column_of("ward=north", ["age", "ward"]), column_of("age", ["age", "ward"]), column_of("sex", ["age"])
-        ('ward', 'age', None)
+        >>> column_of("ward=north", ["age", "ward"]), column_of("age", ["age", "ward"])
+        ('ward', 'age')
+        >>> column_of("sex", ["age"]) is None
+        True
     """
     if feature in columns:
         return feature
@@ -78,26 +82,24 @@ def histogram_figure(
         categorical: the columns that hold categories.
         captions: a line for the panel of a client and a column.
     """
-    shown = list(columns)[:MOST_COLUMNS]
+    columns = list(columns)[:MOST_COLUMNS]
     captions = captions or {}
-    labels = dict.fromkeys(label for sample in samples.values() for label in sample.parts())
-    colours = {label: CLUSTERS[place % len(CLUSTERS)] for place, label in enumerate(labels)}
-    with canvas(3.8 * len(samples), 2.6 * len(shown) + 0.3) as figure:
-        panels = figure.subplots(len(shown), len(samples), squeeze=False, sharex="row")
-        for row, column in zip(panels, shown, strict=True):
-            values = [
-                value
-                for sample in samples.values()
-                for value in sample.rows[column].dropna().unique().tolist()
-            ]
-            bars = column in categorical or len({*values}) <= _FEW
+    labels = dict.fromkeys(chain.from_iterable(sample.parts() for sample in samples.values()))
+    colours = dict(zip(labels, cycle(CLUSTERS)))
+    with canvas(3.8 * len(samples), 2.6 * len(columns) + 0.3) as figure:
+        panels = figure.subplots(len(columns), len(samples), squeeze=False, sharex="row")
+        for row, column in zip(panels, columns, strict=True):
+            values: list[Any] = []
+            for sample in samples.values():
+                values += sample.rows[column].dropna().unique().tolist()
+            levels = sorted(set(values))
+            bars = column in categorical or len(levels) <= _FEW
             for axes, (client, sample) in zip(row, samples.items(), strict=True):
                 if bars:
-                    _draw_bars(axes, column, sample, colours, sorted({*values}))
+                    _draw_bars(axes, column, sample, colours, levels)
                 else:
-                    _draw_bins(
-                        axes, column, sample, colours, np.histogram_bin_edges(values, bins=_BINS)
-                    )
+                    edges = np.histogram_bin_edges(values, bins=_BINS)
+                    _draw_bins(axes, column, sample, colours, edges)
                 title = f"{client}, {column}\n{captions.get((client, column), '')}"
                 axes.set_title(title.strip(), fontsize=_POINTS + 1, loc="left")
                 axes.set_ylabel("share of the class", fontsize=_POINTS)
@@ -108,7 +110,9 @@ def histogram_figure(
 
 def _name(label: str, values: pd.Series) -> str:
     missing = int(values.isna().sum())
-    return f"{label} (n = {len(values):,}" + (f", {missing:,} missing)" if missing else ")")
+    if missing:
+        return f"{label} (n = {len(values):,}, {missing:,} missing)"
+    return f"{label} (n = {len(values):,})"
 
 
 def _draw_bins(
@@ -131,18 +135,17 @@ def _draw_bins(
 
 
 def _draw_bars(
-    axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], known: Sequence[Any]
+    axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], levels: Sequence[Any]
 ) -> None:
     parts = sample.parts()
     width = 0.8 / len(parts)
-    places = np.arange(len(known) + 1)  # the last one for missing values
+    centres = np.arange(len(levels) + 1)  # The last one is for missing values.
     for position, (label, rows) in enumerate(parts.items()):
         values = rows[column]
-        shares = [float((values == name).mean()) for name in known]
+        shares = [float((values == level).mean()) for level in levels]
         shares.append(float(values.isna().mean()))
-        left = places + (position - (len(parts) - 1) / 2) * width
         axes.bar(
-            left,
+            centres + (position - (len(parts) - 1) / 2) * width,
             shares,
             width,
             color=colours[label],
@@ -150,5 +153,5 @@ def _draw_bars(
             linewidth=0.4,
             label=_name(label, values),
         )
-    names = [f"{name:g}" if isinstance(name, float) else str(name) for name in known]
-    axes.set_xticks(places.tolist(), [*names, _MISSING])
+    names = [f"{level:g}" if isinstance(level, float) else str(level) for level in levels]
+    axes.set_xticks(centres.tolist(), [*names, _MISSING])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -48,11 +49,11 @@ def calibration_figure(calibration: pd.DataFrame, title: str) -> Figure:
 
     with canvas(5.0, 5.0) as figure:
         axes = figure.subplots()
-        for place, (label, rows) in enumerate(calibration.groupby("class", sort=False)):
-            display = CalibrationDisplay(
-                rows["observed"].to_numpy(), rows["predicted"].to_numpy(), None
-            )
-            display.plot(ax=axes, name=str(label), color=_COLOURS[place % len(_COLOURS)])
+        colours = itertools.cycle(_COLOURS)
+        for label, rows in calibration.groupby("class", sort=False):
+            observed = rows["observed"].to_numpy()
+            display = CalibrationDisplay(observed, rows["predicted"].to_numpy(), None)
+            display.plot(ax=axes, name=str(label), color=next(colours))
         axes.set_xlabel("predicted probability")
         axes.set_ylabel("share of rows")
         axes.set_title(title, fontsize=10, loc="left")

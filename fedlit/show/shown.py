@@ -43,13 +43,10 @@ class Grid:
         """
         import pandas as pd
 
+        header = list(map(printable, self.header))
+        rows = [list(map(printable, row)) for row in self.rows]
         with pd.option_context("display.max_colwidth", None):
-            rows = [list(map(printable, row)) for row in self.rows]
-            return str(
-                pd.DataFrame(rows, columns=list(map(printable, self.header))).to_html(
-                    index=False, border=0
-                )
-            )
+            return str(pd.DataFrame(rows, columns=header).to_html(index=False, border=0))
 
 
 @dataclass(frozen=True)
@@ -58,14 +55,14 @@ class Folded:
 
     Attributes:
         title: the title.
-        inner: what is below.
+        inner: the parts below the title.
     """
 
     title: str
     inner: Sequence[str | Grid]
 
     def text(self, width: int | None = None) -> str:
-        """Return the title and all that is below as text."""
+        """Return the title and the parts below it as text."""
         return "\n".join(_text(part, width) for part in (self.title, *self.inner))
 
     def html(self) -> str:
@@ -106,8 +103,9 @@ def card_html(title: str, text: str, colour: str) -> str:
         1
     """
     style = f"border-left: 6px solid {colour}; padding: .3em .8em; margin: .4em 0; max-width: 50em"
-    words = [html.escape(printable(own)) for own in (title, text)]
-    return f'<div style="{style}"><b>{words[0]}</b><br>{words[1]}</div>'
+    title = html.escape(printable(title))
+    text = html.escape(printable(text))
+    return f'<div style="{style}"><b>{title}</b><br>{text}</div>'
 
 
 class Shown(ABC):
@@ -140,14 +138,14 @@ class Shown(ABC):
 
 
 def for_terminal(
-    what: str | Shown, stream: TextIO | None = None, otherwise: int | None = None
+    content: str | Shown, stream: TextIO | None = None, otherwise: int | None = None
 ) -> str:
     r"""Return the text to print to a stream (standard output), without control characters for
     terminals, because parts of a text may come from elsewhere. On a terminal, errors are red, notes
     yellow and headings bold, unless ``NO_COLOR`` is set.
 
     Args:
-        what: a text, or an object that can show itself.
+        content: a text, or an object that can show itself.
         stream: the stream; lines are as wide as its terminal.
         otherwise: the width of lines in a pipe or file, in columns; unlimited if None.
 
@@ -157,16 +155,19 @@ def for_terminal(
     """
     width = terminal_width(stream)
     columns = otherwise if width is None else width
-    text = printable(wrap(what, columns) if isinstance(what, str) else what.text(columns))
+    text = wrap(content, columns) if isinstance(content, str) else content.text(columns)
+    text = printable(text)
     return text if width is None else _coloured(text)
 
 
 _COLOURS = {
-    r"fedlit: error:": 31, r"fedlit: interrupted": 33, r"(Note|Warning|FAILED)\b": 33,
-    r"[a-z]+: +rows\b.*": 1, r"[A-Z][-\w' ()]+:$": 1,
-}  # fmt: skip
-"""How a line begins → its colour, as terminals count them: errors red, warnings yellow, headings
-bold."""
+    r"fedlit: error:": 31,
+    r"fedlit: interrupted": 33,
+    r"(Note|Warning|FAILED)\b": 33,
+    r"[a-z]+: +rows\b.*": 1,
+    r"[A-Z][-\w' ()]+:$": 1,
+}
+"""Pattern of a line's beginning → ANSI colour code: errors red, warnings yellow, headings bold."""
 
 
 def _coloured(text: str) -> str:

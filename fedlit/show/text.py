@@ -9,12 +9,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, TextIO
 
-MOST_ROWS = 24  # of a printed table
+MOST_ROWS = 24
+"""The maximum number of rows of a printed table."""
 
-_NARROWEST = 20  # columns; a terminal that says less is written to as if it had these
+_NARROWEST = 20
+"""The smallest width of text, in columns, even if a terminal reports fewer."""
 
 _NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
 
@@ -33,7 +35,7 @@ def printable(text: str) -> str:
         >>> printable("\x1b[31mred\nnext \u202eline")
         '?[31mred\nnext ?line'
     """
-    return "".join(own if own.isprintable() or own == "\n" else "?" for own in text)
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
 
 
 # The last two would begin links.
@@ -52,9 +54,10 @@ def in_markdown(text: object) -> str:
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(printable(" ".join(str(text).split())).split()))
 
 
-def more(listed: Sequence[Any], what: str) -> list[str]:
+def more(rows: Sequence[Any], noun: str) -> list[str]:
     """Return a line that counts the rest of a list, which is cut at :data:`MOST_ROWS`."""
-    return [f"… and {len(listed) - MOST_ROWS} more {what}"] if len(listed) > MOST_ROWS else []
+    rest = len(rows) - MOST_ROWS
+    return [f"… and {rest} more {noun}"] if rest > 0 else []
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -64,13 +67,14 @@ def counted(number: int, one: str, many: str = "") -> str:
         >>> counted(1, "row"), counted(2000, "row")
         ('1 row', '2,000 rows')
     """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    noun = one if number == 1 else many or f"{one}s"
+    return f"{number:,} {noun}"
 
 
-def shorten(words: Sequence[str], most: int = 8) -> str:
-    """Join the first words by commas, and count the rest."""
-    shown = ", ".join(words[:most])
-    return shown if len(words) <= most else f"{shown}, … ({len(words)})"
+def shorten(names: Sequence[str], most: int = 8) -> str:
+    """Join the first names by commas, and count the rest."""
+    first = ", ".join(names[:most])
+    return first if len(names) <= most else f"{first}, … ({len(names)})"
 
 
 def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> str:
@@ -79,19 +83,20 @@ def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> s
     Args:
         rows: the number of each row.
         cells: a sized iterable, such as a Series.
-        most: as many are listed.
+        most: the maximum number of cells that are listed.
 
     Example:
         >>> in_rows([3, 7], ["1.2.3", float("nan")])
         "'1.2.3' in row 3, none in row 7"
     """
-    shown = []
+    texts = []
     for row, cell in itertools.islice(zip(rows, cells, strict=True), most):
         text = f"{cell:g}" if isinstance(cell, float) else repr(str(cell)[:60].strip())
-        empty = text.strip("'") in ("", "nan", "None", "<NA>", "NaT")
-        shown.append(f"none in row {row}" if empty else f"{text} in row {row}")
-    listed = ", ".join(shown)
-    return listed if len(cells) <= most else f"{listed}, … ({len(cells)})"
+        if text.strip("'") in ("", "nan", "None", "<NA>", "NaT"):
+            text = "none"
+        texts.append(f"{text} in row {row}")
+    first = ", ".join(texts)
+    return first if len(cells) <= most else f"{first}, … ({len(cells)})"
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
@@ -104,9 +109,9 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     try:
         if not stream.isatty():
             return None
-        columns = (
-            int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
-        )
+        columns = int(os.environ.get("COLUMNS") or 0)
+        if not columns:
+            columns = os.get_terminal_size(stream.fileno()).columns
     except (AttributeError, ValueError, OSError):
         return None
     return max(columns, _NARROWEST) if columns > 0 else None
@@ -126,11 +131,13 @@ def wrap(text: str, width: int | None = None) -> str:
         return text
     lines = []
     for line in text.split("\n"):
-        own = line.lstrip()
-        indent = line[: len(line) - len(own)] + ("# " if own.startswith("# ") else "  ")
-        lines += textwrap.wrap(
+        content = line.lstrip()
+        indent = line.removesuffix(content)
+        indent += "# " if content.startswith("# ") else "  "
+        wrapped = textwrap.wrap(
             line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
+        )
+        lines += wrapped or [""]
     return "\n".join(lines)
 
 
@@ -144,13 +151,20 @@ def definitions(pairs: Iterable[tuple[str, str]], width: int | None = None) -> s
     """
     width = max(width or shutil.get_terminal_size().columns, _NARROWEST)
     pairs = list(pairs)
-    column = min(max(len(word) for word, _ in pairs) + 4, 9 * width // 20) if width >= 60 else 6
+    column = 6
+    if width >= 60:
+        longest = max(len(term) for term, _ in pairs)
+        column = min(longest + 4, 9 * width // 20)
     lines = []
-    for word, text in pairs:
-        told = textwrap.wrap(text, width - column, break_long_words=False, break_on_hyphens=False)
-        beside = told.pop(0) if told and len(word) + 4 <= column else ""
-        lines.append(f"  {word:{column - 2}}{beside}" if beside else wrap(f"  {word}", width))
-        lines += [" " * column + line for line in told]
+    for term, text in pairs:
+        meaning = textwrap.wrap(
+            text, width - column, break_long_words=False, break_on_hyphens=False
+        )
+        if meaning and len(term) + 4 <= column:
+            lines.append(f"  {term:{column - 2}}{meaning.pop(0)}")
+        else:
+            lines.append(wrap(f"  {term}", width))
+        lines += [" " * column + line for line in meaning]
     return "\n".join(lines)
 
 
@@ -188,51 +202,57 @@ def text_table(
         comanche        30
         neota           12
     """
-    numeric = [right_aligned([row[place] for row in rows]) for place in range(len(header))]
-    most = width // 2 - 1 if width is not None else None
-    cells = [
-        [
-            _lines(cell, None if right and number else most)
-            for cell, right in zip(row, numeric, strict=True)
-        ]
-        for number, row in enumerate((header, *rows))
-    ]
-    widths = [
-        max(len(line) for row in cells for line in row[place]) for place in range(len(header))
-    ]
-    blocks = [[0]]
-    for place in range(1, len(header)):
-        if (
-            width is not None
-            and len(blocks[-1]) > 1
-            and sum(widths[own] + 2 for own in [*blocks[-1], place]) > width + 2
-        ):
-            blocks.append([0])
-        blocks[-1].append(place)
-    return "\n\n".join(
-        "\n".join(
-            _aligned([(row[place], widths[place], numeric[place]) for place in own])
-            for row in cells
-        )
-        for own in blocks
-    )
+    most = None if width is None else width // 2 - 1
+    columns = []
+    for name, *cells in zip(header, *rows, strict=True):
+        numeric = right_aligned(cells)
+        lines = [_lines(name, most)]
+        lines += [_lines(cell, None if numeric else most) for cell in cells]
+        columns.append(_Column(lines, numeric))
+    return "\n\n".join(map(_aligned, _blocks(columns, width)))
+
+
+class _Column:
+    """A column of a table: the lines of each cell, header first, and whether it holds numbers."""
+
+    def __init__(self, cells: list[list[str]], numeric: bool) -> None:
+        self.cells = cells
+        self.width = max(map(len, chain.from_iterable(cells)))
+        self.numeric = numeric
+
+    def aligned(self, line: str) -> str:
+        """Return a line of a cell at the column's width."""
+        return line.rjust(self.width) if self.numeric else line.ljust(self.width)
+
+
+def _blocks(columns: list[_Column], width: int | None) -> list[list[_Column]]:
+    """Split columns into blocks that fit the width, each with the first column."""
+    if width is None:
+        return [columns]
+    blocks = [columns[:1]]
+    for column in columns[1:]:
+        block = [*blocks[-1], column]
+        if len(blocks[-1]) > 1 and sum(part.width + 2 for part in block) > width + 2:
+            blocks.append([columns[0], column])
+        else:
+            blocks[-1] = block
+    return blocks
 
 
 def _lines(cell: str, most: int | None) -> list[str]:
     if most is None or isinstance(cell, Verbatim):
         return [cell]
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         cell, most, subsequent_indent="  ", break_on_hyphens=False, expand_tabs=False
-    ) or [""]
-
-
-def _aligned(row: Sequence[tuple[list[str], int, bool]]) -> str:
-    """Join cells of several lines each, side by side."""
-    lines = zip_longest(*(lines for lines, _, _ in row), fillvalue="")
-    return "\n".join(
-        "  ".join(
-            part.rjust(width) if right else part.ljust(width)
-            for part, (_, width, right) in zip(line, row, strict=True)
-        ).rstrip()
-        for line in lines
     )
+    return lines or [""]
+
+
+def _aligned(columns: Sequence[_Column]) -> str:
+    """Join columns side by side, row by row."""
+    lines = []
+    for row in zip(*(column.cells for column in columns), strict=True):
+        for parts in zip_longest(*row, fillvalue=""):
+            cells = [column.aligned(part) for column, part in zip(columns, parts, strict=True)]
+            lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -13,7 +13,8 @@ from fedlit.show.canvas import FINDING, INK, METHOD
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TEXT = 9  # points
+_TEXT = 9
+"""The size of text, in points."""
 
 
 def plot_violins(
@@ -30,26 +31,21 @@ def plot_violins(
         label: the label of the horizontal axis.
         axes: Matplotlib's axes to draw on.
     """
-    places = np.arange(len(names))[::-1]
-    for place, scores in zip(places, values, strict=True):
-        of_clients = scores.mean(axis=0)
+    heights = np.arange(len(names))[::-1]
+    for height, scores in zip(heights, values, strict=True):
+        client_means = scores.mean(axis=0)
         parts: Any = axes.violinplot(
-            [of_clients], [place], orientation="horizontal", widths=0.85, showextrema=False
+            [client_means], [height], orientation="horizontal", widths=0.85, showextrema=False
         )
         for body in parts["bodies"]:
             body.set(facecolor=METHOD, edgecolor=METHOD, alpha=0.35)
-        medians = np.median(scores, axis=1)
-        if len(medians) > 1:
-            axes.errorbar(
-                np.median(of_clients),
-                place,
-                xerr=medians.std(ddof=1),
-                color=FINDING,
-                lw=1.5,
-                capsize=3,
-            )
-        axes.scatter(np.median(of_clients), place, 12, INK, zorder=3)
-    axes.set_yticks(places, names, fontsize=_TEXT)
+        median = np.median(client_means)
+        seed_medians = np.median(scores, axis=1)
+        if len(seed_medians) > 1:
+            deviation = seed_medians.std(ddof=1)
+            axes.errorbar(median, height, xerr=deviation, color=FINDING, lw=1.5, capsize=3)
+        axes.scatter(median, height, 12, INK, zorder=3)
+    axes.set_yticks(heights, names, fontsize=_TEXT)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.set_xlabel(label, fontsize=_TEXT)
     axes.spines[["top", "right", "left"]].set_visible(False)
