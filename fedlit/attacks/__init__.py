@@ -1,4 +1,6 @@
-"""Attacks that are planted in chosen clients, to see what they do and which rules tolerate them."""
+"""Attacks that are injected in chosen clients, to measure their effect and find rules that tolerate
+them.
+"""
 
 from fedlit.attacks.attack import Attack, Attackers
 from fedlit.attacks.kinds import KINDS, Kind

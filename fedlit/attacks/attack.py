@@ -1,5 +1,5 @@
-"""The configuration of an attack, the choice of the clients that make it, and what they send or
-train on.
+"""The configuration of an attack, the choice of attacking clients, and the tensors that they send
+or the rows that they train on.
 """
 
 import logging
@@ -20,12 +20,12 @@ from fedlit.seeding import derive_seed
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack to plant in one client, or in a share of them.
+    """An attack to inject in one client, or in a share of them.
 
-    Every client's table, training and optimizer stay as they are. What changes is what leaves the
-    client or, with ``label_flip`` and ``backdoor``, its training rows (never its validation and
-    test rows). Attacks on what is sent change parameters; ``nan``, ``replay`` and ``free_rider``
-    change buffers too.
+    Every client's table, training and optimizer stay as they are. An attack changes the tensors
+    that the client sends or, with ``label_flip`` and ``backdoor``, its training rows (never its
+    validation and test rows). Attacks on sent tensors change parameters; ``nan``, ``replay`` and
+    ``free_rider`` change buffers too.
 
     Attributes:
         kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w is
@@ -69,49 +69,49 @@ class Attack:
                 f"exchange.attacks: kind: expected one of {', '.join(KINDS)}, found {self.kind!r}."
                 + did_you_mean(str(self.kind), KINDS)
             )
-        where = f"exchange.attacks: {self.kind}"
+        key = f"exchange.attacks: {self.kind}"
+        if self.share is not None:
+            both = f"{self.client} and {self.share}"
+            expect(self.client is None, key, "a client or a share", both, "leave one out")
+            allowed = 0 < self.share <= 1
+            expect(allowed, f"{key}: share", "a share of the clients in (0, 1]", self.share)
+        if self.by is not None:
+            self._check_strength(self.by, key)
+        expected = "none"
+        advice = "leave it out"
+        if self.kind == "backdoor":
+            expected = "it"
+            advice = "set feature, value and label"
+        for name in ("feature", "value", "label"):
+            setting = getattr(self, name)
+            allowed = (setting is not None) == (self.kind == "backdoor")
+            expect(allowed, f"{key}: {name}", expected, setting, advice)
+        if self.value is not None:
+            expect(math.isfinite(self.value), f"{key}: value", "a finite number", self.value)
+
+    def _check_strength(self, by: float, key: str) -> None:
         kind = KINDS[self.kind]
-        door = self.kind == "backdoor"
-        both = f"{self.client} and {self.share}"
-        expect(
-            self.client is None or self.share is None,
-            where,
-            "a client or a share",
-            both,
-            "leave one out",
-        )
-        fits = self.share is None or 0 < self.share <= 1
-        expect(fits, f"{where}: share", "a share of the clients in (0, 1]", self.share)
-        expect(self.by is None or kind.by is not None, where, "no by", self.by, "leave it out")
-        least = "of at least 0" if kind.by == 0 else "above 0"
-        most = " and at most 1" if kind.send is None else ""
-        fits = self.by is None or (
-            (self.by > 0 or self.by == kind.by == 0) and (kind.send is not None or self.by <= 1)
-        )
-        expect(
-            fits and self.by != math.inf, f"{where}: by", f"a finite number {least}{most}", self.by
-        )
-        for key in ("feature", "value", "label"):
-            wanted, advice = (
-                ("it", "set feature, value and label") if door else ("none", "leave it out")
-            )
-            found = getattr(self, key)
-            expect((found is not None) == door, f"{where}: {key}", wanted, found, advice)
-        expect(
-            self.value is None or math.isfinite(self.value),
-            f"{where}: value",
-            "a finite number",
-            self.value,
-        )
+        expect(kind.by is not None, key, "no by", by, "leave it out")
+        range_ = "above 0"
+        allowed = 0 < by < math.inf
+        if kind.by == 0:
+            range_ = "of at least 0"
+            allowed = 0 <= by < math.inf
+        if kind.send is None:
+            range_ += " and at most 1"
+            allowed = allowed and by <= 1
+        expect(allowed, f"{key}: by", f"a finite number {range_}", by)
 
     @property
     def amount(self) -> float:
         """The strength of the attack: ``by``, or the default of its kind."""
-        return (KINDS[self.kind].by or 0.0) if self.by is None else self.by
+        if self.by is not None:
+            return self.by
+        return KINDS[self.kind].by or 0.0
 
     @property
     def description(self) -> str:
-        """A description of what such a client does."""
+        """A description of the attack."""
         values = {**vars(self), "by": self.amount, "percent": 100 * self.amount}
         return KINDS[self.kind].description.format(**values)
 
@@ -130,8 +130,8 @@ def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[st
             attackers.
 
     Example:
-        >>> attackers = drawn([Attack("nan", share=0.5)], ["north", "east", "south", "west"], seed=0)
-        >>> len(attackers)
+        >>> names = ["north", "east", "south", "west"]
+        >>> len(drawn([Attack("nan", share=0.5)], names, seed=0))
         2
     """
     everybody = sorted(names)
@@ -150,22 +150,17 @@ def drawn(attacks: Sequence[Attack], names: Iterable[str], seed: int) -> dict[st
                 f"exchange.attacks: expected one attack a client, found two of {attack.client!r}"
             )
         chosen[attack.client] = attack
-    for place, attack in enumerate(attacks):
+    for number, attack in enumerate(attacks):
         if attack.client is not None:
             continue
-        count = (
-            1 if attack.share is None else max(1, math.floor(attack.share * len(everybody) + 0.5))
-        )
+        count = 1
+        if attack.share is not None:
+            count = max(1, math.floor(attack.share * len(everybody) + 0.5))
         free = [name for name in everybody if name not in chosen]
-        where = f"exchange.attacks: {attack.kind}"
-        expect(
-            count <= len(free),
-            where,
-            f"at most {len(free)} more attackers",
-            count,
-            "lower the shares",
-        )
-        generator = torch.Generator().manual_seed(derive_seed(seed, "attack", place))
+        key = f"exchange.attacks: {attack.kind}"
+        expected = f"at most {len(free)} more attackers"
+        expect(count <= len(free), key, expected, count, "lower the shares")
+        generator = torch.Generator().manual_seed(derive_seed(seed, "attack", number))
         order = torch.randperm(len(free), generator=generator).tolist()
         chosen |= {free[position]: attack for position in order[:count]}
     return dict(sorted(chosen.items()))
@@ -179,7 +174,7 @@ def poison(
 
     Args:
         tables: the tables of some clients.
-        attackers: maps each client to its attack; attacks that change no rows are passed over.
+        attackers: maps each client to its attack; attacks that change no rows are ignored.
         seed: the run's seed, by which the rows are drawn.
 
     Raises:
@@ -189,18 +184,19 @@ def poison(
         >>> from fedlit.data.sources import Bundled
         >>> [table] = Bundled(clients=["wine"]).tables(seed=0)
         >>> [changed] = poison([table], {"wine": Attack("label_flip")}, seed=0)
-        >>> {split: bool((changed.target != table.target).iloc[rows].any()) for split, rows in table.splits.items()}
+        >>> differs = changed.target != table.target
+        >>> {split: bool(differs.iloc[rows].any()) for split, rows in table.splits.items()}
         {'train': True, 'validation': False, 'test': False}
     """
-    change = {"label_flip": _flip, "backdoor": _open}
-    return [
-        change[attackers[table.name].kind](
-            table, attackers[table.name], _rows(table, attackers[table.name], seed)
-        )
-        if table.name in attackers and attackers[table.name].kind in change
-        else table
-        for table in tables
-    ]
+    changes = {"label_flip": _flip, "backdoor": _open}
+    poisoned = []
+    for table in tables:
+        attack = attackers.get(table.name)
+        if attack is not None and attack.kind in changes:
+            rows = _rows(table, attack, seed)
+            table = changes[attack.kind](table, attack, rows)
+        poisoned.append(table)
+    return poisoned
 
 
 def _rows(table: ClientTable, attack: Attack, seed: int) -> np.ndarray:
@@ -212,9 +208,9 @@ def _rows(table: ClientTable, attack: Attack, seed: int) -> np.ndarray:
 
 def _flip(table: ClientTable, attack: Attack, rows: np.ndarray) -> ClientTable:
     labels = _labels(table, attack)
-    other = dict(zip(labels, reversed(labels), strict=True))
+    flipped = dict(zip(labels, reversed(labels), strict=True))
     target = table.target.copy()
-    target.iloc[rows] = target.iloc[rows].map(other).to_numpy()
+    target.iloc[rows] = target.iloc[rows].map(flipped).to_numpy()
     return replace(table, target=target)
 
 
@@ -256,16 +252,16 @@ _KEPT = "attack"
 
 
 class Attackers:
-    """The attacking clients, and what they send.
+    """The attacking clients, and the tensors that they send.
 
-    What an attacker keeps from round to round is in its client's ``state``, and so in the
+    A state that an attacker keeps from round to round is in its client's ``state``, and so in the
     checkpoint.
 
     Args:
-        attacks: as they are asked for.
+        attacks: the configured attacks.
 
     Attributes:
-        attacks: the same.
+        attacks: the configured attacks.
         by_client: maps each attacking client to its attack, among all clients, once they are known.
     """
 
@@ -273,13 +269,13 @@ class Attackers:
         self.attacks = list(attacks)
         self.by_client: dict[str, Attack] = {}
 
-    def find(self, shared: Mapping[str, Sequence[str]], seed: int, *, here: bool) -> None:
-        """Draw the attackers, and refuse attacks that are not possible here.
+    def find(self, shared: Mapping[str, Sequence[str]], seed: int, *, one_process: bool) -> None:
+        """Draw the attackers, and refuse attacks that are not possible.
 
         Args:
             shared: maps each client to the names of its federated tensors; it has all clients.
             seed: the run's seed.
-            here: whether all clients are in this process.
+            one_process: whether all clients are in this process.
 
         Raises:
             ConfigError: an attack is not possible.
@@ -287,20 +283,20 @@ class Attackers:
         self.by_client = drawn(self.attacks, shared, seed)
         for name, attack in self.by_client.items():
             kind = KINDS[attack.kind]
-            where = f"exchange.attacks: {attack.kind}: client {name!r}"
+            key = f"exchange.attacks: {attack.kind}: client {name!r}"
             if kind.send is not None and not shared[name]:
                 raise ConfigError(
-                    f"{where}: expected federated tensors, which it would change, found none "
+                    f"{key}: expected federated tensors, which it would change, found none "
                     "(exchange.federated); federate some, or take label_flip or backdoor"
                 )
-            if kind.colludes and not here:
+            if kind.colludes and not one_process:
                 raise ConfigError(
-                    f"{where}: expected all clients in this process, for it looks at what others "
-                    "send, found some elsewhere; take sign_flip or scaled, or run in one process"
+                    f"{key}: expected all clients in this process, because it reads the updates of "
+                    "others, found some elsewhere; take sign_flip or scaled, or run in one process"
                 )
             if kind.colludes and len(self.by_client) == len(shared):
                 raise ConfigError(
-                    f"{where}: expected clients that do not attack, found none; lower the shares"
+                    f"{key}: expected clients that do not attack, found none; lower the shares"
                 )
 
     def of_rows(
@@ -312,24 +308,27 @@ class Attackers:
         if all(KINDS[attack.kind].send is not None for attack in self.attacks):
             return None
         excluded = frozenset(left_out)
-        return lambda tables, names: poison(
-            tables, drawn(self.attacks, set(names) - excluded, seed), seed
-        )
+
+        def change(tables: Sequence[ClientTable], names: Iterable[str]) -> list[ClientTable]:
+            attackers = drawn(self.attacks, set(names) - excluded, seed)
+            return poison(tables, attackers, seed)
+
+        return change
 
     @property
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """A line that describes who attacks; nothing without attacks."""
         by_attack: dict[str, list[str]] = {}
         for name, attack in self.by_client.items():
             by_attack.setdefault(f"{attack.kind} ({attack.description})", []).append(name)
         if not by_attack:
             return []
-        who = "; ".join(f"{what} at {', '.join(names)}" for what, names in by_attack.items())
-        return [f"attacks are planted (exchange.attacks): {who}"]
+        parts = [f"{attack} at {', '.join(names)}" for attack, names in by_attack.items()]
+        return [f"attacks are injected (exchange.attacks): {'; '.join(parts)}"]
 
     def say(self) -> None:
         """Log who attacks."""
-        for line in self.told:
+        for line in self.summary:
             _log.warning(line)
 
     def remember(self, client: FederatedClient) -> None:
@@ -341,31 +340,35 @@ class Attackers:
             }
 
     def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what clients send, with the changes that attackers make.
+        """Return the clients' updates, with the changes that attackers make.
 
         Args:
             members: the federation.
             number: the number of exchanges before this one.
-            collected: maps each client to what it would send.
+            collected: maps each client to its honest update.
         """
-        others = [update.state for name, update in collected.items() if name not in self.by_client]
+        honest = [update.state for name, update in collected.items() if name not in self.by_client]
         sent = dict(collected)
         for name, update in collected.items():
             attack = self.by_client.get(name)
-            kind = None if attack is None else KINDS[attack.kind]
-            if attack is None or kind is None or kind.send is None:
+            if attack is None:
+                continue
+            kind = KINDS[attack.kind]
+            if kind.send is None:
                 continue
             state = update.state
-            kept = members.clients[name].state
-            if kind.keeps == "sent" and _KEPT not in kept:
-                kept[_KEPT] = {key: value.detach().clone() for key, value in state.items()}
+            memory = members.clients[name].state
+            if kind.keeps == "sent" and _KEPT not in memory:
+                memory[_KEPT] = {key: value.detach().clone() for key, value in state.items()}
+            earlier = memory[_KEPT] if kind.keeps else {}
+            bystanders = honest if kind.colludes else []
             moment = Moment(
-                state,
-                [key for key in update.parameters if key in state],
-                kept[_KEPT] if kind.keeps else {},
-                others if kind.colludes else (),
-                attack.amount,
-                derive_seed(members.seed, "attack", name, number),
+                honest=state,
+                parameters=[key for key in update.parameters if key in state],
+                earlier=earlier,
+                bystanders=bystanders,
+                by=attack.amount,
+                seed=derive_seed(members.seed, "attack", name, number),
             )
             sent[name] = replace(update, state={**state, **kind.send(moment)})
         return sent

@@ -1,4 +1,6 @@
-"""The kinds of attack: for each, what such a client sends, or that it changes its training rows."""
+"""The kinds of attack: for each, the tensors that such a client sends, or that it changes its
+training rows.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,65 +27,66 @@ AttackKind = Literal[
 
 @dataclass(frozen=True)
 class Moment:
-    """What an attacker knows when it sends.
+    """The knowledge of an attacker when it sends.
 
     Attributes:
-        honest: what the client would send without the attack.
+        honest: the state that the client would send without the attack.
         parameters: the names in ``honest`` that are parameters.
-        kept: what it had after the last exchange, or what it sent first; empty if the kind keeps
-            nothing.
-        others: what the clients that do not attack send; empty if the kind does not look at it.
+        earlier: the client's state after the last exchange, or the first state that it sent; empty
+            if the kind keeps none.
+        bystanders: the states that clients send that do not attack; empty if the kind ignores them.
         by: the strength of the attack.
         seed: the seed of the random numbers that it draws.
     """
 
     honest: State
     parameters: Sequence[str]
-    kept: State
-    others: Sequence[State]
+    earlier: State
+    bystanders: Sequence[State]
     by: float
     seed: int
 
     def moved(self, factor: float) -> dict[str, Tensor]:
         """Return the client's parameters after a step that is ``factor`` times as long."""
         return {
-            name: torch.lerp(self.kept[name], self.honest[name], factor) for name in self.parameters
+            name: torch.lerp(self.earlier[name], self.honest[name], factor)
+            for name in self.parameters
         }
 
     def noisy(self, state: State) -> dict[str, Tensor]:
-        """Return the client's parameters with Gaussian noise, which is the same on any device."""
+        """Return the parameters of a state with Gaussian noise, which is the same on any device."""
         generator = torch.Generator().manual_seed(self.seed)
-        noise = {
-            name: torch.randn(state[name].shape, generator=generator) for name in self.parameters
-        }
-        return {
-            name: state[name] + self.by * value.to(state[name]) for name, value in noise.items()
-        }
+        noisy = {}
+        for name in self.parameters:
+            noise = torch.randn(state[name].shape, generator=generator)
+            noisy[name] = state[name] + self.by * noise.to(state[name])
+        return noisy
 
     def replayed(self) -> dict[str, Tensor]:
         """Return the state that the attacker kept, buffers included."""
-        return {name: self.kept[name] for name in self.honest if name in self.kept}
+        return {name: self.earlier[name] for name in self.honest if name in self.earlier}
 
-    def of_others(self) -> dict[str, Tensor]:
-        """Return the tensors of the other clients by name, (clients, …) each."""
-        values = {
-            name: [state[name] for state in self.others if name in state]
-            for name in self.parameters
-        }
-        return {name: torch.stack(value) for name, value in values.items() if value}
+    def of_bystanders(self) -> dict[str, Tensor]:
+        """Return the parameters of clients that do not attack by name, (clients, …) each."""
+        stacks = {}
+        for name in self.parameters:
+            tensors = [state[name] for state in self.bystanders if name in state]
+            if tensors:
+                stacks[name] = torch.stack(tensors)
+        return stacks
 
 
 def _alie(moment: Moment) -> dict[str, Tensor]:
     return {
-        name: own.mean(0) - moment.by * own.std(0, correction=0)
-        for name, own in moment.of_others().items()
+        name: stack.mean(0) - moment.by * stack.std(0, correction=0)
+        for name, stack in moment.of_bystanders().items()
     }
 
 
 def _ipm(moment: Moment) -> dict[str, Tensor]:
     return {
-        name: torch.lerp(moment.kept[name], own.mean(0), -moment.by)
-        for name, own in moment.of_others().items()
+        name: torch.lerp(moment.earlier[name], stack.mean(0), -moment.by)
+        for name, stack in moment.of_bystanders().items()
     }
 
 
@@ -92,7 +95,10 @@ def _nan(moment: Moment) -> dict[str, Tensor]:
 
 
 def _free_rider(moment: Moment) -> dict[str, Tensor]:
-    return moment.replayed() | (moment.noisy(moment.kept) if moment.by else {})
+    sent = moment.replayed()
+    if moment.by:
+        sent |= moment.noisy(moment.earlier)
+    return sent
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,13 @@ class Kind:
     """The properties of a kind of attack.
 
     Attributes:
-        description: describes what such a client does; ``{by}`` is the strength.
+        description: a description of the attack; ``{by}`` is the strength.
         by: the default strength; None if the kind has none.
         send: returns the tensors that are sent in place of the honest ones; None for a kind that
             changes training rows.
-        keeps: the state that such a client keeps from round to round: what it had after the last
-            exchange (``received``), or what it sent first (``sent``).
-        colludes: whether it looks at what other clients send in the same round.
+        keeps: the state that such a client keeps from round to round: its state after the last
+            exchange (``received``), or the first state that it sent (``sent``).
+        colludes: whether it reads the updates of other clients in the same round.
     """
 
     description: str

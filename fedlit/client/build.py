@@ -98,27 +98,28 @@ def build_clients(
                 "client"
             )
     clients: dict[str, FederatedClient] = {}
-    # factories whose first client was built twice, with the same initial values
-    checked: set[int] = set()
+    checked: set[int] = set()  # the factories whose first client was checked
     for spec in sorted(specs, key=lambda spec: spec.name):
         factory = find_override(overrides, spec.name).client or client
         clients[spec.name] = build_client(factory, spec, seed, "build")
         if id(factory) not in checked:
-            again = build_client(factory, spec, seed, "build again").state_dict()
-            drawn = [
-                name
-                for name, value in clients[spec.name].state_dict().items()
-                if not torch.equal(value, again[name])
-            ]
-            if drawn:
-                raise ConfigError(
-                    f"client {spec.name!r}: expected initial values that depend on (seed, name) "
-                    f"alone, found that {', '.join(drawn)} depend on what was drawn before; draw "
-                    "them in a reset_parameters method of the module that holds them, so that "
-                    "clients whose networks differ elsewhere start equal"
-                )
+            _check_initial_values(clients[spec.name], factory, seed)
             checked.add(id(factory))
     return clients
+
+
+def _check_initial_values(client: FederatedClient, factory: ClientFactory, seed: int) -> None:
+    """Refuse a client whose initial values change if its constructor draws other numbers."""
+    again = build_client(factory, client.spec, seed, "build again").state_dict()
+    state = client.state_dict()
+    drawn = [name for name, value in state.items() if not torch.equal(value, again[name])]
+    if drawn:
+        raise ConfigError(
+            f"client {client.spec.name!r}: expected initial values that depend on (seed, name) "
+            f"alone, found that {', '.join(drawn)} depend on earlier draws; draw them in a "
+            "reset_parameters method of the module that holds them, so that clients whose "
+            "networks differ elsewhere start equal"
+        )
 
 
 def build_client(
@@ -133,15 +134,16 @@ def build_client(
             f"{factory.__name__}; make it one, or give its network: partial(FederatedClient, "
             "network=…)"
         )
-    blamed = told_as(
-        lambda error: ConfigError(
+
+    def refusal(error: Exception) -> ConfigError:
+        return ConfigError(
             f"client {spec.name!r}: expected a client for {spec.num_features} features and "
             f"{spec.num_outputs} outputs, found that it could not be built: {described(error)}; "
             "look at model.client"
         )
-    )
-    with blamed, isolated_rng(derive_seed(seed, purpose)):
-        built = factory(spec)  # type: ignore[call-arg]  # a class that takes the description alone
+
+    with told_as(refusal), isolated_rng(derive_seed(seed, purpose)):
+        built = factory(spec)  # type: ignore[call-arg]  # mypy takes a class for its constructor
     refused = [
         hook
         for hook in NOT_FORWARDED
@@ -160,24 +162,20 @@ def build_client(
 
 def _check_signatures(client: str, kind: type) -> None:
     for name in ("training_step", "evaluate"):
-        asked = list(inspect.signature(getattr(FederatedClient, name)).parameters)
-        found = inspect.signature(getattr(kind, name))
+        expected = list(inspect.signature(getattr(FederatedClient, name)).parameters)
+        signature = inspect.signature(getattr(kind, name))
         try:
-            found.bind(*asked)
+            signature.bind(*expected)
         except TypeError as error:
             raise ConfigError(
-                f"client {client!r}: expected {kind.__name__}.{name}({', '.join(asked)}), found "
-                f"({', '.join(found.parameters)}); take these arguments"
+                f"client {client!r}: expected {kind.__name__}.{name}({', '.join(expected)}), found "
+                f"({', '.join(signature.parameters)}); take these arguments"
             ) from error
 
 
 def find_override(overrides: Mapping[str, ClientOverride] | None, name: str) -> ClientOverride:
     """Return the settings for a client; the first pattern that matches its name counts."""
-    return next(
-        (
-            override
-            for pattern, override in (overrides or {}).items()
-            if fnmatch.fnmatchcase(name, pattern)
-        ),
-        ClientOverride(),
-    )
+    for pattern, override in (overrides or {}).items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return override
+    return ClientOverride()

@@ -38,10 +38,9 @@ class FederatedClient(LightningModule):
     client's named tensors are federated; a client knows nothing of others. To add a method,
     override what differs:
 
-    - ``loss``, ``objective`` or ``training_step``: what is minimised, of logits, of rows, or in a
-      step;
-    - ``on_send``, ``on_receive``: what the client does before it sends, and with what an exchange
-      gave it;
+    - ``loss``, ``objective`` or ``training_step``: the function that is minimised, of logits, of
+      rows, or in a step;
+    - ``on_send``, ``on_receive``: what the client does before it sends and after it receives;
     - ``publish``: tensors that are sent together with the federated ones, for a rule that needs
       them;
     - ``answer``: answers to further questions of a rule;
@@ -113,10 +112,10 @@ class FederatedClient(LightningModule):
         warn_of_misspelt(cls, FederatedClient, ModelHooks, CheckpointHooks)
         if "on_receive" in vars(cls) and "adapts" not in vars(cls):
             cls.adapts = True
-        own = vars(cls).get("__init__")
-        if own is not None and "network" in inspect.signature(own).parameters:
-            # so that a configuration makes a class of it
-            own.__annotations__.setdefault("network", NetworkFactory)
+        constructor = vars(cls).get("__init__")
+        if constructor is not None and "network" in inspect.signature(constructor).parameters:
+            # The annotation lets a configuration name the network by its class.
+            constructor.__annotations__.setdefault("network", NetworkFactory)
 
     def __init__(
         self,
@@ -133,9 +132,9 @@ class FederatedClient(LightningModule):
             self.core: nn.Module = built.core
             self.head: nn.Module = built.head
         elif network is not None or type(self).forward is FederatedClient.forward:
-            found = "none" if network is None else f"the {type(network).__name__} {network!r}"
+            actual = "none" if network is None else f"the {type(network).__name__} {network!r}"
             raise ConfigError(
-                f"client {spec.name!r}: expected a network class, found {found}; set "
+                f"client {spec.name!r}: expected a network class, found {actual}; set "
                 "model.client.network, such as fedlit.MLP"
             )
         self.state: dict[str, Any] = {}
@@ -237,14 +236,13 @@ class FederatedClient(LightningModule):
         """
         if outputs.dim() == 3:
             rows, members = outputs.shape[:2]
-            predicted: Tensor = (
-                self.spec.task.predict(outputs.flatten(0, 1)).unflatten(0, (rows, members)).mean(1)
-            )
-            return predicted
+            predicted = self.spec.task.predict(outputs.flatten(0, 1))
+            mean: Tensor = predicted.unflatten(0, (rows, members)).mean(1)
+            return mean
         return self.spec.task.predict(outputs)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Return what :meth:`predict` returns, under the name that a classifier uses."""
+        """Return the same as :meth:`predict`, under the name that a classifier uses."""
         return self.predict(logits)
 
     def evaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -254,25 +252,24 @@ class FederatedClient(LightningModule):
         return self.score(self(batch.x), batch)
 
     def score(self, logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what ``evaluate`` returns, given the batch's outputs. The loss has no class
+        """Return the result of ``evaluate``, given the batch's outputs. The loss has no class
         weights; for an ensemble, it is the loss of the mean prediction.
         """
-        known = self.spec.task.known(batch.y)
+        labelled = self.spec.task.known(batch.y)
         predicted = self.probabilities(logits)
-        logits = self.spec.task.of_members(logits) if logits.dim() == 3 else logits
-        # rows count alike in a score, whatever they count in training
-        weight = self.class_weight
+        if logits.dim() == 3:
+            logits = self.spec.task.of_members(logits)
+        if not bool(labelled.any()):
+            return predicted, logits.new_tensor(math.nan)
+        # Classes have equal weights in a score, whatever their weights in training.
+        class_weight = self.class_weight
         self.class_weight = None
         if batch.weight is not None:
-            self.row_weight = batch.weight[known]
+            self.row_weight = batch.weight[labelled]
         try:
-            loss = (
-                self.loss(logits[known], batch.y[known])
-                if bool(known.any())
-                else logits.new_tensor(math.nan)
-            )
+            loss = self.loss(logits[labelled], batch.y[labelled])
         finally:
-            self.class_weight = weight
+            self.class_weight = class_weight
             self.row_weight = None
         return predicted, loss
 
@@ -286,16 +283,13 @@ class FederatedClient(LightningModule):
         """Return the configured optimizer over all parameters, with the configured schedule if
         there is one. Parameters that the network's ``no_decay`` names have no weight decay.
         """
-        named = dict(self.named_parameters())
-        free = set(select(named, self.no_decay))
-        if not free:
+        parameters = dict(self.named_parameters())
+        without_decay = set(select(parameters, self.no_decay))
+        if not without_decay:
             return self.optimizer_of(self.parameters())
-        return self.optimizer_of(
-            [
-                {"params": [value for name, value in named.items() if name not in free]},
-                {"params": [named[name] for name in named if name in free], "weight_decay": 0.0},
-            ]
-        )
+        decayed = [w for name, w in parameters.items() if name not in without_decay]
+        exempt = [w for name, w in parameters.items() if name in without_decay]
+        return self.optimizer_of([{"params": decayed}, {"params": exempt, "weight_decay": 0.0}])
 
     def optimizer_of(self, parameters: Iterable, lr_factors: Sequence[float] = ()) -> Any:
         """Return the configured optimizer and schedule over some parameters.
@@ -312,7 +306,7 @@ class FederatedClient(LightningModule):
             return optimizer
         with settings_of(self.spec.name, "model.scheduler"):
             scheduler = self.scheduler_factory(optimizer)
-        # lightning.pytorch.cli.ReduceLROnPlateau has one
+        # Only lightning.pytorch.cli.ReduceLROnPlateau has a monitor.
         monitor = getattr(scheduler, "monitor", None)
         config = {"scheduler": scheduler, "interval": self.scheduler_interval, "monitor": monitor}
         return {"optimizer": optimizer, "lr_scheduler": config}
@@ -331,23 +325,24 @@ class FederatedClient(LightningModule):
             optimizers: the optimizers that step.
             clipped: lists of names of parameters; the gradients of each list are limited together.
         """
-        (loss / self.accumulate if self.accumulate > 1 else loss).backward()
+        if self.accumulate > 1:
+            loss = loss / self.accumulate
+        loss.backward()
         call_hook(self, "on_after_backward")
         if not self.steps_now:
             return
         if self.gradient_clip_val:
             parameters = dict(self.named_parameters())
             for names in clipped:
-                nn.utils.clip_grad_norm_(
-                    [parameters[name] for name in names], self.gradient_clip_val
-                )
+                part = [parameters[name] for name in names]
+                nn.utils.clip_grad_norm_(part, self.gradient_clip_val)
         for optimizer in optimizers:
             call_hook(self, "on_before_optimizer_step", optimizer)
             optimizer.step()
             call_hook(self, "on_before_zero_grad", optimizer)
             optimizer.zero_grad()
         if torch.is_autocast_enabled(self.device.type):
-            # it holds the weights as they were, and a second loss would be of these
+            # The cache holds the earlier weights, which a second loss would use.
             torch.clear_autocast_cache()
 
     def clipped_apart(self) -> list[list[str]]:
@@ -451,7 +446,9 @@ class FederatedClient(LightningModule):
         """
         return {name: tensor.detach() for name, tensor in self._federated.items()}
 
-    def log(self, name: str, value: Tensor | float, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def log(  # type: ignore[override]
+        self, name: str, value: Tensor | float, *args: Any, **kwargs: Any
+    ) -> None:
         """Record a scalar. Its mean over the epoch is logged in the client's run as
         ``train/<name>``.
 
@@ -468,29 +465,32 @@ class FederatedClient(LightningModule):
             )
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
 
-    def log_dict(self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def log_dict(  # type: ignore[override]
+        self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any
+    ) -> None:
         """Record several scalars; see :meth:`log`."""
         for name, value in values.items():
             self.log(name, value, *args, **kwargs)
 
     def pop_logged(self) -> dict[str, float]:
         """Return the mean of each scalar over the values recorded since the last call, by name."""
-        means = {
-            name: float(torch.stack([value.float() for value in values]).mean())
-            for name, values in self._logged.items()
-        }
+        means = {}
+        for name, values in self._logged.items():
+            means[name] = float(torch.stack([value.float() for value in values]).mean())
         self._logged.clear()
         return means
 
     def optimizers(self, use_pl_optimizer: bool = True) -> Any:
         """Return the optimizers of this client: one, or a list."""
-        mine = self._optimizers
-        return mine[0] if len(mine) == 1 else mine
+        optimizers = self._optimizers
+        return optimizers[0] if len(optimizers) == 1 else optimizers
 
     def lr_schedulers(self) -> Any:
         """Return the schedules of this client: None, one, or a list."""
-        mine = [config.scheduler for config in self._scheduler_configs]
-        return None if not mine else mine[0] if len(mine) == 1 else mine
+        schedulers = [config.scheduler for config in self._scheduler_configs]
+        if not schedulers:
+            return None
+        return schedulers[0] if len(schedulers) == 1 else schedulers
 
 
 def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:

@@ -41,20 +41,22 @@ def misspelt(kind: type, *bases: type) -> dict[str, str]:
         >>> misspelt(Mine, FederatedClient)
         {'on_recieve': 'on_receive'}
     """
-    own = {
-        name
-        for one in (kind, *kind.__bases__)
-        if not issubclass(one, bases[0]) or one is kind
-        for name in vars(one)
-    }
-    hooks = sorted({name for base in bases for name in vars(base) if name[0] != "_"} - own)
-    found: dict[str, str] = {}
-    for name in sorted(own):
-        if name[0] != "_" and not hasattr(bases[0], name):
-            for hook in difflib.get_close_matches(name, hooks, 3, CLOSE):
-                if "_" in hook or difflib.SequenceMatcher(None, hook, name).ratio() > CLOSE_WORD:
-                    found.setdefault(name, hook)
-    return found
+    mixins = [base for base in kind.__bases__ if not issubclass(base, bases[0])]
+    names = _public_names(kind, *mixins)
+    hooks = sorted(_public_names(*bases) - names)
+    hook_by_name: dict[str, str] = {}
+    for name in sorted(names):
+        if hasattr(bases[0], name):
+            continue
+        for hook in difflib.get_close_matches(name, hooks, 3, CLOSE):
+            if "_" in hook or difflib.SequenceMatcher(None, hook, name).ratio() > CLOSE_WORD:
+                hook_by_name.setdefault(name, hook)
+    return hook_by_name
+
+
+def _public_names(*classes: type) -> set[str]:
+    names = set().union(*map(vars, classes))
+    return {name for name in names if not name.startswith("_")}
 
 
 def warn_of_misspelt(kind: type, *bases: type) -> None:
@@ -63,8 +65,8 @@ def warn_of_misspelt(kind: type, *bases: type) -> None:
     """
     for name, hook in misspelt(kind, *bases).items():
         _log.warning(
-            "class %s: nobody calls its %s; did you mean %s? If it is a helper of its own, begin "
-            "its name with _",
+            "class %s: nobody calls its %s; did you mean %s? If it is a helper, begin its name "
+            "with _",
             kind.__name__,
             name,
             hook,
@@ -78,23 +80,20 @@ def check_clipping(value: float | None, key: str) -> None:
     Raises:
         ConfigError: the limit is not above zero.
     """
-    expect(
-        value is None or value > 0,
-        key,
-        "a norm above 0",
-        value,
-        "leave it out, or null, for no limit",
-    )
+    if value is not None:
+        expect(value > 0, key, "a norm above 0", value, "leave it out, or null, for no limit")
 
 
 def settings_of(client: str, key: str) -> AbstractContextManager[None]:
     """Return a context that turns errors of another library's class about its settings into a
     :class:`ConfigError` that names the key.
     """
-    return told_as(
-        lambda error: ConfigError(
+
+    def refusal(error: Exception) -> ConfigError:
+        return ConfigError(
             f"client {client!r}: {key}: expected settings that its class accepts, found that it "
             f"refuses them: {error} ({type(error).__name__}); fedlit fit --help {key} says where "
             "to look"
         )
-    )
+
+    return told_as(refusal)

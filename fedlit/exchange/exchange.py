@@ -207,7 +207,9 @@ class Exchange(Callback):
             clients, self.federated, self.buffers, self.transport.share, self.by_name
         )
         self.matched_by_shape = unknown_meanings(members, self.sharing, self.transport)
-        self.attackers.find(self.sharing.names, members.seed, here=self.transport.everybody_here)
+        self.attackers.find(
+            self.sharing.names, members.seed, one_process=self.transport.everybody_here
+        )
         taking_part = cohort_size(self.participation, len(self.sharing.names))
         limit = f"at most the number of clients that take part in a round, {taking_part}"
         demand(

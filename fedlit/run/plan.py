@@ -215,7 +215,7 @@ def make_plan(federation: Clients, length: Length) -> Plan:
         for remark in about["remarks"]:
             remarks.setdefault(remark, []).append(name)
     notes = (
-        *exchange.attackers.told,
+        *exchange.attackers.summary,
         *_outputs_that_differ(facts, exchange),
         *([_UNGUARDED] if exchange.on and not exchange.federated and len(clients) > 1 else []),
         *federation.ending.told,

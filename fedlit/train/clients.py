@@ -438,8 +438,8 @@ class Clients(Mapping[str, FederatedClient]):
         to log.
         """
         local = self.evaluations.scoring[split].results(self.step, self.share)
-        if self.exchange.attackers.told:
-            local = replace(local, planted=tuple(self.exchange.attackers.told))
+        if self.exchange.attackers.summary:
+            local = replace(local, planted=tuple(self.exchange.attackers.summary))
         of_processes = self.group.gather(f"scores of {split}", local.of_clients())
         self.results[split] = local.joined(of_processes)
         return self._remember(self.results[split].scalars())

@@ -150,7 +150,7 @@ def test_attacks_are_said_in_plan_log_and_results(
     attacks = [Attack("label_flip", client="birch"), Attack("scaled", client="ash", by=2)]
     run = make_run(tmp_path, exchange={"federated": ["core"], "attacks": attacks}, epochs=1)
     (line,) = [note for note in str(run.describe()).splitlines() if "exchange.attacks" in note]
-    line = line[line.index("attacks are planted") :]
+    line = line[line.index("attacks are injected") :]
     assert "scaled" in line and "ash" in line and "label_flip" in line and "birch" in line
     with caplog.at_level(logging.WARNING):
         run.fit(quiet=True)
