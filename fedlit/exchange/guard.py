@@ -163,12 +163,11 @@ class Guard:
             table: four mappings with the findings of :meth:`judge`, as read from the device: client
                 → size, and client → whether it is suspicious, far and grown.
         """
-        size, *flags = table
-        suspicious, is_far, is_grown = ([name for name in size if flag[name]] for flag in flags)
-        far = {name: size[name] for name in is_far}
-        named = {name: size[name] for name in suspicious if name not in far}
+        size, suspicious, is_far, is_grown = table
+        far = {name: size[name] for name in size if is_far[name]}
+        named = {name: size[name] for name in size if suspicious[name] and name not in far}
         looked_at = sum(not math.isnan(value) for value in size.values())
-        verdict = Verdict(grown=tuple(is_grown))
+        verdict = Verdict(grown=tuple(name for name in size if is_grown[name]))
         if 2 * len(named) >= looked_at and not far:
             verdict = replace(verdict, doubt=tuple(named))
         if self.mode == "watch":

@@ -56,7 +56,7 @@ class Incidents:
         Returns:
             The values to log, by ``<client>/<tag>``.
         """
-        where = f"exchange {number + 1}"
+        exchange = f"exchange {number + 1}"
         records = dict[str, float]()
         before = self.before(lost)
         for client in clients:
@@ -64,14 +64,14 @@ class Incidents:
         for client in lost:
             records[f"{client}/exchange/not_finite"] = float(self._count(client, "not_finite"))
             _log.warning(
-                f"{where}: client {client!r} was left out, its state is not finite; it received "
+                f"{exchange}: client {client!r} was left out, its state is not finite; it received "
                 f"the aggregate{before}"
             )
         for client in void:
             records[f"{client}/exchange/unfit"] = float(self._count(client, "unfit"))
         if void:
             _log.warning(
-                f"{where}: there is no sum, because {', '.join(void)} called its update unfit; "
+                f"{exchange}: there is no sum, because {', '.join(void)} called its update unfit; "
                 "every client goes back to what it received last, and the next exchange counts"
             )
         for done in DONE:
@@ -86,7 +86,7 @@ class Incidents:
                         if client in verdict.doubt
                         else ""
                     )
-                    _log.warning(f"{where}: client {client!r} {why}{often}{doubt}; {_ADVICE}")
+                    _log.warning(f"{exchange}: client {client!r} {why}{often}{doubt}; {_ADVICE}")
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:

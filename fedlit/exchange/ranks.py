@@ -293,8 +293,8 @@ def join() -> Ranks | None:
     """
     job = session()
     if not job.has_joined:
-        place = find_place()
-        job.ranks = None if place is None else Ranks(place)
+        of_process = find_place()
+        job.ranks = None if of_process is None else Ranks(of_process)
         job.has_joined = True
         if job.ranks is not None:
             job.on_end(job.ranks.close)

@@ -24,7 +24,9 @@ def round_seed(seed: int, number: int) -> int:
         seed: the run's seed.
         number: the number of exchanges before the round, or :data:`BEGIN`.
     """
-    return derive_seed(seed, "exchange", "begin" if number == BEGIN else number)
+    if number == BEGIN:
+        return derive_seed(seed, "exchange", "begin")
+    return derive_seed(seed, "exchange", number)
 
 
 def wrong_every(every: Every) -> str:

@@ -66,13 +66,13 @@ class Progress:
         self.written = now
         desk = hub.desk
         sites = set(hub.sites)
-        here = desk.line.sites() - desk.away
+        present = desk.line.sites() - desk.away
         content = {
             "state": state,
             "round": max(hub.journal.number, 0),
             "rounds": self.rounds,
-            "in": sorted(here & sites),
-            "away": sorted(sites - here),
+            "in": sorted(present & sites),
+            "away": sorted(sites - present),
             "answered": sorted(desk.waiting),
             "refused": desk.refused,
             "seconds": round(now - self.begun, 1),
@@ -94,16 +94,16 @@ def read_progress(state: Path) -> dict[str, Any] | None:
     """
     path = state / "progress.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        progress = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{shown(path)}: expected what a coordinator writes, found: {error}; move it away"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(progress, dict):
         raise ConfigError(f"{shown(path)}: expected what a coordinator writes, found another file")
-    return found
+    return progress
 
 
 def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:

@@ -147,9 +147,9 @@ class Clients(Mapping[str, FederatedClient]):
         data.setup()
         self.names = tuple(data.names)
         # Settings of a client that is left out are no mistake.
-        known = (*self.names, *(data.leave_out or ()))
+        names = (*self.names, *(data.leave_out or ()))
         training = self.training
-        clients = build_clients(data.specs, training.client, self.seed, training.overrides, known)
+        clients = build_clients(data.specs, training.client, self.seed, training.overrides, names)
         check_weights(clients, data)
         for name, client in clients.items():
             self._set_up(client)
@@ -202,7 +202,9 @@ class Clients(Mapping[str, FederatedClient]):
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
         """Return a client as it was before training, or as it would be with another seed."""
         factory = find_override(self.training.overrides, spec.name).client or self.training.client
-        return build_client(factory, spec, self.seed if seed is None else seed)
+        if seed is None:
+            seed = self.seed
+        return build_client(factory, spec, seed)
 
     def rows(self, client: str) -> Rows:
         """Return a client's training rows."""

@@ -39,8 +39,8 @@ class Training:
             "at least 1 batch per optimizer step",
             self.accumulate,
         )
-        known = self.scheduler_interval in ("epoch", "step")
-        expect(known, "model.scheduler_interval", "epoch or step", self.scheduler_interval)
+        is_interval = self.scheduler_interval in ("epoch", "step")
+        expect(is_interval, "model.scheduler_interval", "epoch or step", self.scheduler_interval)
         check_clipping(self.gradient_clip_val, "model.gradient_clip_val")
 
 
