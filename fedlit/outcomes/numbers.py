@@ -42,8 +42,8 @@ class Quantity(Outcome):
         scale: the scale of the target, likewise.
 
     Example:
-        >>> Quantity(mean=10.0, scale=2.0).columns(np.array([[12.3456789012345]]))["predicted"]
-        array([12.345678901])
+        >>> Quantity(scale=2.0).columns(np.array([[12.3456789012345]]))["predicted"].tolist()
+        [12.345678901]
     """
 
     mean: float = 0.0
