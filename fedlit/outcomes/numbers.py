@@ -43,7 +43,7 @@ class Quantity(Outcome):
 
     Example:
         >>> Quantity(scale=2.0).columns(np.array([[12.3456789012345]]))["predicted"].tolist()
-        [12.345678901]
+        [12.3456789]
     """
 
     mean: float = 0.0
