@@ -4,6 +4,7 @@ one.
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -21,17 +22,12 @@ EngineName = Literal["auto", "plain", "threads"]
 
 
 Step = Callable[[bool], bool]
-
-
 """A client's step. Its argument determines whether torch's generators are seeded for this client
 and step (they belong to all threads, so this is only possible if clients take turns). It returns
 whether random numbers were drawn."""
 
-
 Scope = Callable[[], AbstractContextManager[None]]
-
-
-"""Makes the context of a step on whatever thread runs it (the autocast of mixed precision)."""
+"""Makes the context of a step on the thread that runs it (the autocast of mixed precision)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class Engine(ABC):
         for job in jobs:
             settle(job)
 
-    def close(self) -> None:  # noqa: B027 - most engines hold nothing
+    def close(self) -> None:  # noqa: B027 - Most engines have nothing to close.
         """Release threads."""
 
 
@@ -121,26 +117,26 @@ class PlainEngine(Engine):
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
-        for one in steps.values():
-            one.step(True)
+        for client_step in steps.values():
+            client_step.step(True)
 
 
 class ThreadedEngine(Engine):
-    """Clients side by side, each step on one of several threads.
+    """Steps clients side by side, each on one of several threads.
 
     PyTorch's generator belongs to all threads. So a client that draws random numbers (dropout)
     takes its turn, as under the plain engine, and draws the same ones; the others run side by side.
-    A client's first step, which it takes alone, tells whether it draws.
+    A client's first step, which it takes alone, shows whether it draws.
 
     Args:
-        workers: threads, each of which executes whole client steps.
-        intra_op: threads inside one operation of each.
+        workers: the number of threads, each of which executes whole client steps.
+        intra_op: the number of threads inside one operation of each.
         trial: whether the first steps are timed, one after another and side by side in turn, so
-            that the faster way is taken from then on. Both give the same bits, so the choice may
+            that the faster order is used from then on. Both give the same bits, so the choice may
             depend on the clock.
 
     Attributes:
-        draws: client → whether it draws, of those that have taken a step.
+        draws: maps each client that has taken a step to whether it draws.
     """
 
     def __init__(self, workers: int, intra_op: int = 1, trial: bool = False) -> None:
@@ -161,34 +157,34 @@ class ThreadedEngine(Engine):
             RunError: a client began to draw only later.
         """
         dry = []
-        for name, one in steps.items():
-            if one.dry or self.draws.get(name) is False:
-                dry.append(one)
+        for name, client_step in steps.items():
+            if client_step.dry or self.draws.get(name) is False:
+                dry.append(client_step)
                 continue
-            self.draws[name] = one.step(True) or self.draws.get(name, False)
+            self.draws[name] = client_step.step(True) or self.draws.get(name, False)
         if not dry or not self._trials:
             self._run(dry, self._side_by_side)
             return
-        way = self._trials.pop(0)
+        side_by_side = self._trials.pop(0)
         start = time.perf_counter()
-        self._run(dry, way)
-        self._times[way].append((time.perf_counter() - start) / len(dry))
+        self._run(dry, side_by_side)
+        self._times[side_by_side].append((time.perf_counter() - start) / len(dry))
         if not self._trials:
             self._side_by_side = min(self._times[True]) < min(self._times[False])
 
     def _run(self, steps: Sequence[ClientStep], side_by_side: bool) -> None:
-        """Steps that draw nothing; the largest batches start first, so that the threads end
+        """Run steps that draw nothing; the largest batches start first, so that the threads end
         together.
         """
         if not side_by_side:
-            for one in steps:
-                one.step(True)
+            for client_step in steps:
+                client_step.step(True)
             return
         state = torch.default_generator.get_state()
-        largest_first = sorted(steps, key=lambda one: -len(one.batch.y))
-        _finish([self._pool.submit(one.step, False) for one in largest_first])
+        largest_first = sorted(steps, key=lambda client_step: -len(client_step.batch.y))
+        _finish([self._pool.submit(client_step.step, False) for client_step in largest_first])
         if not torch.equal(torch.default_generator.get_state(), state):
-            names = ", ".join(sorted(one.client.spec.name for one in steps))
+            names = ", ".join(sorted(client_step.client.spec.name for client_step in steps))
             raise RunError(
                 "model.engine: threads: expected clients that draw random numbers from their "
                 f"first step on or never, found that one of {names} began later (dropout that was "
@@ -200,11 +196,14 @@ class ThreadedEngine(Engine):
         if not self._side_by_side:
             settle(*jobs)
             return
-        own: dict[int, list[Evaluation]] = {}
+        jobs_of_client: dict[int, list[Evaluation]] = {}
+        rows: Counter[int] = Counter()
         for job in jobs:
-            own.setdefault(id(job.client), []).append(job)
-        for mine in sorted(own.values(), key=lambda mine: -sum(len(job.batch.y) for job in mine)):
-            self._pool.submit(settle, *mine)  # a client may remember things between its batches
+            jobs_of_client.setdefault(id(job.client), []).append(job)
+            rows[id(job.client)] += len(job.batch.y)
+        # A client's batches stay in order on one thread, because it may have state between them.
+        for client in sorted(jobs_of_client, key=lambda client: -rows[client]):
+            self._pool.submit(settle, *jobs_of_client[client])
 
     def close(self) -> None:
         """See :class:`Engine`. Work that has not begun is cancelled."""
@@ -215,6 +214,7 @@ def _finish(futures: Iterable[Future]) -> None:
     """Wait for all futures before the first error is raised, so that none goes on in the
     background.
     """
-    errors = [error for future in list(futures) if (error := future.exception()) is not None]
-    if errors:
-        raise errors[0]
+    errors = [future.exception() for future in list(futures)]
+    for error in errors:
+        if error is not None:
+            raise error

@@ -52,14 +52,11 @@ class Stacked(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (
-            func is nn.functional.linear
-            and not kwargs
-            and not torch.is_autocast_enabled(args[0].device.type)
-        ):
-            return StackedLinear.apply(
-                args[0], args[1], args[2] if len(args) > 2 else None, self.compiled
-            )
+        if func is nn.functional.linear and not kwargs:
+            x, weight, *rest = args
+            bias = rest[0] if rest else None
+            if not torch.is_autocast_enabled(x.device.type):
+                return StackedLinear.apply(x, weight, bias, self.compiled)
         if func is nn.functional.batch_norm and self.compiled:
             arguments = _arguments(func, args, kwargs)
             if StackedNorm.fits(*arguments[:5]):
@@ -94,8 +91,8 @@ class Stack:
     def __init__(self, clients: Sequence[FederatedClient], compiled: bool = False) -> None:
         self.clients = list(clients)
         self.compiled = compiled
-        # Lends its modules to `functional_call`, which puts the stack's tensors into them: a
-        # client's own may be in use on another thread, and so may the copy.
+        # `functional_call` puts the stack's tensors into the copy's modules, because a client's
+        # modules may be in use on another thread. So may the copy, which therefore has a lock.
         self._template = _copy(clients[0])
         self._lock = threading.Lock()
         parameters: list[dict[str, Tensor]] = [
@@ -109,19 +106,21 @@ class Stack:
                 for name, tensor in state.items():
                     tensor.data = stacked[name][position]
         for name, parameter in parameters[0].items():
-            joint = self.parameters[name].requires_grad_(parameter.requires_grad)
-            gradients = [own[name].grad for own in parameters]
-            if any(gradient is not None for gradient in gradients):  # accumulated so far
-                joint.grad = torch.stack(
+            stacked_parameter = self.parameters[name].requires_grad_(parameter.requires_grad)
+            gradients = [client_parameters[name].grad for client_parameters in parameters]
+            if any(gradient is not None for gradient in gradients):
+                # Batches were accumulated before the clients were stacked.
+                stacked_parameter.grad = torch.stack(
                     [torch.zeros_like(parameter) if g is None else g for g in gradients]
                 )
-        self._twins = [
-            (self.parameters[name], own) for mine in parameters for name, own in mine.items()
-        ]
+        self._twins: list[tuple[Tensor, Tensor]] = []  # (stacked parameter, client's parameter)
+        for client_parameters in parameters:
+            for name, parameter in client_parameters.items():
+                self._twins.append((self.parameters[name], parameter))
         for client in clients:
             client.stacked = True
         self._optimizer: Optimizer | None = None
-        self._shared = 0  # parameters whose optimizer's state the clients have
+        self._shared = 0  # the number of parameters whose optimizer's state the clients have
 
     @staticmethod
     def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
@@ -132,9 +131,8 @@ class Stack:
         buffers = _stacked([dict(client.named_buffers()) for client in clients])
         for name, parameter in clients[0].named_parameters():
             parameters[name].requires_grad_(parameter.requires_grad)
-        x, y = (
-            value.expand(len(clients), *value.shape).contiguous() for value in (batch.x, batch.y)
-        )
+        x = batch.x.expand(len(clients), *batch.x.shape).contiguous()
+        y = batch.y.expand(len(clients), *batch.y.shape).contiguous()
         try:
             copies = [_copy(client) for client in clients]
             with torch.enable_grad():
@@ -142,36 +140,20 @@ class Stack:
                     losses = _losses(_copy(clients[0]), parameters, buffers, x, y)
                 losses.sum().backward()
         except Exception as error:
-            reason = str(error).strip().splitlines()
-            return f"{type(error).__name__}: {reason[0] if reason else ''}"
-        for position, alone in enumerate(copies):
-            alone.zero_grad()
+            lines = str(error).strip().splitlines()
+            first_line = lines[0] if lines else ""
+            return f"{type(error).__name__}: {first_line}"
+        results = _results(losses, buffers, parameters)
+        for position, client in enumerate(copies):
+            client.zero_grad()
             with torch.enable_grad(), isolated_rng(0):
-                loss = alone.objective(batch.x, batch.y)
+                loss = client.objective(batch.x, batch.y)
                 loss.backward()
-            found = {
-                "loss": losses[position],
-                **{name: value[position] for name, value in buffers.items()},
-            }
-            expected = {"loss": loss, **dict(alone.named_buffers())}
-            for name, parameter in alone.named_parameters():
-                gradient = parameters[name].grad
-                expected[f"gradient of {name}"] = (
-                    torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                )
-                found[f"gradient of {name}"] = (
-                    torch.zeros_like(parameter) if gradient is None else gradient[position]
-                )
-            largest = max(
-                float(value.detach().float().abs().max())
-                for value in expected.values()
-                if value.numel()
-            )
-            for name, value in expected.items():
-                if not torch.allclose(
-                    found[name].float(), value.float(), rtol=1e-2, atol=1e-4 * (1 + largest)
-                ):
-                    return f"a trial gave another {name} than each alone"
+            expected = _results(loss, dict(client.named_buffers()), dict(client.named_parameters()))
+            actual = {name: stacked[position] for name, stacked in results.items()}
+            different = _different(expected, actual)
+            if different:
+                return f"a trial gave another {different} than each alone"
         return ""
 
     def release(self) -> None:
@@ -192,21 +174,16 @@ class Stack:
                     tensor.data = tensor.data.clone()
             for optimizer in client._optimizers:
                 for state in optimizer.state.values():
-                    state.update(
-                        {
-                            key: value.clone()
-                            for key, value in state.items()
-                            if isinstance(value, Tensor)
-                        }
-                    )
+                    for key, value in state.items():
+                        if isinstance(value, Tensor):
+                            state[key] = value.clone()
 
     @contextmanager
     def _lending(self) -> Iterator[FederatedClient]:
         with self._lock:
-            for own, module in zip(
-                self.clients[0].modules(), self._template.modules(), strict=True
-            ):
-                module.training = own.training
+            modules = zip(self._template.modules(), self.clients[0].modules(), strict=True)
+            for module, client_module in modules:
+                module.training = client_module.training
             yield self._template
 
     # ------------------------------------------------------------------ a step
@@ -222,11 +199,15 @@ class Stack:
             accumulate: the number of batches per optimizer step.
             update: whether the optimizers step now.
         """
-        x, y = (value.view(len(self.clients), -1, *value.shape[1:]) for value in (rows.x, rows.y))
+        x = rows.x.view(len(self.clients), -1, *rows.x.shape[1:])
+        y = rows.y.view(len(self.clients), -1, *rows.y.shape[1:])
         with self._lending() as template, Stacked(self.compiled, seeds):
             losses = _losses(template, self.parameters, self.buffers, x, y)
         # The sum's gradient with respect to each client is that of its own loss.
-        (losses.sum() / accumulate if accumulate > 1 else losses.sum()).backward()
+        total = losses.sum()
+        if accumulate > 1:
+            total = total / accumulate
+        total.backward()
         for client, loss in zip(self.clients, losses.detach().unbind(), strict=True):
             client.log("loss", loss)
         if update:
@@ -237,30 +218,38 @@ class Stack:
         limit = self.clients[0].gradient_clip_val
         if limit:
             for names in self.clients[0].clipped_apart():
-                gradients = [g for name in names if (g := self.parameters[name].grad) is not None]
-                if not gradients:
-                    continue
-                norms = torch.stack(
-                    [g.reshape(len(self.clients), -1).norm(dim=1) for g in gradients]
-                ).norm(dim=0)
-                scale = (limit / (norms + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
-                for gradient in gradients:
-                    gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
-        if not self.clients[0]._optimizers[0].state:
-            self._optimizer = None  # none yet, or an exchange has reset it
+                self._clip(names, limit)
+        client_optimizer = self.clients[0]._optimizers[0]
+        if not client_optimizer.state:  # There is none yet, or an exchange has reset it.
+            self._optimizer = None
         optimizer = self._optimizer or self._build_optimizer()
-        own = self.clients[0]._optimizers[0]
-        for group, mine in zip(own.param_groups, optimizer.param_groups, strict=True):
-            # a schedule may change them
-            mine.update({key: value for key, value in group.items() if key != "params"})
+        groups = zip(client_optimizer.param_groups, optimizer.param_groups, strict=True)
+        for client_group, group in groups:
+            # A schedule may have changed the settings.
+            settings = {key: value for key, value in client_group.items() if key != "params"}
+            group.update(settings)
         optimizer.step()
         optimizer.zero_grad()
         for client in self.clients:
-            client._optimizers[0]._opt_called = True  # type: ignore[attr-defined]  # schedules warn otherwise
-        # what was frozen has its first state
+            # Schedules warn if they step before their optimizer.
+            client._optimizers[0]._opt_called = True  # type: ignore[attr-defined]
+        # A parameter that is no longer frozen has its first state.
         if self._optimizer is None or len(optimizer.state) != self._shared:
             self._optimizer = optimizer
             self._share_state()
+
+    def _clip(self, names: Sequence[str], limit: float) -> None:
+        """Clip each client's gradients of some parameters, as ``torch.nn.utils.clip_grad_norm_``
+        does.
+        """
+        gradients = [g for name in names if (g := self.parameters[name].grad) is not None]
+        if not gradients:
+            return
+        norms = [g.reshape(len(self.clients), -1).norm(dim=1) for g in gradients]
+        norm = torch.stack(norms).norm(dim=0)
+        scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
 
     # ------------------------------------------------------------------ the optimizers
 
@@ -269,45 +258,37 @@ class Stack:
         """Whether the clients' optimizers still agree: they have the same settings, all or none of
         them have state, and no parameter has been frozen or unfrozen since.
         """
-        groups = [
-            [{**g, "params": None} for g in client._optimizers[0].param_groups]
-            for client in self.clients
-        ]
-        states = [bool(client._optimizers[0].state) for client in self.clients]
-        same = all(group == groups[0] for group in groups) and len(set(states)) == 1
-        return same and all(joint.requires_grad == own.requires_grad for joint, own in self._twins)
+        optimizers = [client._optimizers[0] for client in self.clients]
+        settings = list(map(_settings, optimizers))
+        if any(groups != settings[0] for groups in settings):
+            return False
+        if len({bool(optimizer.state) for optimizer in optimizers}) > 1:
+            return False
+        return all(stacked.requires_grad == w.requires_grad for stacked, w in self._twins)
 
     def _build_optimizer(self) -> Optimizer:
         """Return the clients' optimizer over the stacked parameters, with their state if they have
         any.
         """
-        own = self.clients[0]._optimizers[0]
-        names = {id(parameter): name for name, parameter in self.clients[0].named_parameters()}
-        groups = [
-            {
-                **group,
-                "params": [self.parameters[names[id(parameter)]] for parameter in group["params"]],
-            }
-            for group in own.param_groups
-        ]
-        optimizer: Optimizer = type(own)(groups)  # type: ignore[call-arg]  # the base class alone asks for defaults
-        if own.state:
+        client_optimizer = self.clients[0]._optimizers[0]
+        stacked_of = {
+            id(w): self.parameters[name] for name, w in self.clients[0].named_parameters()
+        }
+        groups = []
+        for group in client_optimizer.param_groups:
+            stacked_parameters = [stacked_of[id(w)] for w in group["params"]]
+            groups.append({**group, "params": stacked_parameters})
+        # Only the base class requires defaults.
+        optimizer: Optimizer = type(client_optimizer)(groups)  # type: ignore[call-arg]
+        if client_optimizer.state:
             parameters = [dict(client.named_parameters()) for client in self.clients]
             for name, stacked in self.parameters.items():
                 states = [
-                    client._optimizers[0].state.get(mine[name], {})
-                    for client, mine in zip(self.clients, parameters, strict=True)
+                    client._optimizers[0].state.get(client_parameters[name], {})
+                    for client, client_parameters in zip(self.clients, parameters, strict=True)
                 ]
-                if not states[0]:
-                    continue
-                optimizer.state[stacked] = {
-                    key: torch.stack([state[key] for state in states])
-                    if key != "step"
-                    and isinstance(value, Tensor)
-                    and value.shape == stacked.shape[1:]
-                    else value
-                    for key, value in states[0].items()
-                }
+                if states[0]:
+                    optimizer.state[stacked] = _stacked_state(states, stacked.shape[1:])
             self._optimizer = optimizer
             self._share_state()
         return optimizer
@@ -317,16 +298,15 @@ class Stack:
         assert self._optimizer is not None
         self._shared = len(self._optimizer.state)
         for position, client in enumerate(self.clients):
-            mine = dict(client.named_parameters())
+            parameters = dict(client.named_parameters())
             for name, stacked in self.parameters.items():
                 if stacked not in self._optimizer.state:
-                    continue  # frozen, or not the optimizer's
-                client._optimizers[0].state[mine[name]] = {
-                    key: value[position]
-                    if key != "step" and isinstance(value, Tensor) and value.shape == stacked.shape
-                    else value
-                    for key, value in self._optimizer.state[stacked].items()
-                }
+                    continue  # The parameter is frozen, or not one of the optimizer's.
+                state = dict(self._optimizer.state[stacked])
+                for key, value in state.items():
+                    if _by_number(key, value, stacked.shape):
+                        state[key] = value[position]
+                client._optimizers[0].state[parameters[name]] = state
 
     # ------------------------------------------------------------------ evaluation
 
@@ -337,16 +317,63 @@ class Stack:
         """
         x = torch.stack([batch.x for batch in batches])
 
-        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor) -> Tensor:
+        def outputs(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], rows: Tensor
+        ) -> Tensor:
             logits: Tensor = functional_call(template, (parameters, buffers), (rows,))
             return logits
 
         with self._lending() as template, Stacked(self.compiled):
-            logits = vmap(one)(self.parameters, self.buffers, x)
+            stacked_logits = vmap(outputs)(self.parameters, self.buffers, x)
         return [
-            client.score(own, batch)
-            for client, own, batch in zip(self.clients, logits, batches, strict=True)
+            client.score(logits, batch)
+            for client, logits, batch in zip(self.clients, stacked_logits, batches, strict=True)
         ]
+
+
+def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return the settings of an optimizer's groups."""
+    return [{**group, "params": None} for group in optimizer.param_groups]
+
+
+def _by_number(key: str, value: Any, shape: torch.Size) -> bool:
+    """Return whether an entry of an optimizer's state has a value for each number of a parameter.
+    An optimizer may keep the number of steps as a tensor, too.
+    """
+    return key != "step" and isinstance(value, Tensor) and value.shape == shape
+
+
+def _stacked_state(states: Sequence[dict[str, Any]], shape: torch.Size) -> dict[str, Any]:
+    """Return the optimizer's state of a stacked parameter, given the clients' states of theirs."""
+    stacked = dict(states[0])
+    for key, value in stacked.items():
+        if _by_number(key, value, shape):
+            stacked[key] = torch.stack([state[key] for state in states])
+    return stacked
+
+
+def _results(
+    loss: Tensor, buffers: dict[str, Tensor], parameters: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the loss, the buffers and the gradients of a step by name."""
+    results = {"loss": loss, **buffers}
+    for name, w in parameters.items():
+        results[f"gradient of {name}"] = torch.zeros_like(w) if w.grad is None else w.grad
+    return results
+
+
+def _different(expected: dict[str, Tensor], actual: dict[str, Tensor]) -> str:
+    """Return the name of the first tensor that is not close to the expected one; empty if all
+    are.
+    """
+    sizes = [
+        float(value.detach().float().abs().max()) for value in expected.values() if value.numel()
+    ]
+    tolerance = 1e-4 * (1 + max(sizes))
+    for name, value in expected.items():
+        if not torch.allclose(actual[name].float(), value.float(), rtol=1e-2, atol=tolerance):
+            return name
+    return ""
 
 
 def _copy(client: FederatedClient) -> FederatedClient:
@@ -357,7 +384,10 @@ def _copy(client: FederatedClient) -> FederatedClient:
 
 
 def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.stack([state[name].detach() for state in states]) for name in states[0]}
+    stacked = {}
+    for name in states[0]:
+        stacked[name] = torch.stack([state[name].detach() for state in states])
+    return stacked
 
 
 def _losses(
@@ -370,12 +400,12 @@ def _losses(
     """Return each client's loss. ``client`` lends its modules."""
     objective = _Objective(client)
 
-    def one(tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def client_loss(tensors: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         loss: Tensor = functional_call(objective, tensors, (x, y))
         return loss
 
     tensors = {f"client.{name}": value for name, value in (parameters | buffers).items()}
-    losses: Tensor = vmap(one)(tensors, x, y)
+    losses: Tensor = vmap(client_loss)(tensors, x, y)
     return losses
 
 

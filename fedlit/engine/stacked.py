@@ -5,12 +5,14 @@ of a name.
 import ctypes
 import logging
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
@@ -28,8 +30,8 @@ from fedlit.engine.stack import Stack
 from fedlit.errors import RunError
 
 MAX_ROWS = 256
-"""Rows in a batch up to which stacking pays; beyond, the arithmetic dominates and threads do as
-well."""
+"""The largest number of rows in a batch for which stacking pays. With more, the arithmetic
+dominates, and threads are as fast."""
 
 ELEMENTWISE = frozenset(
     {
@@ -49,6 +51,7 @@ ELEMENTWISE = frozenset(
 _MODULE = frozenset(vars(nn.Module()))
 _SAME = _MODULE | {"axes"}
 _STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
+_Scalar = bool | int | float | str | None
 
 
 def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
@@ -59,41 +62,47 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     its modules), with one optimizer that treats numbers one by one. Clients match if their tasks
     have the same loss and their networks the same modules, shapes and settings.
     """
-    kind = type(client)
-    own_step = kind.training_step is not FederatedClient.training_step
-    if (
-        not vars(kind).get("stackable")
-        or own_step
-        or not client.automatic_optimization
-        or batch.weight is not None
-    ):
-        return None
-    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
-        return None
-    if (
-        len(client._optimizers) != 1
-        or type(client._optimizers[0]) not in ELEMENTWISE
-        or len(batch.y) > MAX_ROWS
-    ):
+    if not _has_plain_step(client, batch) or _has_hooks(client):
         return None
     optimizer = client._optimizers[0]
-    groups = tuple(
-        (key, repr(g[key])) for g in optimizer.param_groups for key in g if key != "params"
-    )
     steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
-    # one that has lost its state differs from the others from then on
-    age = (len(optimizer.state), *steps)
-    task = client.spec.task.alike
-    structure: list[Any] = [
-        kind,
-        task,
+    structure: list[object] = [
+        type(client),
+        client.spec.task.alike,
         client.gradient_clip_val,
         batch.x.shape,
         type(optimizer),
-        groups,
-        age,
+        _optimizer_settings(optimizer),
+        # A client whose optimizer has lost its state differs from the others from then on.
+        (len(optimizer.state), *steps),
     ]
     for name, module in client.named_modules():
+        if module is not client:
+            structure.append((name, type(module), _module_settings(module)))
+    structure += [parameter.requires_grad for parameter in client.parameters()]
+    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
+    return tuple(structure)
+
+
+def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
+    """Return whether a stack can take the client's step: one of the loop's own, on unweighted rows,
+    with one optimizer that treats numbers one by one.
+    """
+    kind = type(client)
+    if not vars(kind).get("stackable") or not client.automatic_optimization:
+        return False
+    if kind.training_step is not FederatedClient.training_step:
+        return False
+    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
+        return False
+    if batch.weight is not None or len(batch.y) > MAX_ROWS:
+        return False
+    return len(client._optimizers) == 1 and type(client._optimizers[0]) in ELEMENTWISE
+
+
+def _has_hooks(client: FederatedClient) -> bool:
+    """Return whether a module or a parameter of the client has hooks."""
+    for module in client.modules():
         hooks = (
             module._forward_hooks,
             module._forward_pre_hooks,
@@ -101,39 +110,38 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
             module._backward_pre_hooks,
         )
         if any(hooks):
-            return None
-        if module is not client:
-            # names of columns and classes change nothing that is computed
-            settings = {
-                key: value
-                for key, value in vars(module).items()
-                if key not in _SAME or key == "training"
-            }
-            structure.append(
-                (name, type(module), tuple((key, _plain(value)) for key, value in settings.items()))
-            )
+            return True
     for parameter in client.parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return None
-        structure.append(parameter.requires_grad)
-    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
-    return tuple(structure)
+            return True
+    return False
 
 
-def _plain(value: Any) -> Hashable:
-    return (
-        value
-        if isinstance(value, bool | int | float | str | None)
-        else repr(value)
-        if _simple(value)
-        else id(value)
-    )
+def _optimizer_settings(optimizer: Optimizer) -> Hashable:
+    settings: list[tuple[str, str]] = []
+    for group in optimizer.param_groups:
+        settings += [(key, repr(value)) for key, value in group.items() if key != "params"]
+    return tuple(settings)
 
 
-def _simple(value: Any) -> bool:
-    return isinstance(value, tuple | list) and all(
-        isinstance(item, bool | int | float | str | None) for item in value
-    )
+def _module_settings(module: nn.Module) -> Hashable:
+    """Return the attributes of a module that change its results; names of columns and classes do
+    not.
+    """
+    settings = []
+    for key, value in vars(module).items():
+        if key not in _SAME or key == "training":
+            settings.append((key, _plain(value)))
+    return tuple(settings)
+
+
+def _plain(value: object) -> Hashable:
+    """Return a value by which equal settings are recognised."""
+    if isinstance(value, _Scalar):
+        return value
+    if isinstance(value, tuple | list) and all(isinstance(item, _Scalar) for item in value):
+        return repr(value)
+    return id(value)
 
 
 _log = logging.getLogger(__name__)
@@ -170,7 +178,7 @@ class StackedEngine(Engine):
         self.resumed: dict[str, list[Any]] | None = None
         self.intra_op = inner.intra_op
         self._names: tuple[str, ...] = ()
-        self._stacks: dict[str, tuple[list[str], Stack]] = {}
+        self._stacks: dict[str, tuple[list[str], Stack]] = {}  # label → its clients' names, stack
         self._refused: set[Hashable] = set()
         self._tried: set[Hashable] = set()
 
@@ -178,27 +186,28 @@ class StackedEngine(Engine):
         """See :class:`Engine`."""
         if tuple(steps) != self._names:
             self._stack_up(steps)
-        for _ in range(2):  # a checkpoint's stacks may hold clients that part in this very step
-            if not all(
-                stack.consistent and _agree(names, steps) for names, stack in self._stacks.values()
-            ):
+        for _ in range(2):  # Stacks of a checkpoint may hold clients that differ from this step on.
+            if not self._consistent(steps):
                 self._stack_up(steps)
-        joint: dict[str, ClientStep] = {}
-        stacked: set[str] = set()
+        single = dict(steps)
+        stacked: dict[str, ClientStep] = {}
         for label, (names, stack) in self._stacks.items():
-            members = [steps[name] for name in names]
-            rows = Batch(
-                torch.cat([one.batch.x for one in members]),
-                torch.cat([one.batch.y for one in members]),
-            )
-            joint[label] = ClientStep(
-                members[0].client, rows, self._step_of(stack, rows, members), dry=True
-            )
-            stacked.update(names)
-        self.inner.run(joint | {name: one for name, one in steps.items() if name not in stacked})
+            members = [single.pop(name) for name in names]
+            x = torch.cat([member.batch.x for member in members])
+            y = torch.cat([member.batch.y for member in members])
+            rows = Batch(x, y)
+            step = self._step_of(stack, rows, members)
+            stacked[label] = ClientStep(members[0].client, rows, step, dry=True)
+        self.inner.run(stacked | single)
+
+    def _consistent(self, steps: Mapping[str, ClientStep]) -> bool:
+        """Return whether the clients of each stack can still be stepped as one."""
+        return all(
+            stack.consistent and _agree(names, steps) for names, stack in self._stacks.values()
+        )
 
     def _step_of(self, stack: Stack, rows: Batch, steps: Sequence[ClientStep]) -> Step:
-        seeds = [one.seed for one in steps]
+        seeds = [client_step.seed for client_step in steps]
 
         def step(seeded: bool) -> bool:
             try:
@@ -218,39 +227,42 @@ class StackedEngine(Engine):
         self._names = tuple(steps)
         resumed = self.resumed
         self.resumed = None
-        same = resumed is not None and resumed["clients"] == list(steps)
-        for names in resumed["stacks"] if resumed is not None and same else self._divide(steps):
+        groups: Iterable[list[str]] = self._divide(steps)
+        if resumed is not None and resumed["clients"] == list(steps):
+            groups = resumed["stacks"]
+        for names in groups:
             stack = Stack([steps[name].client for name in names], self.compiled)
             self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
 
     def _divide(self, steps: Mapping[str, ClientStep]) -> Iterator[list[str]]:
         """Divide clients into stacks."""
-        alike: dict[tuple[Hashable, bool], list[str]] = {}
-        for name, one in steps.items():
-            key = stack_key(one.client, one.batch)
+        groups: dict[tuple[Hashable, bool], list[str]] = {}
+        for name, client_step in steps.items():
+            key = stack_key(client_step.client, client_step.batch)
             if key is not None:
-                alike.setdefault((key, one.update), []).append(name)
-        for (key, _), names in alike.items():
-            if len(names) < SMALLEST_STACK or key in self._refused:
+                groups.setdefault((key, client_step.update), []).append(name)
+        for (key, _), names in groups.items():
+            if len(names) < SMALLEST_STACK or not self._works(key, names, steps):
                 continue
-            if key not in self._tried:
-                pair = [steps[name].client for name in names[:2]]
-                with self.scope():
-                    reason = Stack.why_not(pair, steps[names[0]].batch, self.compiled)
-                if reason:
-                    self._refused.add(key)
-                    others = len(names) - 1
-                    _log.warning(
-                        "%s and %d clients like it are stepped one by one: %s",
-                        names[0],
-                        others,
-                        reason,
-                    )
-                    continue
-                self._tried.add(key)
             parts = -(-len(names) // LARGEST_STACK)
             for part in range(parts):
                 yield names[part * len(names) // parts : (part + 1) * len(names) // parts]
+
+    def _works(self, key: Hashable, names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
+        """Return whether clients of one key can be stepped as one. The first time, two of them are
+        tried, and a failure is logged.
+        """
+        if key not in self._tried and key not in self._refused:
+            pair = [steps[name].client for name in names[:2]]
+            with self.scope():
+                reason = Stack.why_not(pair, steps[names[0]].batch, self.compiled)
+            if reason:
+                message = "%s and %d clients like it are stepped one by one: %s"
+                _log.warning(message, names[0], len(names) - 1, reason)
+                self._refused.add(key)
+            else:
+                self._tried.add(key)
+        return key in self._tried
 
     @property
     def shared(self) -> dict[str, list[Any]]:
@@ -264,33 +276,32 @@ class StackedEngine(Engine):
         """See :class:`Engine`. The batches of a stack's clients in one round are evaluated
         together.
         """
-        position = {
-            id(client): (stack, index)
-            for _, stack in self._stacks.values()
-            for index, client in enumerate(stack.clients)
-            if type(client).evaluate is FederatedClient.evaluate
-        }
+        stack_of: dict[int, Stack] = {}
+        position: dict[int, int] = {}
+        for _, stack in self._stacks.values():
+            for index, client in enumerate(stack.clients):
+                if type(client).evaluate is FederatedClient.evaluate:
+                    stack_of[id(client)] = stack
+                    position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}
         single: list[Evaluation] = []
-        seen: dict[int, int] = {}
+        batches: Counter[int] = Counter()  # of each client so far
         for job in jobs:
-            own = id(job.client)
-            if own in position:
-                seen[own] = seen.get(own, -1) + 1
-                rounds.setdefault((id(position[own][0]), seen[own]), []).append(job)
+            client_id = id(job.client)
+            if client_id in stack_of:
+                key = (id(stack_of[client_id]), batches[client_id])
+                rounds.setdefault(key, []).append(job)
+                batches[client_id] += 1
             else:
                 single.append(job)
-        for together in rounds.values():
-            stack, _ = position[id(together[0].client)]
-            if (
-                len(together) < len(stack.clients)
-                or len({len(job.batch.y) for job in together}) > 1
-            ):
-                single += together
+        for round_jobs in rounds.values():
+            stack = stack_of[id(round_jobs[0].client)]
+            sizes = {len(job.batch.y) for job in round_jobs}
+            if len(round_jobs) < len(stack.clients) or len(sizes) > 1:
+                single += round_jobs
             else:
-                self._evaluate_stack(
-                    stack, sorted(together, key=lambda job: position[id(job.client)][1])
-                )
+                round_jobs.sort(key=lambda job: position[id(job.client)])
+                self._evaluate_stack(stack, round_jobs)
         self.inner.evaluate(single)
 
     def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
@@ -314,7 +325,7 @@ class StackedEngine(Engine):
         self.inner.close()
 
     def _dissolve(self) -> None:
-        # one by one: the next stack's clients take the memory that this one leaves
+        # Stacks are released one by one, so that the next one's clients can use this one's memory.
         while self._stacks:
             _, (_, stack) = self._stacks.popitem()
             stack.release()
@@ -337,15 +348,15 @@ def keep_freed_memory() -> None:
         return
     try:
         tune = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
+    except (OSError, AttributeError):  # The C library is another one.
         return
-    # numbers of malloc.h
+    # The numbers are those of malloc.h.
     trim_threshold = -1
     mmap_threshold = -3
     arena_max = -8
     tune(mmap_threshold, 2**30)
     tune(trim_threshold, 2**31 - 1)
-    tune(arena_max, 1)  # threads' own arenas are given back whatever the thresholds
+    tune(arena_max, 1)  # Arenas of threads are given back whatever the thresholds are.
 
 
 def make_engine(
@@ -371,24 +382,21 @@ def make_engine(
 
     Example:
         >>> from contextlib import nullcontext
-        >>> engine = make_engine("threads", clients=4, threads=8, device=torch.device("cpu"), scope=nullcontext)
+        >>> cpu = torch.device("cpu")
+        >>> engine = make_engine("threads", clients=4, threads=8, device=cpu, scope=nullcontext)
         >>> engine.workers, engine.intra_op
         (4, 2)
     """
-    workers = min(clients, threads)
     if name == "plain":
         return PlainEngine(threads)
     keep_freed_memory()
-    if name == "threads":
-        return (
-            ThreadedEngine(workers, max(1, threads // workers))
-            if device.type == "cpu"
-            else PlainEngine(threads)
-        )
-    alone = device.type != "cpu" or workers == 1
-    inner = (
-        PlainEngine(threads)
-        if alone
-        else ThreadedEngine(workers, max(1, threads // workers), trial=True)
-    )
-    return StackedEngine(inner, scope, compiled) if clients >= SMALLEST_STACK else inner
+    workers = max(1, min(clients, threads))
+    intra_op = max(1, threads // workers)
+    inner: Engine = PlainEngine(threads)
+    if device.type == "cpu" and name == "threads":
+        return ThreadedEngine(workers, intra_op)
+    if device.type == "cpu" and workers > 1:
+        inner = ThreadedEngine(workers, intra_op, trial=True)
+    if name == "auto" and clients >= SMALLEST_STACK:
+        return StackedEngine(inner, scope, compiled)
+    return inner
