@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 
 from fedlit.cli.commands import COMMANDS, call, find_command, take_trusted, usage
 from fedlit.cli.interrupted import STATUS, came, heed, ignore_termination, leave
@@ -71,22 +71,27 @@ def _dispatch(args: list[str]) -> int:
 
         print(f"fedlit {version('fedlit')}")
         return 0
-    name, words = find_command(args)
+    name, arguments = find_command(args)
     if name not in COMMANDS:
         print(usage(name))
         return 0
     command = COMMANDS[name]
-    (words, trusted) = take_trusted(words)
+    arguments, trusted = take_trusted(arguments)
     module, _, function = command.home.partition(":")
     if command.usage.startswith("--config"):  # fedlit fit mine.yaml
-        names = list(takewhile(lambda word: not word.startswith("-") and "=" not in word, words))
-        words = [*(word for own in names for word in ("--config", own)), *words[len(names) :]]
+        names = list(takewhile(_is_name, arguments))
+        flags = chain.from_iterable(("--config", name) for name in names)
+        arguments = [*flags, *arguments[len(names) :]]
     if module != "runs":
         refuse_ranks(f"fedlit {name}" + (" of new rows" if name == "predict --run" else ""))
     with trusting(*trusted):
         import_trusted(trusted)
         work = getattr(importlib.import_module(f"fedlit.cli.{module}"), function)
-        return int(call(name, work, words) or 0)
+        return int(call(name, work, arguments) or 0)
+
+
+def _is_name(argument: str) -> bool:
+    return not argument.startswith("-") and "=" not in argument
 
 
 def _join() -> None:
@@ -105,21 +110,18 @@ def _ended(error: BaseException) -> tuple[int, str]:
     if isinstance(error, FedlitError):
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise
-        told = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        return (
-            STATUS,
-            "interrupted; "
-            f"{told or 'a study goes on with the same command, a run with --ckpt_path last'}",
-        )
+        message = str(error) if isinstance(error, KeyboardInterrupt) else ""
+        advice_to_go_on = "a study goes on with the same command, a run with --ckpt_path last"
+        return STATUS, f"interrupted; {message or advice_to_go_on}"
     if isinstance(error, BrokenPipeError):
         return RunError.exit_status, ""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
-        place = error.filename or "a file, or what is printed"
-        found = (
-            f"{place}: expected to write there, found: {reason(error)}; {advice(error)}, or "
+        location = error.filename or "a file, or what is printed"
+        problem = (
+            f"{location}: expected to write there, found: {reason(error)}; {advice(error)}, or "
             "choose another folder"
         )
-        return RunError.exit_status, f"error: {found}"
+        return RunError.exit_status, f"error: {problem}"
     if isinstance(error, PermissionError):
         do = "change its permissions, or name another place"
         return (

@@ -69,11 +69,12 @@ def expect(
     """
     if not holds:
         hint = did_you_mean(str(found), known)
-        raise kind(
-            f"{key}: expected {expected}, found {found!r}"
-            + (advice and f"; {advice}")
-            + (hint and f".{hint}")
-        )
+        message = f"{key}: expected {expected}, found {found!r}"
+        if advice:
+            message += f"; {advice}"
+        if hint:
+            message += f".{hint}"
+        raise kind(message)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
@@ -81,9 +82,12 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     nothing is close.
     """
     scores = {
-        own: difflib.SequenceMatcher(None, own.casefold(), word.casefold()).ratio() for own in known
+        candidate: difflib.SequenceMatcher(None, candidate.casefold(), word.casefold()).ratio()
+        for candidate in known
     }
-    close = max(scores, key=lambda own: scores[own], default="")  # of equal ones the first
+    close = max(
+        scores, key=lambda candidate: scores[candidate], default=""
+    )  # of equal ones the first
     return close if scores.get(close, 0) >= 0.6 else None
 
 
@@ -169,11 +173,11 @@ def described(error: BaseException) -> str:
         ...     described(error)
         'SyntaxError: invalid syntax (mine.py, line 1)'
     """
-    told = next(iter(str(error).splitlines()), "nothing said")
-    if not isinstance(error, SyntaxError):  # which says it itself
-        # the last one that is not torch's
+    description = next(iter(str(error).splitlines()), "nothing said")
+    if not isinstance(error, SyntaxError):  # its text names the file and the line already
+        # the last call that is not torch's
         calls = reversed(traceback.extract_tb(error.__traceback__))
-        at = max(calls, key=lambda own: "torch" not in Path(own.filename).parts, default=None)
-        # a cause may never have been raised
-        told += f" ({Path(at.filename).name}, line {at.lineno})" if at else ""
-    return f"{type(error).__name__}: {told}"
+        at = max(calls, key=lambda call: "torch" not in Path(call.filename).parts, default=None)
+        if at is not None:  # a cause may never have been raised
+            description += f" ({Path(at.filename).name}, line {at.lineno})"
+    return f"{type(error).__name__}: {description}"

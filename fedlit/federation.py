@@ -136,25 +136,23 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         for client, frame in tables.items():
             _write(client, frame, rows / f"{client}.parquet")
         labels: dict[str | None, str] = {}
-        labels |= (
-            {None: self.label}
-            if isinstance(self.label, str)
-            else {own: self.label[own] for own in self.label}
-        )
+        if isinstance(self.label, str):
+            labels[None] = self.label
+        else:
+            labels.update(self.label)
         config = folder / "federation.yaml"
         text = written(propose([str(rows)], labels), str(config))
         config.write_text(_changed(text, self._changes()), encoding="utf-8")
-        found: Recommendation | Results
-        found, run = (
-            self._recommended(config, folder)
-            if self.method is None
-            else self._trained(config, folder)
-        )
+        result: Recommendation | Results
+        if self.method is None:
+            result, run = self._recommended(config, folder)
+        else:
+            result, run = self._trained(config, folder)
         self.clients_ = tuple(tables)
         self.folder_ = folder
         self.config_ = config
         self.run_ = run
-        self._shown = replace(found, notes=self.notes_)
+        self._shown = replace(result, notes=self.notes_)
         return self
 
     def _changes(self) -> dict[str, Any]:
@@ -173,16 +171,16 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def _recommended(self, config: Path, folder: Path) -> tuple[Recommendation, Path]:
         from fedlit.mixture.recommend import recommend
 
-        found = recommend(
+        recommendation = recommend(
             config,
             budget=60 * self.minutes,
             seed=self.seed,
             matters=self.matters,
             out=folder / "recommended",
         )
-        assert found.mixture.folder is not None
-        self._note(found.survey.findings)
-        return found, found.mixture.folder
+        assert recommendation.mixture.folder is not None
+        self._note(recommendation.survey.findings)
+        return recommendation, recommendation.mixture.folder
 
     def _trained(self, config: Path, folder: Path) -> tuple[Results, Path]:
         from fedlit.data.examine import examine
@@ -340,15 +338,15 @@ class Member:
         name = self.scorer.state["name"]
         labels = {str(label).casefold() for label in self.scorer.outcome.classes}
         target = read_target(self.name, rows[self.label], name, kept=labels).target
-        told = self.scorer.predict(rows.drop(columns=self.label), keys=[])
+        scored = self.scorer.predict(rows.drop(columns=self.label), keys=[])
         if self.scorer.outcome.classes:
             target = target.map(str)  # the columns of probabilities have names
-        task, predictions, y = read_predictions(told.assign(target=target, task=name))
-        known = {own.name: own.context for own in task.scores}
+        task, predictions, y = read_predictions(scored.assign(target=target, task=name))
+        context_of = {score.name: score.context for score in task.scores}
         return {
             name: float(value)
             for name, value in task.evaluate(predictions, y).items()
-            if not known.get(name)
+            if not context_of.get(name)
         }
 
     def export(self, folder: str | Path) -> Path:
@@ -362,18 +360,18 @@ class Member:
 
 def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
     """Return clients' rows as frames of pandas, of whatever library they are."""
-    fits = isinstance(tables, Mapping) and bool(tables)
-    expect(fits, f"Federation.{method}", "{client: DataFrame, …}", Told(type(tables).__name__))
+    valid = isinstance(tables, Mapping) and bool(tables)
+    expect(valid, f"Federation.{method}", "{client: DataFrame, …}", Told(type(tables).__name__))
     from fedlit.data.sources.base import check_client_name, check_names
 
     frames = dict[str, pd.DataFrame]()
     for client, rows in tables.items():
         check_client_name(client)
         frame = frame_of(rows)
-        fits = isinstance(frame, pd.DataFrame)
+        valid = isinstance(frame, pd.DataFrame)
         lazy = "give what its collect() returns" if hasattr(rows, "collect") else ""
-        found = Told(type(rows).__name__)
-        expect(fits, f"Federation.{method}: client {client!r}", "a DataFrame", found, lazy)
+        kind = Told(type(rows).__name__)
+        expect(valid, f"Federation.{method}: client {client!r}", "a DataFrame", kind, lazy)
         frames[client] = frame
     check_names(list(frames))
     return frames
@@ -385,9 +383,9 @@ def _changed(text: str, changes: Mapping[str, Any]) -> str:
     """
     from fedlit.run.layers import Layer, laid
 
-    wanted = laid([Layer(yaml_text.load(text)), Layer(changes)])
-    found = edited(text, wanted)
-    return found if yaml_text.load(found) == wanted else yaml_text.dump(wanted)
+    content = laid([Layer(yaml_text.load(text)), Layer(changes)])
+    edited_text = edited(text, content)
+    return edited_text if yaml_text.load(edited_text) == content else yaml_text.dump(content)
 
 
 def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
@@ -396,10 +394,10 @@ def _write(client: str, frame: pd.DataFrame, path: Path) -> None:
     # cells of several types, as pandas.read_excel returns them, become the text that a CSV file
     # would hold
     plain = frame.copy(deep=False)
-    for place in range(frame.shape[1]):
-        column = frame.iloc[:, place]
+    for position in range(frame.shape[1]):
+        column = frame.iloc[:, position]
         if infer_dtype(column, skipna=True) == "mixed-integer":
-            plain.isetitem(place, column.map(plain_text, na_action="ignore").array)
+            plain.isetitem(position, column.map(plain_text, na_action="ignore").array)
     try:
         plain.rename(columns=str).to_parquet(path, index=False)
     except (ValueError, TypeError, ArithmeticError) as error:

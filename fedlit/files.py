@@ -200,12 +200,12 @@ def csv_of(
 def _of_texts(frame: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
     """Return a frame whose texts and names of columns are changed by a function."""
     changed = {}
-    for place, (_, column) in enumerate(frame.items()):
+    for position, (_, column) in enumerate(frame.items()):
         texts = column.dtype.kind not in "biufmM"
-        changed[place] = column.astype(object).map(change) if texts else column
-    made = type(frame)(changed, index=frame.index)
-    made.columns = frame.columns.map(change)
-    return made
+        changed[position] = column.astype(object).map(change) if texts else column
+    changed_frame = type(frame)(changed, index=frame.index)
+    changed_frame.columns = frame.columns.map(change)
+    return changed_frame
 
 
 def _guarded(cell: Any) -> Any:
@@ -298,7 +298,7 @@ def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
     import torch
 
     torch.save(content, file := io.BytesIO())
-    write_whole({path: lambda place: place.write(file.getbuffer())}, before)
+    write_whole({path: lambda stream: stream.write(file.getbuffer())}, before)
 
 
 # ---------------------------------------------------------------------- locks
@@ -337,29 +337,30 @@ def exclusive(path: Path, expected: str, do: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        found = ""
+        holder_found = ""
         with suppress(OSError):  # it may be empty for a moment
-            found = path.read_text(encoding="utf-8", errors="replace")
-        raise ConfigError(f"{expected}, found {found or 'one'}; {do}") from None
+            holder_found = path.read_text(encoding="utf-8", errors="replace")
+        raise ConfigError(f"{expected}, found {holder_found or 'one'}; {do}") from None
     except OSError as error:
         raise ConfigError(
             f"{path.parent}: expected a folder that can be written to, found: {reason(error)}; "
             f"{advice(error)}, or give another one"
         ) from error
-    held = os.stat(path)
-    words = ["fedlit", *sys.argv[1:]] if "fedlit" in sys.argv[0] else []
-    command = shorten(f", {shlex.join(words)}" if words else "", 120, placeholder=" …")
-    own = (
+    locked = os.stat(path)
+    command = ""
+    if "fedlit" in sys.argv[0]:
+        command = shorten(f", {shlex.join(['fedlit', *sys.argv[1:]])}", 120, placeholder=" …")
+    holder = (
         f"process {os.getpid()} on {socket.gethostname()}{command}, since "
         f"{time.strftime('%Y-%m-%d %H:%M:%S')}"
     )
     with suppress(OSError):  # a full disk does not keep it from being held
-        path.write_text(own, encoding="utf-8")  # the file itself: a new one would not be locked
+        path.write_text(holder, encoding="utf-8")  # the file itself: a new one would not be locked
     try:
         yield
     finally:
         # another process may hold a new file, where the folder was removed meanwhile
         with suppress(OSError):
-            if os.path.samestat(held, os.stat(path)):
+            if os.path.samestat(locked, os.stat(path)):
                 path.unlink()
         lock.release(force=True)

@@ -85,7 +85,9 @@ def input_meanings(spec: ClientSpec, codes: bool = True) -> dict[str, str]:
         >>> input_meanings(ClientSpec("north", ("age", "ward"), (0, 1), {}, (), inputs=inputs))
         {'age': 'age', 'ward': 'ward (0: a, 1: b)'}
     """
-    values = {each.name: each.values for each in spec.inputs} if codes else {}
+    values = (
+        {client_input.name: client_input.values for client_input in spec.inputs} if codes else {}
+    )
     meanings = {}
     for name in spec.features:
         categories = ", ".join(
@@ -104,7 +106,7 @@ def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool =
         agreed: whether all clients have agreed on the codes of categories, as with ``data.align:
             features``. A client that lacks a column then does not know the codes.
     """
-    found = Found()
+    findings = Found()
     probes: dict[Any, _Probe] = {}
     for name, client in sorted(clients.items()):
         if not client.federated:
@@ -113,13 +115,13 @@ def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool =
         if kind not in probes:
             probes[kind] = _probe(client, build)
         probe = probes[kind]
-        found.meanings[name] = _meanings_of(client, probe, agreed)
+        findings.meanings[name] = _meanings_of(client, probe, agreed)
         if probe.failed:
             axes = named_axes(client.module)
-            found.unknown[name] = [
+            findings.unknown[name] = [
                 tensor for tensor in client.federated if tensor.partition("[")[0] not in axes
             ]
-    return found
+    return findings
 
 
 @dataclass
@@ -142,12 +144,12 @@ def _probe(client: Described, build: Build) -> _Probe:
     failed = False
     for kind, wider in _wider(client.spec).items():
         try:
-            other = named_tensors(build(wider))
+            widened = named_tensors(build(wider))
         except FedlitError:
             failed = True
             continue
         changed = {
-            name for name in forms if name not in other or form_of(other[name]) != forms[name]
+            name for name in forms if name not in widened or form_of(widened[name]) != forms[name]
         }
         runs_along[kind] = changed
     return _Probe(runs_along, failed)
@@ -223,29 +225,28 @@ def unlike(meanings: Mapping[str, Mapping[str, Meaning]]) -> list[str]:
         >>> south = {"encoder.weight": {"inputs": ["crea", "age"]}}
         >>> unlike({"north": north, "south": south})[0].partition(";")[0]
         "encoder.weight: expected the same inputs on all clients that federate it, found age, crea
-        on 'north' and \
-crea, age on 'south'"
+        on 'north' and crea, age on 'south'"
     """
     first: dict[str, tuple[str, Meaning]] = {}
     problems = []
     for client, tensors in sorted(meanings.items()):
         differs = None
         for tensor, meaning in tensors.items():
-            other, expected = first.setdefault(tensor, (client, meaning))
+            first_client, expected = first.setdefault(tensor, (client, meaning))
             if differs is None and meaning != expected:
-                differs = _difference(tensor, (other, expected), (client, meaning))
+                differs = _difference(tensor, (first_client, expected), (client, meaning))
         if differs is not None:  # one of a client's many tensors is enough
             problems.append(differs)
     return problems
 
 
-def _difference(tensor: str, expected: tuple[str, Meaning], found: tuple[str, Meaning]) -> str:
-    kind = next(kind for kind in (INPUTS, LABELS) if expected[1].get(kind) != found[1].get(kind))
+def _difference(tensor: str, expected: tuple[str, Meaning], actual: tuple[str, Meaning]) -> str:
+    kind = next(kind for kind in (INPUTS, LABELS) if expected[1].get(kind) != actual[1].get(kind))
     part = tensor.partition(".")[0]
     return (
         f"{tensor}: expected the same {kind} on all clients that federate it, found "
-        f"{_shown(expected[1].get(kind))} on {expected[0]!r} and {_shown(found[1].get(kind))} on "
-        f"{found[0]!r}; {_REMEDY[kind]}, or keep the tensor private (exchange.federated: '!{part}')"
+        f"{_shown(expected[1].get(kind))} on {expected[0]!r} and {_shown(actual[1].get(kind))} on "
+        f"{actual[0]!r}; {_REMEDY[kind]}, or keep the tensor private (exchange.federated: '!{part}')"
     )
 
 

@@ -17,7 +17,8 @@ _DEVICES = (
     "prn",
     "aux",
     "nul",
-    *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)),
+    *(f"com{number}" for number in range(1, 10)),
+    *(f"lpt{number}" for number in range(1, 10)),
 )
 _LONGEST_SITE = 40
 
@@ -30,8 +31,10 @@ def names_a_folder(name: object, longest: int) -> bool:
         >>> [names_a_folder(name, 40) for name in ("north-2", "../..", "CON", "a\nb", "")]
         [True, False, False, False, False]
     """
-    fits = isinstance(name, str) and len(name) <= longest and _FOLDER.fullmatch(name) is not None
-    return fits and str(name).casefold() not in _DEVICES
+    well_formed = (
+        isinstance(name, str) and len(name) <= longest and _FOLDER.fullmatch(name) is not None
+    )
+    return well_formed and str(name).casefold() not in _DEVICES
 
 
 def check_sites(key: str, names: Iterable[object]) -> None:
@@ -45,15 +48,15 @@ def check_sites(key: str, names: Iterable[object]) -> None:
     Raises:
         ConfigError: a name does not fit.
     """
-    known: set[str] = set()
+    folded_names: set[str] = set()
     for name in names:
         expected = (
             f"names of at most {_LONGEST_SITE} letters, digits, - and _ (but no device such as CON)"
         )
         expect(names_a_folder(name, _LONGEST_SITE), key, expected, name)
         again = str(name).casefold()
-        expect(again not in known, key, "names, none of them twice", name)
-        known.add(again)
+        expect(again not in folded_names, key, "names, none of them twice", name)
+        folded_names.add(again)
 
 
 Share = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]

@@ -67,9 +67,9 @@ def lower(theta: Array, q: int) -> Array:
         array([[1., 0.],
                [2., 3.]])
     """
-    made = np.zeros((q, q))
-    made[_places(q)] = theta
-    return made
+    matrix = np.zeros((q, q))
+    matrix[_places(q)] = theta
+    return matrix
 
 
 def _between(z: Array, theta: Array) -> tuple[Array, Array]:
@@ -102,9 +102,9 @@ def site_terms(
     both = np.column_stack([x, y])
     root, gain = _between(z, theta)
     across = z.T @ both
-    own = z.T @ z
-    left = across - own @ (gain @ across)  # Zᵀ W⁻¹ U
-    whitened = own - own @ gain @ own  # Zᵀ W⁻¹ Z
+    gram = z.T @ z
+    residual = across - gram @ (gain @ across)  # Zᵀ W⁻¹ U
+    whitened = gram - gram @ gain @ gram  # Zᵀ W⁻¹ Z
     q = z.shape[1]
     slopes = []
     logdet_slopes = []
@@ -112,12 +112,12 @@ def site_terms(
         change = np.zeros((q, q))
         change[row] = root[:, column]
         change += change.T  # dD
-        slopes.append(-left.T @ change @ left)
+        slopes.append(-residual.T @ change @ residual)
         logdet_slopes.append(float(np.sum(whitened * change)))
     return {
         "cross": both.T @ both - across.T @ gain @ across,
         "slope": np.array(slopes),
-        "logdet": np.array(np.linalg.slogdet(np.eye(q) + root.T @ own @ root)[1]),
+        "logdet": np.array(np.linalg.slogdet(np.eye(q) + root.T @ gram @ root)[1]),
         "logdet_slope": np.array(logdet_slopes),
         "rows": np.array(float(len(y)) if rows is None else rows),
     }
@@ -140,13 +140,15 @@ def independent(cross: Array) -> Array:
         >>> independent(x.T @ x)
         array([ True,  True, False])
     """
-    left = cross.copy()
-    kept = np.zeros(len(cross), bool)
-    for place in range(len(cross)):
-        if left[place, place] > _ALIASED * cross[place, place] > 0:
-            kept[place] = True
-            left = left - np.outer(left[place], left[place]) / left[place, place]
-    return kept
+    residual = cross.copy()
+    is_independent = np.zeros(len(cross), bool)
+    for column in range(len(cross)):
+        if residual[column, column] > _ALIASED * cross[column, column] > 0:
+            is_independent[column] = True
+            residual = (
+                residual - np.outer(residual[column], residual[column]) / residual[column, column]
+            )
+    return is_independent
 
 
 def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit:
@@ -168,23 +170,23 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
             f"expected more rows than columns, found {float(sums['rows']):g} rows and {kept.sum()} "
             "columns"
         )
-    places = np.flatnonzero(kept)
-    curvature = sums["cross"][np.ix_(places, places)]
-    target = sums["cross"][places, -1]
-    curvature = curvature + np.diag(np.where(places > 0, ridge, 0.0))
+    columns = np.flatnonzero(kept)
+    curvature = sums["cross"][np.ix_(columns, columns)]
+    target = sums["cross"][columns, -1]
+    curvature = curvature + np.diag(np.where(columns > 0, ridge, 0.0))
     inverse = np.linalg.inv(curvature)
-    found = inverse @ target
-    sigma2 = max(float(sums["cross"][-1, -1] - target @ found), 1e-300) / free
+    estimate = inverse @ target
+    sigma2 = max(float(sums["cross"][-1, -1] - target @ estimate), 1e-300) / free
     value = free * np.log(sigma2) + float(sums["logdet"]) + np.linalg.slogdet(curvature)[1]
     gradient = []
     for slope, logdet in zip(sums["slope"], sums["logdet_slope"], strict=True):
-        inner = slope[np.ix_(places, places)]
-        change = slope[-1, -1] - 2 * found @ slope[places, -1] + found @ inner @ found
+        inner = slope[np.ix_(columns, columns)]
+        change = slope[-1, -1] - 2 * estimate @ slope[columns, -1] + estimate @ inner @ estimate
         gradient.append(change / sigma2 + logdet + np.sum(inverse * inner))
     effects = np.zeros(len(kept))
     covariance = np.zeros((len(kept), len(kept)))
-    effects[places] = found
-    covariance[np.ix_(places, places)] = sigma2 * inverse
+    effects[columns] = estimate
+    covariance[np.ix_(columns, columns)] = sigma2 * inverse
     return Fit(theta, effects, covariance, sigma2, float(value), np.array(gradient))
 
 
@@ -199,15 +201,15 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
     """
     from scipy.optimize import minimize
 
-    asked: list[Fit] = []
+    tried: list[Fit] = []
 
     def objective(theta: Array) -> tuple[float, Array]:
-        asked.append(fit := ask(np.array(theta)))
-        last = asked[-2:][0]
+        tried.append(fit := ask(np.array(theta)))
+        last = tried[-2:][0]
         changes = np.array([fit.value - last.value, fit.gradient @ (fit.theta - last.theta)])
-        # A line search would compare what differs by rounding alone, and ask on in vain.
+        # A line search would compare values that differ by rounding alone, and ask on in vain.
         settled = fit is not last and np.abs(changes).max() <= _ROUNDING * max(1.0, abs(fit.value))
-        if settled or len(asked) == most:
+        if settled or len(tried) == most:
             raise StopIteration
         return fit.value, fit.gradient
 
@@ -215,7 +217,7 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
         minimize(
             objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": enough}
         )
-    return min(asked, key=lambda own: own.value)
+    return min(tried, key=lambda fit_at: fit_at.value)
 
 
 def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
@@ -287,9 +289,8 @@ def site_answer(
     if family != "gaussian":
         b, _ = own_effects(x, y, z, at, effects, family, weight)
         x, y, z = _working(x, y, z, x @ effects + z @ b, family)
-    return site_terms(
-        *_scaled(x, y, z, weight), theta, None if weight is None else float(weight.sum())
-    )
+    rows = None if weight is None else float(weight.sum())
+    return site_terms(*_scaled(x, y, z, weight), theta, rows)
 
 
 def solve(
@@ -320,33 +321,36 @@ def solve(
     start = np.diag([0.5, *[0.3] * (q - 1)])[_places(q)]
     theta = start
     effects = np.zeros(columns)
-    asked = 0
+    questions = 0
 
     def said(theta: Array, at: Array, effects: Array) -> Terms:
-        nonlocal asked
-        asked += 1
+        nonlocal questions
+        questions += 1
         return ask(theta, at, effects)
 
     # with all variances 0 it is XᵀX (of working responses, weighted)
-    kept = independent(said(np.zeros_like(start), start, effects)["cross"][:-1, :-1])
+    fitted_columns = independent(said(np.zeros_like(start), start, effects)["cross"][:-1, :-1])
 
     def fitted(most: int, enough: float) -> Fit:
         at = theta
         of = effects
         penalty = 0.0 if family == "gaussian" else ridge
         return minimise(
-            lambda own: criterion(said(own, at, of), own, kept, penalty), at, most, enough
+            lambda trial: criterion(said(trial, at, of), trial, fitted_columns, penalty),
+            at,
+            most,
+            enough,
         )
 
     if family == "gaussian":
         fit = fitted(REML_QUESTIONS - 1, 1e-6)
-        return fit, asked, asked < REML_QUESTIONS
+        return fit, questions, questions < REML_QUESTIONS
     change = np.inf
     most = _AT_ONCE - 1
-    while change > _SMALL and asked < PQL_QUESTIONS - 1:
+    while change > _SMALL and questions < PQL_QUESTIONS - 1:
         fit = fitted(most, max(1e-6, 0.1 * min(1.0, change)))
         change = max(np.abs(fit.effects - effects).max(), np.abs(fit.theta - theta).max())
         theta = fit.theta
         effects = fit.effects
-        most = min(_AT_ONCE, PQL_QUESTIONS - asked)
-    return fit, asked, bool(change <= _SMALL)
+        most = min(_AT_ONCE, PQL_QUESTIONS - questions)
+    return fit, questions, bool(change <= _SMALL)

@@ -47,7 +47,7 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
     # not torch.manual_seed, which would reseed every accelerator of the machine
     cpu = torch.default_generator.get_state()
     module = torch.get_device_module(accelerator) if accelerator is not None else None
-    other = module.get_rng_state() if module is not None else None
+    on_device = module.get_rng_state() if module is not None else None
     torch.default_generator.manual_seed(seed)
     if module is not None:
         module.manual_seed(seed)
@@ -57,7 +57,7 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
     finally:
         torch.default_generator.set_state(cpu)
         if module is not None:
-            module.set_rng_state(other)
+            module.set_rng_state(on_device)
 
 
 GENERATORS: ContextVar[tuple[torch.Generator, ...]] = ContextVar("generators", default=())
@@ -78,21 +78,21 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
         True
     """
     cpu = torch.default_generator.get_state()
-    own = GENERATORS.get()
-    states = [generator.get_state() for generator in own]
+    generators = GENERATORS.get()
+    states = [generator.get_state() for generator in generators]
     module = (
         torch.get_device_module(device) if device is not None and device.type != "cpu" else None
     )
-    other = module.get_rng_state() if module is not None else None
+    on_device = module.get_rng_state() if module is not None else None
 
     def again() -> None:
         # A generator belongs to all threads: where nothing was drawn there is nothing to put back.
         if not torch.equal(torch.default_generator.get_state(), cpu):
             torch.default_generator.set_state(cpu)
-        for generator, state in zip(own, states, strict=True):
+        for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
         if module is not None:
-            module.set_rng_state(other)
+            module.set_rng_state(on_device)
 
     return again
 

@@ -10,8 +10,9 @@ over the clients that have its name, whatever else they have.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,7 +96,7 @@ class Sharing:
     @property
     def all_names(self) -> list[str]:
         """Every name that is federated at some client."""
-        return list(dict.fromkeys(name for names in self.names.values() for name in names))
+        return list(dict.fromkeys(itertools.chain.from_iterable(self.names.values())))
 
 
 def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
@@ -125,46 +126,50 @@ def offer(
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    can_travel = {
-        name
-        for name, value in state.items()
-        if name not in private
-        and (name in parameters or (buffers == "average" and value.is_floating_point()))
-    }
+    averaged = set(parameters)
+    if buffers == "average":
+        averaged.update(name for name, value in state.items() if value.is_floating_point())
+    can_travel = averaged & state.keys() - private
     chosen = select(state, patterns)
-    mine = sorted(
+    sent = sorted(
         (name for name in chosen if name in can_travel), key=lambda name: name not in parameters
     )
     # a tensor that two modules share has two names, and travels once, under the first
-    first = {id(state[name]): name for name in reversed(mine)}
-    mine = [name for name in mine if first[id(state[name])] == name]
+    first = {id(state[name]): name for name in reversed(sent)}
+    sent = [name for name in sent if first[id(state[name])] == name]
     axes = named_axes(module) if by_name else {}
     cut = set(select(axes, by_name))
     tensors: dict[str, Any] = {}
     count = 0
-    for name in mine:
-        axis, labels = axes[name] if name in cut else (0, ())
-        own = {slice_name(name, label): form_of(state[name].select(axis, 0)) for label in labels}
-        tensors |= own if name in cut else {name: form_of(state[name])}
-        count = len(tensors) if name in parameters else count
+    for name in sent:
+        if name in cut:
+            axis, labels = axes[name]
+            form = form_of(state[name].select(axis, 0))
+            tensors |= {slice_name(name, label): form for label in labels}
+        else:
+            tensors[name] = form_of(state[name])
+        if name in parameters:
+            count = len(tensors)
     return {
         "tensors": tensors,
         "parameters": count,
-        "met": [
-            own
-            for own in patterns
-            if select(state if own.startswith("!") else can_travel, [own.removeprefix("!")])
-        ],
+        "met": [pattern for pattern in patterns if _matches(pattern, state, can_travel)],
         "named": [
-            own
-            for own in by_name
-            if own.startswith("!") or set(select(axes, [own])).intersection(mine)
+            pattern
+            for pattern in by_name
+            if pattern.startswith("!") or set(select(axes, [pattern])).intersection(sent)
         ],
         "chosen": bool(chosen),
         "whole": bool(parameters)
         and parameters <= set(chosen) & can_travel
-        and not cut.intersection(mine),
+        and not cut.intersection(sent),
     }
+
+
+def _matches(pattern: str, state: Iterable[str], can_travel: Iterable[str]) -> bool:
+    """Return whether a pattern matches a tensor that can be sent; any tensor, if it removes."""
+    names = state if pattern.startswith("!") else can_travel
+    return bool(select(names, [pattern.removeprefix("!")]))
 
 
 def resolve(
@@ -194,32 +199,10 @@ def resolve(
         "federated",
         {name: offer(module, patterns, buffers, by_name) for name, module in clients.items()},
     )
-    met, named = (
-        {pattern for own in offers.values() for pattern in own[key]} for key in ("met", "named")
-    )
-    known = (
-        sorted({name for module in clients.values() for name in named_axes(module)})
-        if by_name
-        else []
-    )
-    problems = [
-        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have "
-        "names, found none; the networks have "
-        f"{', '.join(known) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
-        + did_you_mean(pattern, known)
-        for pattern in by_name
-        if pattern not in named
-    ]
-    problems += [
-        f"pattern {pattern!r}: expected a part of some client that can travel (not what its method "
-        "keeps private; buffers of floats with exchange.buffers: average), found none; "
-        f"{_parts(pattern, clients)}"
-        for pattern in patterns
-        if pattern not in met
-    ]
+    problems = _unmatched(patterns, by_name, offers.values(), clients)
     forms: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for client, own in offers.items():
-        for name, (_, shape) in own["tensors"].items():
+    for client, client_offer in offers.items():
+        for name, (_, shape) in client_offer["tensors"].items():
             first, expected = forms.setdefault(name, (client, tuple(shape)))
             if tuple(shape) != expected:
                 problems.append(
@@ -229,36 +212,76 @@ def resolve(
                     "data.align: both, or share tensors by name (exchange.by_name)"
                 )
                 break  # one of a client's many shapes is enough
-    if patterns and not problems and not any(own["chosen"] for own in offers.values()):
+    if (
+        patterns
+        and not problems
+        and not any(client_offer["chosen"] for client_offer in offers.values())
+    ):
         problems.append(
             f"patterns {list(patterns)}: expected that they choose something, found that they "
             "cancel out"
         )
     if problems:
-        what = "exchange.federated, or what exchange.rule adds to it,"
-        raise ConfigError(f"{what} cannot be applied:\n  " + "\n  ".join(problems))
+        subject = "exchange.federated, or what exchange.rule adds to it,"
+        raise ConfigError(f"{subject} cannot be applied:\n  " + "\n  ".join(problems))
     return sharing_of(offers)
+
+
+def _unmatched(
+    patterns: Sequence[str],
+    by_name: Sequence[str],
+    offers: Collection[Mapping[str, Any]],
+    clients: Mapping[str, nn.Module],
+) -> list[str]:
+    """Return a sentence for each pattern that matches nothing at any client."""
+    with_names: set[str] = set()
+    if by_name:
+        with_names.update(*map(named_axes, clients.values()))
+    matched = set().union(*(client_offer["met"] for client_offer in offers))
+    named = set().union(*(client_offer["named"] for client_offer in offers))
+    available = sorted(with_names)
+    problems = [
+        f"exchange.by_name: pattern {pattern!r}: expected a federated tensor whose slices have "
+        "names, found none; the networks have "
+        f"{', '.join(available) or 'no such tensors (fedlit.TabM, GlobalLayers, MLP do)'}."
+        + did_you_mean(pattern, available)
+        for pattern in by_name
+        if pattern not in named
+    ]
+    problems += [
+        f"pattern {pattern!r}: expected a part of some client that can travel (not what its method "
+        "keeps private; buffers of floats with exchange.buffers: average), found none; "
+        f"{_parts(pattern, clients)}"
+        for pattern in patterns
+        if pattern not in matched
+    ]
+    return problems
 
 
 def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
     """Return what is federated, given what each client sends about itself (see :func:`offer`)."""
-    names = {client: tuple(own["tensors"]) for client, own in offers.items()}
-    parameters = {client: names[client][: own["parameters"]] for client, own in offers.items()}
-    forms = {
-        name: (dtype, tuple(shape))
-        for own in offers.values()
-        for name, (dtype, shape) in own["tensors"].items()
+    names = {client: tuple(client_offer["tensors"]) for client, client_offer in offers.items()}
+    parameters = {
+        client: names[client][: client_offer["parameters"]]
+        for client, client_offer in offers.items()
     }
-    return Sharing(names, parameters, forms, all(own["whole"] for own in offers.values()))
+    forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for client_offer in offers.values():
+        for name, (dtype, shape) in client_offer["tensors"].items():
+            forms[name] = (dtype, tuple(shape))
+    whole = all(client_offer["whole"] for client_offer in offers.values())
+    return Sharing(names, parameters, forms, whole)
 
 
 def _parts(pattern: str, clients: Mapping[str, nn.Module]) -> str:
-    names = {name for module in clients.values() for name in named_tensors(module)}
-    modules = sorted({name[:end] for name in names for end in range(len(name)) if name[end] == "."})
-    shown = ", ".join(name for name in modules if "." not in name)
-    return (
-        f"there are {shown}.{did_you_mean(pattern.removeprefix('!').removesuffix('.*'), modules)}"
-    )
+    modules: set[str] = set()
+    for client in clients.values():
+        for tensor in named_tensors(client):
+            parts = tensor.split(".")
+            modules.update(".".join(parts[:depth]) for depth in range(1, len(parts)))
+    top_level = ", ".join(name for name in sorted(modules) if "." not in name)
+    hint = did_you_mean(pattern.removeprefix("!").removesuffix(".*"), sorted(modules))
+    return f"there are {top_level}.{hint}"
 
 
 def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
@@ -286,10 +309,10 @@ def relative_distance(state: State, reference: State) -> Tensor | None:
     names = [name for name in state if name in reference]
     if not names:
         return None
-    mine = [state[name] for name in names]
-    theirs = [reference[name] for name in names]
-    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(mine, theirs))).norm()
-    size = torch.stack(torch._foreach_norm(theirs)).norm()
+    values = [state[name] for name in names]
+    references = [reference[name] for name in names]
+    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(values, references))).norm()
+    size = torch.stack(torch._foreach_norm(references)).norm()
     return torch.where(size > 0, distance / size, torch.nan)
 
 
@@ -319,7 +342,7 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
         >>> named_axes(nn.Sequential(linear))
         {'0.weight': (0, ('a', 'b', 'c'))}
     """
-    found = {}
+    axes_of = {}
     for path, part in module.named_modules():
         axes: Any = getattr(part, "axes", None)
         for tensor, (axis, labels) in axes.items() if isinstance(axes, Mapping) else ():
@@ -332,8 +355,8 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
                     f"{name}: expected {size} different names of slices along axis {axis}, found "
                     f"{wrong}; mend {type(part).__name__}.axes, or rename the column or class"
                 )
-            found[name] = (axis, tuple(labels))
-    return found
+            axes_of[name] = (axis, tuple(labels))
+    return axes_of
 
 
 class Live(Mapping[str, Tensor]):
@@ -363,12 +386,11 @@ class Live(Mapping[str, Tensor]):
         axes: Axes | None = None,
     ) -> None:
         self._tensors = tensors or {}
-        places = {
-            slice_name(tensor, label): (tensor, axis, place)
-            for tensor, (axis, labels) in (axes or {}).items()
-            for place, label in enumerate(labels)
-        }
-        self._slices = {name: places[name] for name in names if name not in self._tensors}
+        slices: dict[str, tuple[str, int, int]] = {}
+        for tensor, (axis, labels) in (axes or {}).items():
+            for position, label in enumerate(labels):
+                slices[slice_name(tensor, label)] = (tensor, axis, position)
+        self._slices = {name: slices[name] for name in names if name not in self._tensors}
         self._names = tuple(names)
         self._known = frozenset(names)
 
@@ -390,8 +412,8 @@ class Live(Mapping[str, Tensor]):
         """
         if name not in self._slices:
             return tensors[name]
-        tensor, axis, place = self._slices[name]
-        return tensors[tensor].select(axis, place)
+        tensor, axis, position = self._slices[name]
+        return tensors[tensor].select(axis, position)
 
     def of(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the named tensors and slices of other tensors, as far as they exist there. Slices
@@ -423,19 +445,20 @@ class Live(Mapping[str, Tensor]):
         """Return named values as whole tensors. If a value is a slice, its tensor is a copy of the
         module's with the slice put in.
         """
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, value in state.items():
             if name not in self._slices:
-                found[name] = value
+                tensors[name] = value
                 continue
-            tensor, axis, place = self._slices[name]
-            if tensor not in found:
-                found[tensor] = self._tensors[tensor].detach().clone()
-            found[tensor].select(axis, place).copy_(value)
-        return found
+            tensor, axis, position = self._slices[name]
+            if tensor not in tensors:
+                tensors[tensor] = self._tensors[tensor].detach().clone()
+            tensors[tensor].select(axis, position).copy_(value)
+        return tensors
 
 
 def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
     """Select the tensors of a module by name."""
     sliced = any(name not in tensors for name in names)
-    return Live(tensors, names, named_axes(module) if sliced else None)
+    axes = named_axes(module) if sliced else None
+    return Live(tensors, names, axes)

@@ -63,8 +63,12 @@ class ClientSpec:
         """Return the description as plain data. A checkpoint keeps it, so that a client can be
         built without its table.
         """
-        told = {key: [vars(each) for each in getattr(self, key)] for key in ("sites", "inputs")}
-        return {**vars(self), **told, "task": task_state(self.task)}
+        return {
+            **vars(self),
+            "sites": [vars(site) for site in self.sites],
+            "inputs": [vars(client_input) for client_input in self.inputs],
+            "task": task_state(self.task),
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
@@ -75,10 +79,10 @@ class ClientSpec:
             >>> ClientSpec.from_state(spec.state_dict()) == spec
             True
         """
-        own = _whole({key: value for key, value in state.items() if key != "task"})
-        own["sites"] = tuple(Site(**site) for site in own["sites"])
-        own["inputs"] = tuple(Input(**each) for each in own["inputs"])
-        return cls(**own, task=task_from(state["task"]))
+        fields = _whole({key: value for key, value in state.items() if key != "task"})
+        fields["sites"] = tuple(Site(**site) for site in fields["sites"])
+        fields["inputs"] = tuple(Input(**entry) for entry in fields["inputs"])
+        return cls(**fields, task=task_from(state["task"]))
 
     @property
     def output_labels(self) -> tuple[str, ...]:
@@ -90,18 +94,14 @@ class ClientSpec:
             ('well|ill',)
         """
         names = self.task.output_names
-        return (
-            ("|".join(map(str, self.classes)),)
-            if len(names) < len(self.classes)
-            else tuple(map(str, names))
-        )
+        if len(names) < len(self.classes):
+            return ("|".join(map(str, self.classes)),)
+        return tuple(map(str, names))
 
     @property
     def unique(self) -> tuple[str, ...]:
         """The inputs that the client's table has and that belong to no group's common columns."""
-        shared = {name for names in (self.common or {}).values() for name in names} | set(
-            self.absent
-        )
+        shared = set(self.absent).union(*(self.common or {}).values())
         return tuple(name for name in self.features if name not in shared)
 
     @property
@@ -120,8 +120,8 @@ class ClientSpec:
 def _whole(value: Any) -> Any:
     """Restore tuples from lists."""
     if isinstance(value, Mapping):
-        return {key: _whole(own) for key, own in value.items()}
-    return tuple(_whole(own) for own in value) if isinstance(value, list | tuple) else value
+        return {key: _whole(item) for key, item in value.items()}
+    return tuple(_whole(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:
@@ -136,12 +136,14 @@ def own_share(values: float | Mapping[str, float], client: str, key: str) -> flo
         0.25
     """
     if isinstance(values, Mapping):
-        found = [value for pattern, value in values.items() if fnmatch.fnmatchcase(client, pattern)]
-        if not found:
+        matches = [
+            value for pattern, value in values.items() if fnmatch.fnmatchcase(client, pattern)
+        ]
+        if not matches:
             raise ConfigError(
                 f"{key}: expected a value for client {client!r}, found {dict(values)}; add '*': 0.5"
             )
-        values = found[0]
+        values = matches[0]
     if not 0 <= values <= 1:
         raise ConfigError(f"{key}: expected a share in [0, 1], found {values}")
     return float(values)

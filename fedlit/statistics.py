@@ -93,21 +93,23 @@ def corrected_interval(values: ArrayLike, ratio: float = 0.0) -> Interval:
         >>> round(low, 4), round(high, 4)
         (-0.4841, 4.4841)
     """
-    own = np.asarray(values, float)
-    if len(own) < 2 or not np.isfinite(own).all() or (own == own[0]).all():
+    array = np.asarray(values, float)
+    if len(array) < 2 or not np.isfinite(array).all() or (array == array[0]).all():
         return _NONE
     return _around(
-        float(own.mean()), float(own.std(ddof=1)) * math.sqrt(1 / len(own) + ratio), len(own) - 1
+        float(array.mean()),
+        float(array.std(ddof=1)) * math.sqrt(1 / len(array) + ratio),
+        len(array) - 1,
     )
 
 
 def rows_interval(resamples: ArrayLike) -> Interval:
     """Return the percentile interval of bootstrap resamples."""
-    own = np.asarray(resamples, float)
-    own = own[np.isfinite(own)]
-    if len(own) < 2:
+    drawn = np.asarray(resamples, float)
+    drawn = drawn[np.isfinite(drawn)]
+    if len(drawn) < 2:
         return _NONE
-    low, high = np.quantile(own, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -127,14 +129,14 @@ def estimate(
     of Welch and Satterthwaite, with infinite degrees for the bootstrap. This approximation is too
     optimistic for a few seeds, so the interval is never narrower than either part.
     """
-    own = np.asarray(values, float)
-    n = len(own)
-    mean = float(own.mean()) if n else math.nan
-    sd = float(own.std(ddof=1)) if n > 1 else math.nan
+    array = np.asarray(values, float)
+    n = len(array)
+    mean = float(array.mean()) if n else math.nan
+    sd = float(array.std(ddof=1)) if n > 1 else math.nan
     if ratio is not None:
-        interval = corrected_interval(own, ratio)
+        interval = corrected_interval(array, ratio)
         return Estimate(n, mean, sd, interval, interval)
-    seeds = corrected_interval(own)
+    seeds = corrected_interval(array)
     if resamples is None:
         return Estimate(n, mean, sd, seeds, seeds)
     drawn: NDArray[np.float64] = np.asarray(resamples, float)
@@ -150,8 +152,9 @@ def estimate(
         _around(mean, math.sqrt(training), n - 1),
         _around(mean, math.sqrt(sampling), math.inf),
     ]
-    interval = max(parts, key=lambda own: own[1] - own[0])
-    return Estimate(n, mean, sd, interval if sampling else _NONE, seeds, rows)
+    widest = max(parts, key=lambda interval: interval[1] - interval[0])
+    interval = widest if sampling else _NONE
+    return Estimate(n, mean, sd, interval, seeds, rows)
 
 
 def wilcoxon(differences: ArrayLike) -> float:
@@ -160,10 +163,10 @@ def wilcoxon(differences: ArrayLike) -> float:
     """
     from scipy import stats
 
-    own = np.asarray(differences, float)
-    if len(own) < MIN_SEEDS_FOR_TEST or not np.isfinite(own).all():
+    array = np.asarray(differences, float)
+    if len(array) < MIN_SEEDS_FOR_TEST or not np.isfinite(array).all():
         return math.nan
-    return float(stats.wilcoxon(own).pvalue) if own.any() else 1.0
+    return float(stats.wilcoxon(array).pvalue) if array.any() else 1.0
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -174,14 +177,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
         >>> holm([0.04, 0.01, math.nan])
         [0.04, 0.02, nan]
     """
-    own: NDArray[np.float64] = np.asarray(p_values, float)
-    order = np.argsort(np.where(np.isfinite(own), own, np.nan))[: np.isfinite(own).sum()]
-    adjusted = np.full(len(own), np.nan)
+    array: NDArray[np.float64] = np.asarray(p_values, float)
+    order = np.argsort(np.where(np.isfinite(array), array, np.nan))[: np.isfinite(array).sum()]
+    adjusted = np.full(len(array), np.nan)
     adjusted[order] = np.minimum(
-        np.maximum.accumulate(own[order] * np.arange(len(order), 0, -1)), 1
+        np.maximum.accumulate(array[order] * np.arange(len(order), 0, -1)), 1
     )
-    found: list[float] = adjusted.tolist()
-    return found
+    return list(map(float, adjusted))
 
 
 def verdict(lift: float, interval: Interval, matters: float) -> str:
@@ -207,4 +209,6 @@ def verdict(lift: float, interval: Interval, matters: float) -> str:
         return FEW
     if abs(lift) < matters and (low > 0 or high < 0 or max(-low, high) <= matters):
         return SAME
-    return JOIN if low > 0 else ALONE if high < 0 else FEW
+    if low > 0:
+        return JOIN
+    return ALONE if high < 0 else FEW

@@ -63,9 +63,9 @@ class Store:
                 )
                 write_whole({path: lambda file: file.write(empty.serialize())})
         with self._open() as database:
-            (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+            (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if answer != "ok":
+                raise sqlite3.DatabaseError(answer)
             # nothing is forgotten silently
             database.execute("SELECT name, number, value, crc FROM kept LIMIT 0")
 
@@ -141,8 +141,8 @@ class Store:
         """Return the numbers under a name, sorted."""
         with self._open() as database:
             return [
-                own
-                for (own,) in database.execute(
+                number
+                for (number,) in database.execute(
                     "SELECT number FROM kept WHERE name = ? ORDER BY 1", [name]
                 )
             ]

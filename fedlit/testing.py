@@ -121,8 +121,8 @@ def _add(run: Run, callback: Callback) -> None:
 
 
 def _first(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest
 
 
 class _Reversed(Source):
@@ -222,7 +222,9 @@ def _private_in(update: Update, client: FederatedClient) -> Iterator[str]:
             continue
         # zeros and single numbers are alike by chance
         copied = tensor.numel() > 1 and bool(tensor.any())
-        copies = [own for own in update.published.values() if copied and torch.equal(own, tensor)]
+        copies = [
+            value for value in update.published.values() if copied and torch.equal(value, tensor)
+        ]
         if copies or tensor.data_ptr() in sent:
             yield f"clients.{client.spec.name}.{name}"
 
@@ -269,10 +271,10 @@ def _tensors_in(tree: Any, name: str) -> dict[str, Tensor]:
     """Return the tensors of nested mappings, with their path as name."""
     if isinstance(tree, Tensor):
         return {name: tree}
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for key, value in tree.items() if isinstance(tree, Mapping) else ():
-        found |= _tensors_in(value, f"{name}.{key}")
-    return found
+        tensors |= _tensors_in(value, f"{name}.{key}")
+    return tensors
 
 
 def different(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[str]:

@@ -30,18 +30,18 @@ def checked(name: str, predictions: np.ndarray) -> Array:
     Raises:
         DataError: there are no rows, the number of axes is wrong, or values are not finite.
     """
-    own = np.asarray(predictions, float)
-    if own.ndim != 2 or not own.size:
+    array = np.asarray(predictions, float)
+    if array.ndim != 2 or not array.size:
         raise DataError(
-            f"{name}: expected predictions (rows, width), found shape {own.shape}; give one row a "
+            f"{name}: expected predictions (rows, width), found shape {array.shape}; give one row a "
             "row"
         )
-    if wrong := int((~np.isfinite(own)).any(axis=1).sum()):
+    if wrong := int((~np.isfinite(array)).any(axis=1).sum()):
         raise DataError(
-            f"{name}: expected finite predictions, found {wrong:,} of {len(own):,} rows that are "
+            f"{name}: expected finite predictions, found {wrong:,} of {len(array):,} rows that are "
             "not; leave it out, or train it again"
         )
-    return own
+    return array
 
 
 def stacked(parts: Mapping[str, np.ndarray]) -> Array:
@@ -52,15 +52,15 @@ def stacked(parts: Mapping[str, np.ndarray]) -> Array:
     """
     if not parts:
         raise DataError("mixture: expected at least one part, found none; name what shall be mixed")
-    made = {name: checked(f"part {name!r}", own) for name, own in parts.items()}
-    first = next(iter(made))
-    for name, own in made.items():
-        if own.shape != made[first].shape:
+    arrays = {name: checked(f"part {name!r}", predictions) for name, predictions in parts.items()}
+    first = next(iter(arrays))
+    for name, predictions in arrays.items():
+        if predictions.shape != arrays[first].shape:
             raise DataError(
-                f"part {name!r}: expected predictions of shape {made[first].shape}, as of "
-                f"{first!r}, found {own.shape}; predict the same rows and classes with each part"
+                f"part {name!r}: expected predictions of shape {arrays[first].shape}, as of "
+                f"{first!r}, found {predictions.shape}; predict the same rows and classes with each part"
             )
-    return np.stack(list(made.values()))
+    return np.stack(list(arrays.values()))
 
 
 def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Array:
@@ -82,9 +82,9 @@ def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Arra
         array([[0.3, 0.7]])
     """
     names = sorted(weights)
-    own = np.array([weights[name] for name in names], float)
+    shares = np.array([weights[name] for name in names], float)
     mixture: Array = np.tensordot(
-        own / own.sum(), stacked({name: parts[name] for name in names}), 1
+        shares / shares.sum(), stacked({name: parts[name] for name in names}), 1
     )
     return mixture
 
@@ -123,7 +123,7 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
             flat @ slopes.ravel() - pseudo / inside
         ) / scale
 
-    found = minimize(
+    solution = minimize(
         value,
         np.full(count, 1 / count),
         jac=True,
@@ -132,10 +132,10 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    weights: Array = np.clip(found.x, 0, None)
+    weights: Array = np.clip(solution.x, 0, None)
     if not np.isfinite(weights).all() or not weights.sum() > 0:
         raise RunError(
-            f"mixture: expected weights of least loss, found none ({found.message}); take weights: "
+            f"mixture: expected weights of least loss, found none ({solution.message}); take weights: "
             "equal"
         )
     scaled: Array = weights / weights.sum()

@@ -14,12 +14,12 @@ _MOST_CHANGES = 1_000
 _WIDE = 10**9
 
 
-def edited(text: str, wanted: Mapping[str, Any], where: str = "the file") -> str:
+def edited(text: str, target: Mapping[str, Any], where: str = "the file") -> str:
     r"""Return a text that is read as the wanted content, with as few changes as possible.
 
     Args:
         text: YAML whose content is a mapping.
-        wanted: the content that the result has. Keys of the text that it lacks stay.
+        target: the content that the result has. Keys of the text that it lacks stay.
         where: the beginning of messages.
 
     Raises:
@@ -35,28 +35,28 @@ def edited(text: str, wanted: Mapping[str, Any], where: str = "the file") -> str
     """
     for _ in range(_MOST_CHANGES):
         content = yaml_text.load(text) or {}
-        path = _first_difference(content, wanted)
+        path = _first_difference(content, target)
         if path is None:
             return text
-        text = _with_value(text, path, _at(content, path), _at(wanted, path))
+        text = _with_value(text, path, _at(content, path), _at(target, path))
     raise ConfigError(
         f"{where}: expected YAML that can be edited line by line, found other; write the block by "
         "hand"
     )
 
 
-def _first_difference(content: Any, wanted: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _first_difference(content: Any, target: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Return the path of the first value that differs; a mapping that is absent counts as one
     value.
     """
-    for key, value in wanted.items():
-        found = content.get(key)
-        if found == value and key in content:
+    for key, value in target.items():
+        present = content.get(key)
+        if present == value and key in content:
             continue
-        deeper = isinstance(value, Mapping) and isinstance(found, Mapping)
+        deeper = isinstance(value, Mapping) and isinstance(present, Mapping)
         if not deeper:
             return (key,)
-        below = _first_difference(found, value)
+        below = _first_difference(present, value)
         if below is not None:
             return (key, *below)
     return None
@@ -76,10 +76,10 @@ def _deepest(text: str, path: tuple[str, ...]) -> tuple[yaml.MappingNode, tuple[
         raise ConfigError(
             "expected YAML whose content is a mapping, found other; write the block by hand"
         )
-    for place, key in enumerate(path):
+    for depth, key in enumerate(path):
         value = _value(node, key)
         if not isinstance(value, yaml.MappingNode):
-            return node, path[place:]
+            return node, path[depth:]
         node = value
     return node, ()
 
@@ -91,11 +91,11 @@ def _value(node: yaml.MappingNode, key: str) -> yaml.Node | None:
 def _with_value(text: str, path: tuple[str, ...], before: Any, value: Any) -> str:
     """Return a text with a value at a path, in place of the value before."""
     node, rest = _deepest(text, path[:-1])
-    key, *deeper = (*rest, path[-1])
+    key, *deeper = [*rest, path[-1]]
     for name in reversed(deeper):
         value = {name: value}
-    held = _value(node, key)
-    if held is None:
+    present = _value(node, key)
+    if present is None:
         return _with_key(text, node, key, value)
     grows = (
         isinstance(before, list)
@@ -103,10 +103,10 @@ def _with_value(text: str, path: tuple[str, ...], before: Any, value: Any) -> st
         and before
         and value[: len(before)] == before
     )
-    if grows and isinstance(held, yaml.SequenceNode):
-        return _with_items(text, held, value[len(before) :])
-    start = held.start_mark.index
-    end = held.end_mark.index if getattr(held, "flow_style", None) else _end(held)
+    if grows and isinstance(present, yaml.SequenceNode):
+        return _with_items(text, present, value[len(before) :])
+    start = present.start_mark.index
+    end = present.end_mark.index if getattr(present, "flow_style", None) else _end(present)
     space = "" if text[start - 1 : start] in (" ", "\n") else " "
     return f"{text[:start]}{space}{_flow(value)}{text[end:]}"
 
@@ -123,7 +123,7 @@ def _with_key(text: str, node: yaml.MappingNode, key: str, value: Any) -> str:
         end = _end(node) if node.value else node.start_mark.index + 1
         comma = ", " if node.value else ""
         return f"{text[:end]}{comma}{yaml_text.dump_line({key: value})}{text[end:]}"
-    if isinstance(value, Mapping) and any(isinstance(own, Mapping) for own in value.values()):
+    if isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values()):
         lines = yaml_text.dump({key: value}, default_flow_style=None, width=_WIDE).splitlines()
     else:
         lines = [yaml_text.dump_line({key: value})]

@@ -8,7 +8,7 @@ in the user's tables (:data:`TEXT`).
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -172,8 +172,12 @@ class _Dumper(yaml.SafeDumper):
     """
 
 
+def _without_numbers(rules: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS_OF_YAML]
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS_OF_YAML]
+    first: _without_numbers(rules)
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _tag, (_pattern, _first) in _NUMBERS_OF_YAML.items():
@@ -221,10 +225,10 @@ def _name(
     node.
     """
     rule = rule or _rule(path)
-    place = (id(node), rule, bool(TABLES & set(path)))
-    if place in seen:  # an anchor
+    visit = (id(node), rule, bool(TABLES & set(path)))
+    if visit in seen:  # an anchor
         return
-    seen.add(place)
+    seen.add(visit)
     if isinstance(node, yaml.MappingNode):
         below = "" if rule == "list" else rule
         for key, value in node.value:
@@ -249,13 +253,13 @@ def _parts(key: yaml.Node) -> Iterator[str]:
 
 def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
     """Make a scalar text if the rule of its key says so; ``nothing`` also makes ``null`` text."""
-    kept = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
+    allowed = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
     if rule == "words":
-        kept += _NUMBERS_OF_YAML
+        allowed += _NUMBERS_OF_YAML
     if (
         rule
         and node.tag.startswith(_TAG)
-        and node.tag not in kept
+        and node.tag not in allowed
         and (nothing or not rule.startswith("list"))
     ):
         node.tag = f"{_TAG}str"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import chain
 
 from fedlit.data.files import RemoteFile, find, locate
 from fedlit.data.reach import unreachable
@@ -42,9 +43,11 @@ def show_method(name: str) -> None:
     Args:
         name: the name of the method
     """
-    known = cards()
-    expect(name in known, "fedlit methods show", f"one of {', '.join(known)}", name, known=known)
-    print(for_terminal(section(known[name])))
+    methods = cards()
+    expect(
+        name in methods, "fedlit methods show", f"one of {', '.join(methods)}", name, known=methods
+    )
+    print(for_terminal(section(methods[name])))
     print(f"\nUse it: fedlit fit --config NAME --method {name}")
 
 
@@ -70,14 +73,14 @@ def fetch(name: str) -> int:
     if not source.known_files:
         print(f"{source.name} has no file to fetch beforehand.")
     missing = [file for file in source.known_files if find(file) is None]
-    lost = unreachable(address for file in missing for address in file.addresses)
+    lost = unreachable(chain.from_iterable(file.addresses for file in missing))
     status = 0
     for file in source.known_files:
         try:
             print(f"{file.path}: {locate(file, unreachable_addresses=lost)}")
         except FedlitError as error:
             say(f"fedlit: error: {error}")
-            # who has no address was never to be had this way
+            # a file without an address cannot be fetched, which is no failure
             status = max(status, int(file.url is not None))
     return status
 
@@ -91,17 +94,20 @@ def show_source(name: str) -> None:
     source = _source(name)
     print(for_terminal("\n\n".join(_about(source))))
     for file in source.known_files:
-        # that of a page is part of what to do
         addresses = [f"  {address}" for address in file.addresses]
         lines = [f"{file.path}: {file.about}", *addresses, f"  {_where(source, file)}"]
         print(for_terminal("\n".join(lines)))
 
 
 def _where(source: type[Source], file: RemoteFile) -> str:
-    by_hand = f"by hand from {file.page}" if file.page else "no public address"
-    return str(
-        find(file) or f"not found: {f'fedlit data fetch {source.name}' if file.url else by_hand}"
-    )
+    path = find(file)
+    if path is not None:
+        return str(path)
+    if file.url:
+        return f"not found: fedlit data fetch {source.name}"
+    if file.page:
+        return f"not found: by hand from {file.page}"
+    return "not found: no public address"
 
 
 def _about(source: type[Source]) -> list[str]:
@@ -115,6 +121,8 @@ def _about(source: type[Source]) -> list[str]:
 
 
 def _source(name: str) -> type[Source]:
-    known = known_sources()
-    expect(name.lower() in known, "fedlit data", f"one of {', '.join(known)}", name, known=known)
-    return known[name.lower()]
+    sources = known_sources()
+    expect(
+        name.lower() in sources, "fedlit data", f"one of {', '.join(sources)}", name, known=sources
+    )
+    return sources[name.lower()]

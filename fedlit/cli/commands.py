@@ -8,6 +8,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
@@ -120,7 +121,7 @@ _GROUPS = {
         ),
     },
 }
-COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+COMMANDS = dict(chain.from_iterable(group.items() for group in _GROUPS.values()))
 """Command → where it is, and how it is listed."""
 _NEW_ROWS = ("--run", "--client", "--out", "--keys")
 """Flags by which ``fedlit predict`` is about new rows."""
@@ -131,8 +132,10 @@ def usage(first: str = "") -> str:
     with it.
     """
     if first:
-        own = {name: command for name, command in COMMANDS.items() if name.startswith(f"{first} ")}
-        return f"usage: fedlit {first} COMMAND ...\n\n{_listed(own)}"
+        of_group = {
+            name: command for name, command in COMMANDS.items() if name.startswith(f"{first} ")
+        }
+        return f"usage: fedlit {first} COMMAND ...\n\n{_listed(of_group)}"
     lines = [
         "usage: fedlit COMMAND ...",
         "",
@@ -142,8 +145,8 @@ def usage(first: str = "") -> str:
         "With example data: fedlit init --example",
         "With your tables:  fedlit init FILES --target COLUMN",
     ]
-    for title, own in _GROUPS.items():
-        lines += ["", f"{title}:", _listed(own)]
+    for title, of_group in _GROUPS.items():
+        lines += ["", f"{title}:", _listed(of_group)]
     lines += [
         "",
         "NAME is a YAML file: here, in configs/, or one that comes with fedlit.",
@@ -156,15 +159,16 @@ def usage(first: str = "") -> str:
 
 def _listed(commands: Mapping[str, Command]) -> str:
     return definitions(
-        (f"fedlit {name} {own.usage}".rstrip(), own.help) for name, own in commands.items()
+        (f"fedlit {name} {command.usage}".rstrip(), command.help)
+        for name, command in commands.items()
     )
 
 
-def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command with which the words begin, and the words after it.
+def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command with which the arguments begin, and the arguments after it.
 
     Args:
-        words: the words typed after ``fedlit``; at least one word.
+        arguments: the words typed after ``fedlit``; at least one word.
 
     Returns:
         Its name in :data:`COMMANDS`, or ``site``, the name of a group, where its list is asked for;
@@ -178,8 +182,8 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
     >>> find_command(["predict", "--run=mine", "--client", "a"])
     ('predict --run', ['--run=mine', '--client', 'a'])
     """
-    first, *rest = words
-    if first == "predict" and any(word.partition("=")[0] in _NEW_ROWS for word in rest):
+    first, *rest = arguments
+    if first == "predict" and any(argument.partition("=")[0] in _NEW_ROWS for argument in rest):
         return "predict --run", rest
     parts = [
         name.split()[1] for name in COMMANDS if name.startswith(f"{first} ") and "--" not in name
@@ -191,12 +195,12 @@ def find_command(words: Sequence[str]) -> tuple[str, list[str]]:
             part in parts, f"fedlit {first}", f"one of {', '.join(parts)}{alone}", part, known=parts
         )
         return f"{first} {part}", rest[1:]
-    known = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
-    expect(first in known[:-2], "command", "one that fedlit --help lists", first, known=known)
+    typable = [*dict.fromkeys(name.split()[0] for name in COMMANDS), "--version", "--help"]
+    expect(first in typable[:-2], "command", "one that fedlit --help lists", first, known=typable)
     return first, rest
 
 
-def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
+def call(name: str, function: Callable[..., Any], arguments: Sequence[str]) -> Any:
     """Call the function of a command with the arguments that were typed.
 
     A positional parameter is a word, or several if it is a ``list``; a keyword-only parameter is a
@@ -208,7 +212,7 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     Args:
         name: the name of the command, such as ``site join``.
         function: its docstring is the help.
-        words: the words typed after the command.
+        arguments: the words typed after the command.
 
     Returns:
         What the function returns.
@@ -222,36 +226,45 @@ def call(name: str, function: Callable[..., Any], words: Sequence[str]) -> Any:
     Hello you!Hello you!
     """
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())
-    left = any(own.kind is own.VAR_POSITIONAL for own in parameters)
-    if left and len(parameters) == 1:
-        return function(*words)
-    told = parse(inspect.getdoc(function) or "")
+    takes_rest = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    if takes_rest and len(parameters) == 1:
+        return function(*arguments)
+    documentation = parse(inspect.getdoc(function) or "")
     parser = _Parser(
         prog=f"fedlit {name.removesuffix(' --run')}",
-        description=told.description,
+        description=documentation.description,
         allow_abbrev=False,
     )
-    helps = {own.arg_name: " ".join((own.description or "").split()) for own in told.params}
-    for own in parameters:
-        if own.kind is not own.VAR_POSITIONAL:
-            _add(parser, own, helps.get(own.name, ""))
-    asked, keys = parser.parse_known_args(
-        [
-            re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), word)
-            for word in words
+    helps = {
+        parameter.arg_name: " ".join((parameter.description or "").split())
+        for parameter in documentation.params
+    }
+    for parameter in parameters:
+        if parameter.kind is not parameter.VAR_POSITIONAL:
+            _add(parser, parameter, helps.get(parameter.name, ""))
+    namespace, keys = parser.parse_known_args(list(map(_with_underscores, arguments)))
+    if keys and not takes_rest:
+        flags = [
+            parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
         ]
-    )
-    if keys and not left:
-        flags = [own.name for own in parameters if own.kind is own.KEYWORD_ONLY]
         parser.error(
             f"unrecognized arguments: {' '.join(keys)}.{did_you_mean(keys[0][2:], flags, '--')}"
         )
-    given = vars(asked)
-    placed = [given.pop(own.name) for own in parameters if own.kind is own.POSITIONAL_OR_KEYWORD]
-    return function(*placed, *keys, **given)
+    options = vars(namespace)
+    placed = [
+        options.pop(parameter.name)
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    return function(*placed, *keys, **options)
 
 
-def take_trusted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def _with_underscores(argument: str) -> str:
+    """Return an argument with underscores in place of the hyphens in its flag."""
+    return re.sub(r"^--[\w-]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
+
+
+def take_trusted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Remove ``--trust MODULE``, which may be repeated. Return the other words and the modules.
 
     >>> take_trusted(["--trust", "my.networks", "--trust=yours", "--run", "ward"])
@@ -259,8 +272,8 @@ def take_trusted(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     parser = _Parser(prog="fedlit", add_help=False, allow_abbrev=False)
     parser.add_argument(TRUST, action="append", default=[])
-    asked, rest = parser.parse_known_args(words)
-    return rest, asked.trust
+    namespace, rest = parser.parse_known_args(arguments)
+    return rest, namespace.trust
 
 
 def names(text: str | None) -> list[str] | None:
@@ -283,7 +296,10 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     if parameter.default not in (parameter.empty, None, (), ""):
         about += f" (default: {parameter.default})"
     options: dict[str, Any] = {"default": None if required else parameter.default, "help": about}
-    options |= {"required": required} if by_name else {} if required else {"nargs": "?"}
+    if by_name:
+        options["required"] = required
+    elif not required:
+        options["nargs"] = "?"
     if get_origin(kind) is Literal:
         options["choices"] = get_args(kind)
     elif get_origin(kind) is tuple:

@@ -49,13 +49,13 @@ def write_fixes(path: Path, findings: Findings) -> bool:
 
 def _without_questions(text: str) -> str:
     """Return a text without the questions that were written before."""
-    kept = list[str]()
+    lines = list[str]()
     asks = False
     for line in text.splitlines():
         asks = line.startswith(CHOOSE) or (asks and line.startswith("# data."))
         if not asks:
-            kept.append(line)
-    return "\n".join([*kept, ""])
+            lines.append(line)
+    return "\n".join([*lines, ""])
 
 
 def _whole(text: str) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def _whole(text: str) -> dict[str, Any]:
     return laid([Layer(yaml_text.load(text))])
 
 
-def _check(path: Path, found: Any, wanted: Any) -> None:
-    if found != wanted:
+def _check(path: Path, content: Any, expected: Any) -> None:
+    if content != expected:
         raise ConfigError(
             f"--fix {path}: expected each key of data.source once, found some both in data and as "
             "a key with points, which comes before it; write the block that check prints by hand"

@@ -95,12 +95,18 @@ def keys(folder: Path, *, again: bool = False) -> None:
     invitation = None if has_settings else folders.read_invited(folder)
     site = read_site(file).site if invitation is None else invitation.site
     _shut(folder)
-    mine = make_site_keys(folder, site)
+    fingerprint = make_site_keys(folder, site)
     if invitation is not None:
         folders.write_site(folder, invitation)
         _tell([f"Made {file}: enter the path of your table in it."])
-    made = f"Made {key} (keep it secret) and {folder / f'{site}.pub'}."
-    _tell([made, f"Send {site}.pub to the coordinator, and tell them by telephone:", f"  {mine}"])
+    message = f"Made {key} (keep it secret) and {folder / f'{site}.pub'}."
+    _tell(
+        [
+            message,
+            f"Send {site}.pub to the coordinator, and tell them by telephone:",
+            f"  {fingerprint}",
+        ]
+    )
 
 
 def check(*, config: Path) -> None:
@@ -126,8 +132,8 @@ def check(*, config: Path) -> None:
     write(settings.folder, terms)
     _tell([*terms.lines(), ""])
     give_up(settings.folder, terms, _tell)
-    known = "accepted before" if accepted(settings.folder, terms) else "not accepted yet"
-    _tell([f"Hash of all this: {terms.hash} ({known}). Nothing was sent."])
+    status = "accepted before" if accepted(settings.folder, terms) else "not accepted yet"
+    _tell([f"Hash of all this: {terms.hash} ({status}). Nothing was sent."])
 
 
 def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> None:
@@ -140,18 +146,16 @@ def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...]
             or least); may be repeated
     """
     settings = _settings(config)
-    for path, what in ((settings.certificate, "certificate"), (settings.key, "key")):
-        how = (
-            "make one by fedlit site keys"
-            if what == "key"
-            else "the coordinator has one in invitations/"
-        )
-        expect(path.is_file(), f"{settings.file}: {what}", "a file", str(path), how)
+    for kind, path, advice in (
+        ("certificate", settings.certificate, "the coordinator has one in invitations/"),
+        ("key", settings.key, "make one by fedlit site keys"),
+    ):
+        expect(path.is_file(), f"{settings.file}: {kind}", "a file", str(path), advice)
     from fedlit.exchange.named import check_left_out
     from fedlit.privacy.settings import WITHOUT
 
-    for word in without:
-        expect(word in WITHOUT, "--without", ", ".join(WITHOUT), word)
+    for protection in without:
+        expect(protection in WITHOUT, "--without", ", ".join(WITHOUT), protection)
     from fedlit.institutions.joining import take_part
     from fedlit.institutions.progress import with_time
 
@@ -175,14 +179,14 @@ def _compare(settings: SiteSettings) -> None:
         return
     with needs_flower():
         from fedlit.institutions.certificates import fingerprint
-    found = fingerprint(settings.certificate)
-    said = f"the fingerprint {settings.fingerprint}, as {settings.file} says"
-    right = found == settings.fingerprint
+    actual = fingerprint(settings.certificate)
+    expected = f"the fingerprint {settings.fingerprint}, as {settings.file} says"
+    right = actual == settings.fingerprint
     expect(
         right,
         str(settings.certificate),
-        said,
-        found,
+        expected,
+        actual,
         "ask the coordinator by telephone which is right",
     )
 
@@ -211,7 +215,7 @@ def _settings(config: Path) -> SiteSettings:
             "site.yaml trusts it"
         )
     _shut(settings.folder)
-    os.chdir(settings.folder)  # its table, its runs: all paths are those of its folder
+    os.chdir(settings.folder)  # paths in site.yaml are relative to the site's folder
     return settings
 
 
@@ -220,7 +224,7 @@ def _shut(folder: Path) -> None:
     on.
     """
     os.umask(0o077)
-    with suppress(PermissionError):  # the folder is another user's, who decides
+    with suppress(PermissionError):  # another user owns the folder, and decides
         folder.chmod(0o700)
 
 

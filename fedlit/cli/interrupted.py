@@ -57,21 +57,20 @@ def leave(status: int) -> None:
 
 def _signalled(number: int, frame: FrameType | None) -> None:
     interrupt = number == signal.SIGINT
-    status, what = (
-        (STATUS, "interrupted") if interrupt else (1, "error: the run was terminated (SIGTERM)")
-    )
-    # no training, before which Lightning puts its own
+    status = STATUS if interrupt else 1
+    message = "interrupted" if interrupt else "error: the run was terminated (SIGTERM)"
+    # this handler is in place outside training alone: Lightning installs its own for training
     if not interrupt and signal.getsignal(number) is _signalled:
         # the launcher ends all ranks because one ended, perhaps without a word
         if find_place() is not None:
-            _end(status, what)
+            _end(status, message)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     if interrupt and number in _came:
         _end(status, "interrupted again: ended at once")
     if number not in _came:
         _came.append(number)
-        text = f"{what}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
+        text = f"{message}; it had not ended after {PATIENCE:.0f} seconds, and was ended at once"
         clock = threading.Timer(PATIENCE, _end, (status, text))
         clock.daemon = True
         clock.start()
@@ -83,8 +82,8 @@ def _end(status: int, text: str) -> None:
     """End the process at once, whatever other threads wait for, and whichever thread holds the lock
     of a stream.
     """
-    told = f"fedlit: {text}; continue with --ckpt_path last, if a checkpoint was written\n"
+    line = f"fedlit: {text}; continue with --ckpt_path last, if a checkpoint was written\n"
     with suppress(OSError, ValueError):
         if says_the_end():
-            os.write(sys.stderr.fileno(), told.encode())
+            os.write(sys.stderr.fileno(), line.encode())
     os._exit(status)

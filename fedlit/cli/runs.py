@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,42 +36,44 @@ if TYPE_CHECKING:
 
 
 def _run(command: Command, *typed: str) -> None:
-    words = [word for word in typed if word != "--all"]
+    arguments = [argument for argument in typed if argument != "--all"]
     brief = "--all" not in typed
-    for place, word in enumerate(words):
-        flag, _, topic = word.partition("=")
+    for position, argument in enumerate(arguments):
+        flag, _, topic = argument.partition("=")
         if flag in ("-h", "--help"):
-            after = [own for own in words[place + 1 : place + 2] if not own.startswith("-")]
-            print(help_of(command, COMMANDS[command].help, topic or "".join(after)))
+            following = "".join(arguments[position + 1 : position + 2])
+            if not topic and not following.startswith("-"):
+                topic = following
+            print(help_of(command, COMMANDS[command].help, topic))
             return
-    made: Run | Mixture
-    if has_mixture(words):
+    run: Run | Mixture
+    if has_mixture(arguments):
         refuse_ranks("a mixture of several parts")
-        made, checkpoint, style = _mixture(command, words)
+        run, checkpoint, style = _mixture(command, arguments)
     else:
-        asked = read(command, words)  # what is not there is said before torch is imported
-        if (sys.stderr.isatty() or len(asked.configs) > 1) and not asked.foreign:
-            say(f"Reading {', '.join(map(shown, asked.configs))}; runs are called {asked.name}")
+        request = read(command, arguments)  # a missing file is reported before torch is imported
+        if (sys.stderr.isatty() or len(request.configs) > 1) and not request.foreign:
+            say(f"Reading {', '.join(map(shown, request.configs))}; runs are called {request.name}")
         from fedlit.run.load import parse
 
-        made, config = parse(asked)
+        run, config = parse(request)
         checkpoint = config.ckpt_path
         style = config.format
-    which = ("--config", METHOD, "--name", "--trainer.default_root_dir")
-    again = shlex.join(word for pair in pairs_of(words) if pair[0] in which for word in pair)
+    repeated = ("--config", METHOD, "--name", "--trainer.default_root_dir")
+    same_run = [pair for pair in pairs_of(arguments) if pair[0] in repeated]
+    again = shlex.join(chain.from_iterable(same_run))
     if command == "describe":
-        plan = made.describe()
-        print(
-            json.dumps(plan.to_dict(), indent=2, default=str)
-            if style == "json"
-            else for_terminal(plan)
-        )
+        plan = run.describe()
+        if style == "json":
+            print(json.dumps(plan.to_dict(), indent=2, default=str))
+        else:
+            print(for_terminal(plan))
     elif command == "fit":
-        _fit(made, checkpoint, brief, again)
+        _fit(run, checkpoint, brief, again)
     elif command == "predict":
-        print(for_terminal(made.predict(checkpoint, format=style or "csv")))
+        print(for_terminal(run.predict(checkpoint, format=style or "csv")))
     else:
-        (made.test if command == "test" else made.validate)(checkpoint, brief=brief)
+        (run.test if command == "test" else run.validate)(checkpoint, brief=brief)
 
 
 def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
@@ -100,20 +103,20 @@ def _settings(
     settings = settings_of(config, changed)
     if command == "describe" or (command == "fit" and checkpoint is None):
         return settings
-    found = newest(settings.root.absolute() / settings.name)
-    if found is None or not (found / CONFIG).is_file():
+    run = newest(settings.root.absolute() / settings.name)
+    if run is None or not (run / CONFIG).is_file():
         return settings
-    own = settings.origin
-    made = settings_of(found / CONFIG).origin
+    origin = settings.origin
+    run_origin = settings_of(run / CONFIG).origin
     expect(
-        made == own,
-        f"{found}",
-        f"the newest run of {settings.name} to be made from {own}",
-        made,
+        run_origin == origin,
+        f"{run}",
+        f"the newest run of {settings.name} to be made from {origin}",
+        run_origin,
         "give --name",
     )
-    say(f"Using the run's own configuration {shown(found / CONFIG)}")
-    return settings_of(found / CONFIG, changed)
+    say(f"Using the run's own configuration {shown(run / CONFIG)}")
+    return settings_of(run / CONFIG, changed)
 
 
 def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
@@ -134,20 +137,17 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         belong = " | ".join(map(", ".join, judged(read_named(run.folder / CLUSTERS))))
         print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
     if run.last_checkpoint is not None and run.trainer is not None:
-        stops = run.loop.federation.ending.stop is not None
-        best = (
-            " --ckpt_path best"
-            if stops and list(run.last_checkpoint.parent.glob("best-*.ckpt"))
-            else ""
-        )
-        print(f"Next: fedlit test {again}{best}")
+        stopped_early = run.loop.federation.ending.stop is not None
+        if stopped_early and list(run.last_checkpoint.parent.glob("best-*.ckpt")):
+            again += " --ckpt_path best"
+        print(f"Next: fedlit test {again}")
     for logger in run.trainer.loggers if run.trainer is not None else ():
         if logger.log_dir:
             curves = isinstance(logger, FederatedTensorBoardLogger)
-            told = (
+            label = (
                 "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
             )
-            print(f"{told} {shlex.quote(str(logger.log_dir))}")
+            print(f"{label} {shlex.quote(str(logger.log_dir))}")
             if curves:
                 print(f"        {board_address(results.main.name)}")
     check_left_out(run.exchange.found)

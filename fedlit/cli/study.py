@@ -49,19 +49,19 @@ def compare(
     failed = False
     compared = {}
     every: list[str | None] = [*chosen] or [None]
-    for each in every:
-        if each is not None:
-            print(f"\n=== {each} ===")
-        found = work.compare(
+    for current in every:
+        if current is not None:
+            print(f"\n=== {current} ===")
+        comparison = work.compare(
             loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
-            scenario=each,
+            scenario=current,
         )  # fmt: skip
-        print(f"\n{for_terminal(found)}\n")
-        print(f"All scores and lifts: {found.folder / 'report.html'}")
-        for name, error in found.failures.items():
+        print(f"\n{for_terminal(comparison)}\n")
+        print(f"All scores and lifts: {comparison.folder / 'report.html'}")
+        for name, error in comparison.failures.items():
             say(f"FAILED {name}: {error}")
-        failed |= bool(found.failures)
-        compared[each or ""] = found
+        failed |= bool(comparison.failures)
+        compared[current or ""] = comparison
     if len(compared) > 1:
         ranks = Ranks(compared)
         print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")

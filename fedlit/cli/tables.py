@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,11 +110,11 @@ def _write_example() -> None:
         try:
             frame.to_csv(name, index=False, mode="x")
         except OSError as error:
-            told = (
+            message = (
                 f"--example: {name} cannot be written: {error.strerror or error}. Go to another "
                 "folder."
             )
-            raise ConfigError(told) from error
+            raise ConfigError(message) from error
     print(
         for_terminal(
             f"Wrote {', '.join(frames)}: three made-up hospitals, and patients of north without a "
@@ -130,23 +131,23 @@ def _stem(patterns: Sequence[str]) -> str:
         return "mine"
     path = Path(patterns[0]).expanduser()
     name = path.resolve().name
-    return re.sub(r"[^\w-]+", "_", name.split(".")[0] if path.is_file() else name) or "mine"
+    if path.is_file():
+        name = name.split(".")[0]
+    return re.sub(r"[^\w-]+", "_", name) or "mine"
 
 
-def _targets(given: Sequence[str]) -> dict[str | None, str]:
+def _targets(options: Sequence[str]) -> dict[str | None, str]:
     """Map each client to the column to predict; None stands for all other clients."""
-    made: dict[str | None, str] = {}
-    for own in given:
-        client, equals, column = own.partition("=")
-        key, column = (client, column) if equals else (None, own)
-        expect(
-            key not in made,
-            f"--target: {key or 'all clients'}",
-            "one column",
-            [made.get(key), column],
-        )
-        made[key] = column
-    return made
+    targets: dict[str | None, str] = {}
+    for option in options:
+        client, equals, column = option.partition("=")
+        key = client if equals else None
+        if not equals:
+            column = option
+        columns = [targets.get(key), column]
+        expect(key not in targets, f"--target: {key or 'all clients'}", "one column", columns)
+        targets[key] = column
+    return targets
 
 
 def check(
@@ -177,11 +178,12 @@ def check(
             str(fix),
             "name it once, by --fix alone",
         )
-    asked = read("describe", [*(word for name in config for word in ("--config", name)), *keys])
+    flags = chain.from_iterable(("--config", name) for name in config)
+    request = read("describe", [*flags, *keys])
     from fedlit.data.examine.page import examine
 
-    tables, source, known, left_out = _tables(asked)
-    page = examine(tables, source, known, left_out)
+    tables, source, known_columns, left_out = _tables(request)
+    page = examine(tables, source, known_columns, left_out)
     if format == "json":
         print(json.dumps(page.to_dict(), indent=2, default=str))
     else:
@@ -190,44 +192,43 @@ def check(
         from fedlit.cli.fixes import write_fixes
 
         changed = write_fixes(fix, page.findings)
-        questions = len(page.findings.asking)
-        asks = (
-            f"; {counted(questions, 'question')} at its end, as comments, for you to answer"
-            if questions
-            else ""
-        )
-        say(f"Wrote {shown(fix)}{asks}" if changed else f"Nothing new to write: {shown(fix)}{asks}")
+        message = f"Wrote {shown(fix)}" if changed else f"Nothing new to write: {shown(fix)}"
+        if questions := len(page.findings.asking):
+            message += (
+                f"; {counted(questions, 'question')} at its end, as comments, for you to answer"
+            )
+        say(message)
 
 
-def _tables(asked: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None, list[str]]:
-    """Return the tables that a run would read, their source, the columns that are known, and who is
-    left out. In simple cases only the
-    source is built, so that torch need not be imported; all other cases are left to the full
-    parser.
+def _tables(request: Asked) -> tuple[list[ClientTable], Source, dict[str, str] | None, list[str]]:
+    """Return the tables that a run would read, their source, the columns that are known, and the
+    clients that are left out. In simple cases only the source is built, so that torch need not be
+    imported; all other cases are left to the full parser.
     """
     source = None
-    data = asked.content.get("data") or {}
-    seed = asked.content.get("seed", 0)
+    data = request.content.get("data") or {}
+    seed = request.content.get("seed", 0)
     plain = (
         isinstance(data.get("source"), dict)
         and type(seed) is int
         and not any(data.get(key) for key in _SHAPED)
     )
-    if plain and not asked.foreign:
-        source = _source(data["source"], asked)
+    if plain and not request.foreign:
+        source = _source(data["source"], request)
     if source is None:
         from fedlit.run.load import parse
 
-        module = parse(asked)[0].data
+        module = parse(request)[0].data
         return module.tables(), module.source, module.known, module.leave_out or []
     from fedlit.data.table import choose_columns
 
     tables = source.tables(seed)
-    columns = data.get("columns")
-    return (choose_columns(tables, columns) if columns else tables), source, data.get("known"), []
+    if columns := data.get("columns"):
+        tables = choose_columns(tables, columns)
+    return tables, source, data.get("known"), []
 
 
-def _source(given: dict[str, Any], asked: Asked) -> Source | None:
+def _source(content: dict[str, Any], request: Asked) -> Source | None:
     """Return the source that a configuration names, or None if the full parser has to report what
     is wrong.
     """
@@ -236,16 +237,16 @@ def _source(given: dict[str, Any], asked: Asked) -> Source | None:
     from fedlit.data.sources.base import Source
     from fedlit.run.modules import find_modules
 
-    find_modules(asked)
+    find_modules(request)
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--source", type=Source)
     try:
-        made: Source = parser.instantiate(parser.parse_object({"source": given})).source
+        source: Source = parser.instantiate(parser.parse_object({"source": content})).source
     except FedlitError:
         raise
-    except Exception:  # jsonargparse's words are not ours
+    except Exception:  # the full parser reports it in our own words
         return None
-    return made
+    return source
 
 
 def recommend(
@@ -283,7 +284,7 @@ def recommend(
     say(f"Reading {shown(path)}")
     from fedlit.mixture import recommend as work
 
-    found = work.recommend(
+    recommendation = work.recommend(
         path,
         budget=budget,
         folds=folds,
@@ -293,4 +294,4 @@ def recommend(
         matters=matters,
         out=out,
     )
-    print(f"\n{for_terminal(found)}")
+    print(f"\n{for_terminal(recommendation)}")

@@ -60,9 +60,9 @@ def predict(
     scorer = load_run(folder, client, ckpt_path)
     table = read_rows(data, scorer.encoder)
     rows = table.frame
-    given = ["name"] if keys is None and has_reads(data) else keys
-    scores = scorer.predict(rows, given)
-    if not scorer.keys_in(check_frame(rows, scorer.encoder), given):
+    key_columns = ["name"] if keys is None and has_reads(data) else keys
+    scores = scorer.predict(rows, key_columns)
+    if not scorer.keys_in(check_frame(rows, scorer.encoder), key_columns):
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out, raw)
     lines = [
@@ -128,23 +128,23 @@ def explain(
         out: where to write (default: explain/ or explain/CLIENT in the run's folder)
     """
     if client is None:
-        whole = (rows, ckpt_path, repeats, seed) == ("test", "last", 10, 0)
-        expect(whole, "--rows, --ckpt_path, --repeats, --seed", "--client beside them", None)
+        defaults = (rows, ckpt_path, repeats, seed) == ("test", "last", 10, 0)
+        expect(defaults, "--rows, --ckpt_path, --repeats, --seed", "--client beside them", None)
         folder = find_run(run)
         from fedlit.run import explanation
 
         clients = histograms.split(",") if histograms else ()
-        found = explanation.explain(folder, histograms=clients, out=out)
+        explanation_of_run = explanation.explain(folder, histograms=clients, out=out)
     else:
         expect(histograms is None, "--histograms", "a run without --client beside it", histograms)
         folder = _find(run, ckpt_path, "explain")
         from fedlit.mixture.inspection import explain_client
 
-        found = explain_client(
+        explanation_of_run = explain_client(
             folder, client, rows=rows, checkpoint=ckpt_path, repeats=repeats, seed=seed, out=out
         )
-    print(for_terminal(found))
-    print(for_terminal("\nWrote " + ", ".join(str(path) for path in found.files)))
+    print(for_terminal(explanation_of_run))
+    print(for_terminal("\nWrote " + ", ".join(str(path) for path in explanation_of_run.files)))
 
 
 def add_client(
@@ -182,7 +182,7 @@ def add_client(
     configuration = read("fit", ["--config", config, *keys]).configs[0]
     from fedlit.study import joining
 
-    found = joining.add_client(
+    joined = joining.add_client(
         folder,
         configuration,
         list(keys),
@@ -190,4 +190,4 @@ def add_client(
         seeds=seeds,
         baselines=names(baselines),
     )
-    print(f"\n{for_terminal(found)}")
+    print(f"\n{for_terminal(joined)}")
