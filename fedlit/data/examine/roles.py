@@ -15,10 +15,11 @@ _WEIGHT = re.compile(
     re.I,
 )
 _TIME = re.compile(
-    r"time|fu_?time|follow_?up(?:_?(?:time|days|weeks|months|years))?|durat(?:ion)?|tte"
+    r"fu_?time|follow_?up(?:_?(?:time|days|weeks|months|years))?|durat(?:ion)?|tte"
     r"|(?:surv|survival|os|pfs|dfs|rfs)_?(?:time|days|weeks|months|years)|(?:time|days|months)_to_.*",
     re.I,
 )
+_BARE_TIME = re.compile(r"time", re.I)
 _EVENT = re.compile(r"event|status|cens(?:or(?:ed|ing)?)?|dead|died|death|arrest|relapse", re.I)
 
 
@@ -42,14 +43,17 @@ def event_times(tables: Sequence[ClientTable]) -> Iterator[Note]:
         labels = table.target.dropna()
         is_number = labels.dtype.kind in "iuf"
         if labels.nunique() == 2:
-            for name in _numbers(table, _TIME):
+            times = _numbers(table, _TIME)
+            if _EVENT.search(target) is not None:  # a finishing time is a feature like others
+                times += _numbers(table, _BARE_TIME)
+            for name in times:
                 text = (
                     f"may be the time until {target}, or until the end of observation, which "
                     "nobody knows beforehand"
                 )
                 drop = [{"drop": [name]}]
                 yield Note(text, "time", clients=[table.name], column=name, alternatives=drop)
-        elif is_number and _TIME.fullmatch(target) is not None:
+        elif is_number and (_TIME.fullmatch(target) or _BARE_TIME.fullmatch(target)):
             for name in _numbers(table, _EVENT, values=2):
                 text = (
                     f"may be a time until {name}, or until the end of observation, so that rows "

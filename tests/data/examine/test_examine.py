@@ -74,11 +74,15 @@ def fixes(page: Page) -> dict[str, Any]:
 # ---------------------------------------------------------------------- honest tables
 
 
-def test_the_real_hearts_raise_no_alarm(real_file: Callable[[RemoteFile], Path]) -> None:
+def test_the_real_hearts_raise_one_alarm_which_is_true(
+    real_file: Callable[[RemoteFile], Path],
+) -> None:
     for file in Heart.known_files:
         real_file(file)
     clients = ["cleveland", "hungarian", "switzerland", "va", "sa", "faisalabad"]
-    assert found(examine(Heart(clients=clients).tables(seed=8))) == []
+    (alarm,) = odd(examine(Heart(clients=clients).tables(seed=8)))
+    # the days of follow-up of a patient who died end with the death that is to be predicted
+    assert (alarm.clients, alarm.column) == (("faisalabad",), "time")
 
 
 HONEST: dict[str, Callable[[np.random.Generator], dict[str, pd.DataFrame]]] = {
