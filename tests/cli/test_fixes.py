@@ -181,7 +181,7 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
     "days as Excel counts": ("date", site(1, admit_date=SERIAL), site(2, admit_date=SERIAL)),
     "codes that Excel cut": ("codes", site(1, code=SHORTENED), site(2)),
     "weights": ("weight", site(1, sample_weight=WEIGHTS), site(2, sample_weight=WEIGHTS)),
-    "time until an event": ("time", site(1, time=SERIAL), site(2)),
+    "time until an event": ("time", site(1, follow_up_days=SERIAL), site(2)),
     "JSON": ("several values", site(1, dose=JSON), site(2)),
     "words beside numbers": ("text", site(1, lab=WORDS), site(2)),
     "a slip in a year": ("far", site(1, seen=["1624-01-01", *WEEKS[1:]]), site(2)),
