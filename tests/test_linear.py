@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -48,7 +49,9 @@ def _called(use: Use, pattern: str | bytes) -> Callable[[Any], object]:
     method = getattr(compiled, use.method)
     if use.method in ("sub", "subn"):
         return lambda own: method(own[:0], own)
-    return (lambda own: list(method(own))) if use.method == "finditer" else method
+    if use.method == "finditer":  # none is kept: Python would search all that the process holds
+        return lambda own: deque(method(own), maxlen=0)
+    return method
 
 
 def _seconds(function: Callable[[Any], object], own: Any) -> float:
