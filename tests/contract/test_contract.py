@@ -4,6 +4,7 @@ Each method keeps them on one engine in ``make test``, on each in ``make test-al
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import pytest
 import torch
 from contracts import ALL, ENGINES, HONEST, covering, one_in, options_of
 from federations import (
+    ASKING,
     CLUSTERED,
     EARLY,
     FEDERATED,
     Explodes,
     Faulty,
-    FederatedClient,
     StopAfter,
     different,
     make_run,
@@ -26,7 +27,7 @@ from federations import (
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from fedlit import Mean, Round
+from fedlit import FederatedClient, Mean, Round
 from fedlit.attacks import Attack
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.exchange import Exchange
@@ -92,70 +93,150 @@ class Late(Callback):
             self.changed += different(self.behind, checkpoint["state_dict"])
 
 
-@pytest.mark.parametrize(("method", "engine"), covering(list(ALL), ENGINES))
-def test_what_every_method_keeps(method: str, engine: str, tmp_path: Path) -> None:
-    options = options_of(method, engine)
-    late = Late()
-    whole = make_run(tmp_path / "whole", callbacks=[late], **options)
-    watch = Watching(whole)
-    planned = {name: own["bytes_per_exchange"] for name, own in whole.describe().clients.items()}
-    # 9: parameters of equal name and shape start equal
-    starts: dict[tuple[str, torch.Size], Tensor] = {}
-    for client in whole.loop.federation.values():
-        for key, parameter in client.named_parameters():
-            first = starts.setdefault((key, parameter.shape), parameter.detach().clone())
-            assert torch.equal(first, parameter), key
-    expected = whole.fit(quiet=True).scores
-    # 10: an exchange at the end of an epoch comes before its validation and checkpoint
-    assert late.changed == []
-    # 1: the global generator, the order of clients and the number of threads do not matter; 13: nor
-    # does a guard
-    torch.rand(17)
-    # (one client that is all clients uses threads within its operations)
-    fewer = options_of(method, engine, threads=2 if options.get("pool") else 1)
-    other = {**fewer, "clients": options["clients"][::-1]}
-    if method in HONEST:
-        assert whole.exchange.found == {}
-        assert watch.mean  # 5: over those who have it
-        other["exchange"] = {**other["exchange"], "guard": False}
-    # 3: killed behind the end of an epoch, and again in the middle of the next
-    for step, resumed in ((4, None), (6, "last")):
-        stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
-        with pytest.raises(KeyboardInterrupt):
-            make_run(tmp_path / "again", callbacks=[stop], **other).fit(resumed, quiet=True)
-    again = make_run(tmp_path / "again", **other)
-    scores = again.fit("last", quiet=True).scores
-    assert [path.name for path in (tmp_path / "again" / "fedlit").iterdir()] == ["version_0"]
-    assert different(weights(whole), weights(again)) == []
-    assert whole.exchange.rounds == again.exchange.rounds and scores.keys() == expected.keys()
-    # a stack scores clients to float32 tolerance of each alone, and the first validation behind a
-    # start is alone
-    for name, own in scores.items():
-        assert own == pytest.approx(
-            expected[name], rel=1e-5 if engine == "stacked" else 0, abs=0, nan_ok=True
-        )
-    # 4, with the same for all; 6, by storage: a private tensor under a federated name would be seen
-    # too
-    assert watch.changed == watch.leaked == set()
-    if method in FEDERATED:
-        assert watch.exchanges == whole.exchange.rounds > 0 and whole.exchange.sharing.all_names
-        assert watch.names.keys() == {*whole.loop.federation}
-        assert watch.equal
-    for name in watch.names:
-        own_names = set(whole.exchange.sharing.names[name])
-        # 7: on request, and integers never
-        buffers = own_names - {*whole.exchange.sharing.parameters[name]}
-        assert not buffers or options["exchange"]["buffers"] == "average"
-        assert not [key for key in own_names if "num_batches_tracked" in key]
-        assert watch.names[name] == own_names
-        assert {key.partition(".")[0] for key in own_names} <= ROOTS
-        assert watch.published[name] == set(whole.exchange.published[name])
-        assert watch.bytes[name] == {planned[name]}
-
-
 ROOTS = {"encoder", "core", "head", "common", "prior", "effects"}
 """The first parts of names that any method may send; what is private by a method's nature has
 others."""
+ALONE = ("local", "centralized")
+"""Methods that exchange nothing."""
+
+
+@dataclass
+class Record:
+    """A trained run, and what was seen before and while it was trained."""
+
+    method: str
+    engine: str
+    options: dict[str, Any]
+    run: Run
+    watch: Watching
+    late: Late
+    planned: dict[str, int]
+    """Bytes that the plan says a client sends in each exchange."""
+    unequal: list[str]
+    """Parameters that start otherwise at one client than at another."""
+
+
+def unequal_starts(run: Run) -> list[str]:
+    """Parameters that differ between clients though their name and shape are equal."""
+    starts: dict[tuple[str, torch.Size], Tensor] = {}
+    unequal = []
+    for client in run.loop.federation.values():
+        for key, parameter in client.named_parameters():
+            first = starts.setdefault((key, parameter.shape), parameter.detach().clone())
+            if not torch.equal(first, parameter):
+                unequal.append(key)
+    return unequal
+
+
+CASES = [
+    pytest.param(case.values, id="-".join(case.values), marks=case.marks)
+    for case in covering(list(ALL), ENGINES)
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """A method on an engine, trained once for all contracts."""
+    method, engine = request.param
+    options = options_of(method, engine)
+    late = Late()
+    run = make_run(tmp_path_factory.mktemp("whole"), callbacks=[late], **options)
+    watch = Watching(run)
+    planned = {name: plan["bytes_per_exchange"] for name, plan in run.describe().clients.items()}
+    unequal = unequal_starts(run)
+    run.fit(quiet=True)
+    return Record(method, engine, options, run, watch, late, planned, unequal)
+
+
+@pytest.fixture(scope="module")
+def resumed(record: Record, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same run with all that must not matter: the global generator was used, clients come in
+    another order, on fewer threads, an honest federation has no guard; and it was killed behind
+    the end of an epoch, and again in the middle of the next."""
+    torch.rand(17)
+    # one client that is all clients uses threads within its operations
+    threads = 2 if record.options.get("pool") else 1
+    options = options_of(record.method, record.engine, threads)
+    options["clients"] = options["clients"][::-1]
+    if record.method in HONEST:
+        options["exchange"] = {**options["exchange"], "guard": False}
+    folder = tmp_path_factory.mktemp("again")
+    for step, checkpoint in ((4, None), (6, "last")):
+        stop = StopAfter(step, Path("checkpoints", "last.ckpt"))
+        with pytest.raises(KeyboardInterrupt):
+            trained(folder, checkpoint, callbacks=[stop], **options)
+    return trained(folder, "last", **options)
+
+
+def test_1_3_13_order_threads_kills_and_guards_change_no_bit(record: Record, resumed: Run) -> None:
+    assert different(weights(record.run), weights(resumed)) == []
+
+
+def test_3_a_resumed_run_has_the_rounds_and_scores(record: Record, resumed: Run) -> None:
+    assert record.run.exchange.rounds == resumed.exchange.rounds
+    expected = record.run.loop.results["validation"].scores
+    scores = resumed.loop.results["validation"].scores
+    assert scores.keys() == expected.keys()
+    # a stack scores clients to float32 tolerance of each alone, and the first validation behind a
+    # start is alone
+    tolerance = 1e-5 if record.engine == "stacked" else 0
+    for name, values in scores.items():
+        assert values == pytest.approx(expected[name], rel=tolerance, abs=0, nan_ok=True)
+
+
+def test_3_a_resumed_run_goes_on_in_its_folder(resumed: Run) -> None:
+    assert [path.name for path in (Path(resumed.root) / "fedlit").iterdir()] == ["version_0"]
+
+
+def test_4_all_are_given_the_same_and_have_it(record: Record) -> None:
+    assert record.watch.changed == set()
+    # rules with clusters give each its own, and what answers become is a rule's own affair
+    assert record.watch.equal or record.method in {**CLUSTERED, **ASKING}
+
+
+def test_5_a_tensor_is_averaged_over_those_who_have_it(record: Record) -> None:
+    assert record.watch.mean or record.method not in HONEST
+
+
+def test_6_no_private_tensor_leaves_a_client(record: Record) -> None:
+    # by storage: a private tensor under a federated name would be seen too
+    assert record.watch.leaked == set()
+    for keys in record.watch.names.values():
+        assert {key.partition(".")[0] for key in keys} <= ROOTS
+
+
+def test_7_buffers_stay_private_and_integers_always(record: Record) -> None:
+    sharing = record.run.exchange.sharing
+    for name, keys in record.watch.names.items():
+        buffers = keys - {*sharing.parameters[name]}
+        assert not buffers or record.options["exchange"]["buffers"] == "average"
+        assert not [key for key in keys if "num_batches_tracked" in key]
+
+
+def test_9_parameters_of_one_name_and_shape_start_equal(record: Record) -> None:
+    assert record.unequal == []
+
+
+def test_10_an_exchange_precedes_validation_and_checkpoint(record: Record) -> None:
+    assert record.late.changed == []
+
+
+def test_13_the_guard_finds_nothing_at_honest_clients(record: Record) -> None:
+    assert record.run.exchange.found == {} or record.method not in HONEST
+
+
+def test_15_clients_send_what_the_plan_lists_to_the_byte(record: Record) -> None:
+    watch = record.watch
+    exchange = record.run.exchange
+    assert watch.exchanges == exchange.rounds
+    assert (watch.exchanges > 0) == (record.method not in ALONE)
+    assert watch.names.keys() == {*record.run.loop.federation} or record.method in ALONE
+    for name, keys in watch.names.items():
+        assert keys == set(exchange.sharing.names[name])
+        assert watch.published[name] == set(exchange.published[name])
+        assert watch.bytes[name] == {record.planned[name]}
+
+
 PACES: list[dict[str, Any]] = [
     {},
     {"batches": None, "batch_size": 8},
