@@ -411,8 +411,9 @@ class Spy(Callback):
         ]
 
 
-class Killed(Exception):
-    """What ends a run in a thread, where Lightning cannot take an interrupt."""
+class Killed(BaseException):
+    """What ends a run or a site in a thread, where Lightning cannot take an interrupt. It is no
+    exception: whoever handles those must not handle it."""
 
 
 class Explodes(FederatedClient):

@@ -124,7 +124,7 @@ def _one_of_sites(folder: Path) -> None:
 def _sites(folder: Path) -> None:
     import test_sites
     import torch
-    from lines import federate
+    from sites import federate
 
     _, sites, errors = federate(folder, test_sites.written(folder), test_sites.SOURCES)
     if errors:

@@ -90,7 +90,7 @@ def table(folder: Path, site: str) -> dict[str, Any]:
 def recorded(folder: Path, changes: Mapping[str, Any]) -> Script:
     """Train a federation of real sites, and keep what they said."""
     import test_sites
-    from lines import MemoryLine, federate
+    from sites import MemoryLine, federate
 
     from fedlit.exchange.questions import Answerer
     from fedlit.exchange.wire import unpack
@@ -121,8 +121,7 @@ def recorded(folder: Path, changes: Mapping[str, Any]) -> Script:
 
 def said_again(script: Script, site: str, line: Any, folder: Path) -> None:
     """Say all that a site said, and check what comes back as a site does."""
-    from lines import SiteEnd
-    from sites import agreeing
+    from sites import SiteEnd, agreeing
 
     from fedlit.exchange.rule import Update
     from fedlit.institutions.transport import SiteTransport, Traffic
@@ -206,7 +205,7 @@ def lied(
         minimum: the share of the sites that a round needs.
     """
     from drill.lies import lie
-    from lines import MemoryLine, in_threads
+    from sites import MemoryLine, in_threads
 
     from fedlit.errors import RunError
     from fedlit.exchange.wire import unpack
@@ -257,7 +256,7 @@ def lied(
 
 def outcome(told: Told) -> str:
     """Return what came of a lie, as one of :data:`GOOD` or :data:`BAD`."""
-    from lines import Killed
+    from federations import Killed
 
     from fedlit.errors import FedlitError
 

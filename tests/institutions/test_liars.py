@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lines import MemoryLine, federate
+from sites import MemoryLine, federate
 
 from fedlit import Mean
 from fedlit.data.agree import Terms

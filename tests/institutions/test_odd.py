@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lines import Killed, MemoryLine, SiteEnd
+from federations import Killed
+from sites import MemoryLine, SiteEnd
 
 from fedlit import GrowForest, Mean, Newton, Round
 from fedlit.errors import ConfigError, RunError

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from federations import different, weights
-from lines import MemoryLine, federate, settings_of
+from sites import MemoryLine, federate, settings_of
 from torch import Tensor
 
 import fedlit

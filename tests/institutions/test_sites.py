@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from federations import different, weights
+from federations import Killed, different, weights
 from lightning.pytorch.callbacks import LambdaCallback
-from lines import Killed, MemoryLine, federate, settings_of
+from sites import MemoryLine, federate, settings_of
 
 import fedlit
 from fedlit.__main__ import main

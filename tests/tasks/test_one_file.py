@@ -13,7 +13,7 @@ import pytest
 import yaml
 from claims import Claims
 from federations import different, weights
-from lines import federate
+from sites import federate
 
 import fedlit
 import fedlit.score
