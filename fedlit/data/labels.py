@@ -307,7 +307,7 @@ def unread(raw: pd.Series) -> str:
         >>> unread(pd.Series(["1.5", "2", "7.5", "1.2.3"]))
         "'1.2.3' in row 3"
     """
-    cells, _ = Cells.of(raw).without((), words=LABEL_MISSING)
+    cells, _ = Cells.of(raw).without((), missing_words=LABEL_MISSING)
     if not cells.texts:
         return ""
     lost = np.isnan(find_notation(cells.texts)[0].read(cells.texts))

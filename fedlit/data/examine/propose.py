@@ -152,7 +152,7 @@ def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
     if are_predictions(columns):
         advice = MOVE_PREDICTIONS
     expect(
-        said in columns, f"{raw.where}: --target", told, said or Told("none"), advice, known=columns
+        said in columns, f"{raw.head}: --target", told, said or Told("none"), advice, known=columns
     )
     made.note(client, f"predicts {said}", target=said)
     return raw
@@ -175,7 +175,7 @@ def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
     bad = unread(raw.frame[target])
     asked = f"correct {bad}, or name another --target" if bad else "name another --target"
     advice = "; ".join([asked, *(note.text for note in raw.notes)])
-    expect(few, f"{raw.where}: --target: {target}", told, shown, advice, DataError)
+    expect(few, f"{raw.head}: --target: {target}", told, shown, advice, DataError)
     made.rows = min(made.rows, len(found))
     if len(found) < len(raw.frame):
         made.settings["unlabelled"] = "drop"
@@ -262,7 +262,7 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
     expect(
         column in names,
         "--client-column",
-        f"a column of {raw.where}, not the target",
+        f"a column of {raw.head}, not the target",
         column,
         known=names,
     )

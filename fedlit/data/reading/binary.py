@@ -1,5 +1,5 @@
-"""Tells binary formats apart by their first bytes: those that are read, and those of which a line
-converts them.
+"""Tells binary formats apart by their first bytes: formats that are read, and formats for which the
+error names a command that converts them.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG", "a picture", "get the table as CSV from whoever wrote it"),
     (b"\xff\xd8\xff", "a picture", "get the table as CSV from whoever wrote it"),
 )
-"""First bytes, what such a file is, and the line that makes a table of it that is read."""
+"""First bytes, what such a file is, and the command that converts it to a format that is read."""
 
 _FURTHER: tuple[tuple[int, bytes, str, str], ...] = (
     (8, b"DUCK", "a DuckDB database", "in DuckDB: COPY TABLE TO 'FILE.parquet'"),
     (257, b"ustar", "an archive (.tar)", "unpack it"),
 )
-"""How many bytes stand before these, what such a file is, and the line that converts it."""
+"""Offset, bytes that stand there, what such a file is, and the command that converts it."""
 
 _PORTABLE = b"SPSS PORT FILE"
 _DBASE = (b"\x03", b"\x30", b"\x31", b"\x83", b"\x8b", b"\xf5")
@@ -81,11 +81,11 @@ _IN_ZIP: tuple[tuple[str, str, str], ...] = (
     ("Index/Document.iwa", "a file of Numbers", "in Numbers: File, Export To, Excel"),
     ("word/document.xml", "a Word document", "get the table as CSV from whoever wrote it"),
 )
-"""A member of a ZIP archive, what such an archive is, and the line that converts it."""
+"""A member of a ZIP archive, what such an archive is, and the command that converts it."""
 
 
 def program_of(head: bytes) -> str | None:
-    """Return the format of a statistics program, given a file's first bytes; None if it is of none.
+    """Return the format of a statistics program, given a file's first bytes; None for other files.
 
     Example:
         >>> program_of(b"$FL2@(#) SPSS DATA FILE"), program_of(b"age,sex")
@@ -94,9 +94,9 @@ def program_of(head: bytes) -> str | None:
     for magic, program in _STATISTICS:
         if head.startswith(magic):
             return program
-    # old files of Stata begin with their version, the order of bytes, and the kind of file
-    old = len(head) > 3 and head[0] in _OLD_STATA and head[1] in (1, 2) and head[2:4] == b"\1\0"
-    return "dta" if old else None
+    # Old files of Stata begin with their version, the order of bytes, and the kind of file.
+    is_old = len(head) > 3 and head[0] in _OLD_STATA and head[1] in (1, 2) and head[2:4] == b"\1\0"
+    return "dta" if is_old else None
 
 
 def refuse_unread(head: bytes) -> None:
@@ -106,30 +106,31 @@ def refuse_unread(head: bytes) -> None:
         head: the first bytes of the file, decompressed.
 
     Raises:
-        DataError: naming the format, and the line that converts it.
+        DataError: The format is not read; the message names it, and a command that converts it.
     """
     if _PORTABLE in head[:400]:
         line = "in Python: pyreadstat.read_por('FILE')[0].to_parquet('FILE.parquet')"
         _refuse("a portable file of SPSS (.por)", line)
-    if b"\0" not in head:  # a table whose first column happens to be called ORC
+    if b"\0" not in head:  # It is a table whose first column happens to be called ORC.
         return
-    for magic, what, line in _OTHERS:
+    for magic, content, line in _OTHERS:
         if head.startswith(magic):
-            _refuse(what, line)
-    for place, magic, what, line in _FURTHER:
-        if head[place:].startswith(magic):
-            _refuse(what, line)
-    dated = len(head) > 32 and 1 <= head[2] <= 12 and 1 <= head[3] <= 31  # when it was written
-    if head.startswith(_DBASE) and dated:
+            _refuse(content, line)
+    for offset, magic, content, line in _FURTHER:
+        if head[offset:].startswith(magic):
+            _refuse(content, line)
+    # The third and fourth byte of dBase files are the month and day when they were written.
+    has_date = len(head) > 32 and 1 <= head[2] <= 12 and 1 <= head[3] <= 31
+    if head.startswith(_DBASE) and has_date:
         _refuse("a dBase file (.dbf)", "with LibreOffice: soffice --convert-to csv FILE")
-    # pickles of protocol 2 and later: the protocol, then a frame or an import
-    pickled = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+    # A pickle of protocol 2 or later begins with the protocol, then a frame or an import.
+    is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     line = f"convert it, if it is your own, because it can run code: {_PANDAS.format('pickle')}"
-    expect(not pickled, "content", _READ, Told("a pickle of Python"), line, DataError)
+    expect(not is_pickle, "content", _READ, Told("a pickle of Python"), line, DataError)
 
 
-def _refuse(what: str, line: str) -> NoReturn:
-    raise DataError(f"content: expected {_READ}, found {what}; convert it: {line}")
+def _refuse(content: str, line: str) -> NoReturn:
+    raise DataError(f"content: expected {_READ}, found {content}; convert it: {line}")
 
 
 def refuse_archive(names: list[str]) -> None:
@@ -139,11 +140,11 @@ def refuse_archive(names: list[str]) -> None:
         names: the names of its members.
 
     Raises:
-        DataError: naming the format, and the line that converts it.
+        DataError: The format is not read; the message names it, and a command that converts it.
     """
-    for member, what, line in _IN_ZIP:
+    for member, content, line in _IN_ZIP:
         if member in names:
-            _refuse(what, line)
+            _refuse(content, line)
     if names and all(name.endswith(".npy") for name in names):
         array = _NUMPY.replace("load('FILE')", "load('FILE')['NAME']")
         _refuse("arrays of NumPy (.npz)", array)

@@ -43,10 +43,10 @@ def without_extra_rows(
     nothing else, or the sum or mean of a column. With the word alone, a note asks.
 
     Args:
-        frame: the rows as they were read.
-        names: the names in the header.
+        frame: The rows as they were read.
+        names: The names in the header.
         options: ``footer`` is the number of rows to leave out at the end, if it is known.
-        add: takes the notes.
+        add: Called with each note.
 
     Example:
         >>> import pandas as pd
@@ -76,29 +76,29 @@ def _without_line(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
 
 
 def _without_headers(frame: pd.DataFrame, names: Sequence[str], add: Add) -> pd.DataFrame:
-    named = [place for place, name in enumerate(names) if name]
+    named = [position for position, name in enumerate(names) if name]
     if not named or len(names) < 2:
         return frame
     first = frame.iloc[:, named[0]]
     if first.dtype.kind in "iufbM":
         return frame
-    # the first column alone tells nearly always that there is none
-    # a file that was joined to another may bring its byte order mark
+    # The first column alone nearly always shows that no row repeats the header. It is compared by
+    # its end, because a file that was joined to another may bring its byte order mark.
     ends = first.astype(str).str.endswith(frame.columns[named[0]])
     candidates = frame[ends.fillna(False).to_numpy(bool)]
-    wanted = [name.casefold() for name in names]
+    header = [name.casefold() for name in names]
     repeats = [
         number
         for number, *cells in candidates.itertuples(name=None)
-        if [*map(_plain, cells)] == wanted
+        if [*map(_plain, cells)] == header
     ]
     if not repeats:
         return frame
-    listed = shorten([f"row {number}" for number in repeats], 6)
-    noun = (
-        "rows that repeat the header are" if len(repeats) > 1 else "row that repeats the header is"
-    )
-    add(f"{len(repeats):,} {noun} left out: {listed}", "rows left out")
+    rows = shorten([f"row {number}" for number in repeats], 6)
+    subject = "row that repeats the header is"
+    if len(repeats) > 1:
+        subject = "rows that repeat the header are"
+    add(f"{len(repeats):,} {subject} left out: {rows}", "rows left out")
     return frame.drop(index=repeats)
 
 
@@ -106,65 +106,66 @@ def _without_totals(frame: pd.DataFrame, add: Add) -> pd.DataFrame:
     number = 0
     while (
         number < min(_MOST_TOTALS, len(frame) - _FEWEST_ROWS)
-        and _place_of_word(frame.iloc[-1 - number]) >= 0
+        and _position_of_label(frame.iloc[-1 - number]) >= 0
     ):
         number += 1
     above = frame.iloc[: len(frame) - number]
-    totals = [frame.iloc[place] for place in range(len(above), len(frame))]
+    totals = [frame.iloc[row] for row in range(len(above), len(frame))]
     if not totals or any(_occurs_above(above, total) for total in totals):
         return frame
-    words = shorten([repr(str(total.iloc[_place_of_word(total)])) for total in totals])
+    labels = shorten([repr(str(total.iloc[_position_of_label(total)])) for total in totals])
     if not all(_is_total(above, total) for total in totals):
-        said = (
-            f"{counted(number, 'last row')} with the word {words}: if that is a total, write "
+        question = (
+            f"{counted(number, 'last row')} with the word {labels}: if that is a total, write "
             f"footer: {number}"
         )
-        add(said, "total", alternatives=[{"footer": number}, {"footer": 0}])
+        add(question, "total", alternatives=[{"footer": number}, {"footer": 0}])
         return frame
     add(
-        f"{counted(number, 'last row')} left out, a total of the rows above: {words}",
+        f"{counted(number, 'last row')} left out, a total of the rows above: {labels}",
         "rows left out",
     )
     return above
 
 
-def _place_of_word(row: pd.Series) -> int:
-    """Return the place of the cell that calls a row a total; −1 if there is none."""
-    for place, cell in enumerate(row):
-        if _word(cell) in _SUMS | _MEANS:
-            return place
+def _position_of_label(row: pd.Series) -> int:
+    """Return the position of the cell that calls a row a total; −1 if there is none."""
+    for position, cell in enumerate(row):
+        if _label(cell) in _SUMS | _MEANS:
+            return position
     return -1
 
 
-def _word(cell: object) -> str:
+def _label(cell: object) -> str:
     return _plain(cell).strip(" :*=")
 
 
 def _occurs_above(above: pd.DataFrame, total: pd.Series) -> bool:
     """Return whether the word for a total is a value of other rows, too."""
-    place = _place_of_word(total)
-    return bool((above.iloc[:, place] == total.iloc[place]).fillna(False).any())
+    position = _position_of_label(total)
+    return bool((above.iloc[:, position] == total.iloc[position]).fillna(False).any())
 
 
 def _plain(cell: object) -> str:
-    text = cell if isinstance(cell, str) else ""  # a missing cell
-    return " ".join(INVISIBLE.sub("", text).split()).casefold()
+    if not isinstance(cell, str):  # The cell is missing.
+        return ""
+    return " ".join(INVISIBLE.sub("", cell).split()).casefold()
 
 
 def _is_total(above: pd.DataFrame, total: pd.Series) -> bool:
     """Return whether a row holds nothing but a word for a total, or a sum or mean of the rows
     above.
     """
-    known = total.notna() & (total.astype(str).str.strip() != "")
-    cells = [int(place) for place in np.flatnonzero(known)]
-    word = _place_of_word(total)
-    if cells == [word]:
+    filled = total.notna() & (total.astype(str).str.strip() != "")
+    positions = [int(position) for position in np.flatnonzero(filled)]
+    label = _position_of_label(total)
+    if positions == [label]:
         return True
-    is_mean = _word(total.iloc[word]) in _MEANS
-    for place in cells:
-        for column, shown in _numbers(above.iloc[:, place], total.iloc[place]):
+    is_mean = _label(total.iloc[label]) in _MEANS
+    for position in positions:
+        for column, number in _numbers(above.iloc[:, position], total.iloc[position]):
             expected = float(column.mean() if is_mean else column.sum())
-            if expected and abs(shown - expected) <= _CLOSE * abs(expected):
+            if expected and abs(number - expected) <= _CLOSE * abs(expected):
                 return True
     return False
 

@@ -42,16 +42,16 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
     """Read one sheet of an ``.xlsx`` file as if its rows were lines of text.
 
     Args:
-        path: the file.
-        options: how it is read.
-        add: takes the notes.
+        path: The file.
+        options: How it is read.
+        add: Called with each note.
 
     Returns:
-        One ``str`` column for each. A whole number is written without a point, a date as ISO 8601
-        does.
+        A ``str`` column for each column of the sheet. A whole number is written without a point, a
+        date as in ISO 8601.
 
     Raises:
-        DataError: the sheet is no table, or too large.
+        DataError: The sheet is no table, or is too large.
     """
     import openpyxl
 
@@ -65,55 +65,54 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
             openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
         ) as book,
     ):
-        sheets = [own.title for own in book.worksheets]
-        wanted = options.sheet
-        listed = shorten([*map(repr, sheets)])
-        if wanted is None and len(sheets) > 1:
+        titles = [worksheet.title for worksheet in book.worksheets]
+        listing = shorten([*map(repr, titles)])
+        if options.sheet is None and len(titles) > 1:
             add(
-                f"of its sheets {listed} only the first is read; sheet chooses another",
-                sheet=sheets[0],
+                f"of its sheets {listing} only the first is read; sheet chooses another",
+                sheet=titles[0],
             )
-        place = wanted or 0
-        title = sheets[place] if isinstance(place, int) and place < len(sheets) else place
-        expect(
-            title in sheets,
-            "sheet",
-            f"one of {listed}, or its place from 0 on",
-            title,
-            "",
-            DataError,
-            sheets,
-        )
+        title = options.sheet or 0
+        if isinstance(title, int) and title < len(titles):
+            title = titles[title]
+        expected = f"one of {listing}, or its place from 0 on"
+        expect(title in titles, "sheet", expected, title, "", DataError, titles)
         sheet = book[title]
-        sheet.reset_dimensions()  # what a file says of its size may be wrong
+        sheet.reset_dimensions()  # The size that a file states may be wrong.
+        text_of_cell = _padded if padded else _text_of
         width = 0
         for cells in sheet.iter_rows(values_only=not padded):
-            row = [_padded(cell) if padded else _text_of(cell) for cell in cells]
+            row = [text_of_cell(cell) for cell in cells]
             while row and not row[-1]:
                 row.pop()
-            width = max(width, len(row))  # a title above the header is shorter
-            writer.writerow(row + [""] * (width - len(row)) if row else [])
+            width = max(width, len(row))  # A title above the header is shorter.
+            if row:
+                row += [""] * (width - len(row))
+            writer.writerow(row)
     return read_text(text.getvalue().encode(), options, add, ",")
 
 
 def _look_at_sheets(path: Path, options: ReadOptions, add: Add) -> bool:
     """Note what is odd about sheets, and return whether a format shows numbers with leading zeros."""
-    with zipfile.ZipFile(path) as archive:  # which reads no more of a member than its entry says
-        options.check_size(size=sum(own.file_size for own in archive.infolist()))
+    # ZipFile reads no more of a member than its entry says.
+    with zipfile.ZipFile(path) as archive:
+        options.check_size(size=sum(sheet.file_size for sheet in archive.infolist()))
         names = archive.namelist()
-        contents = [archive.read(own) for own in names if own.startswith("xl/worksheets/sheet")]
-        styles = [archive.read(own) for own in names if own == "xl/styles.xml"]
+        contents = [
+            archive.read(sheet) for sheet in names if sheet.startswith("xl/worksheets/sheet")
+        ]
+        styles = [archive.read(sheet) for sheet in names if sheet == "xl/styles.xml"]
     if any(map(NOT_COMPUTED.search, contents)):
         add(
             "some formulas have no computed value and are read as empty. Open and save the file in "
             "Excel"
         )
-    if any(b"<mergeCell " in own for own in contents):
+    if any(b"<mergeCell " in sheet for sheet in contents):
         add(
             "it has merged cells, of which only the first has the value. If some are rows of data, "
             "unmerge them in Excel and fill them in"
         )
-    hidden = sum(len(HIDDEN.findall(own)) for own in contents)
+    hidden = sum(len(HIDDEN.findall(sheet)) for sheet in contents)
     if hidden:
         verb = "is" if hidden == 1 else "are"
         add(f"{counted(hidden, 'hidden row')} {verb} read like the others", "converted")
@@ -123,8 +122,9 @@ def _look_at_sheets(path: Path, options: ReadOptions, add: Add) -> bool:
 def _padded(cell: Any) -> str:
     """Return a cell's text, with leading zeros if its format shows them, as those of postcodes do."""
     text = _text_of(cell.value)
-    is_padded = isinstance(cell.value, int) and ZEROS.fullmatch(cell.number_format)
-    return text.zfill(len(cell.number_format)) if is_padded else text
+    if isinstance(cell.value, int) and ZEROS.fullmatch(cell.number_format):
+        return text.zfill(len(cell.number_format))
+    return text
 
 
 def _text_of(value: Any) -> str:
@@ -139,8 +139,9 @@ def _text_of(value: Any) -> str:
         case bool():
             return str(value).upper()
         case float():
-            # Excel itself shows 15 digits.
-            return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.15g}"
+            if value.is_integer() and abs(value) < 1e15:
+                return str(int(value))
+            return f"{value:.15g}"  # Excel itself shows 15 digits.
         case datetime.datetime():
             return value.isoformat().removesuffix("T00:00:00")
     return str(value)
@@ -153,15 +154,15 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
     """Read a Parquet file and check its size while reading.
 
     Args:
-        path: the file.
-        options: the largest size.
+        path: The file.
+        options: The largest size.
 
     Returns:
         The columns, typed as they are in the file. Whole numbers and truth values with gaps have
-        pandas' nullable types; decimals, dates, times, bytes and nested values keep Arrow's.
+        pandas' nullable types; decimals, dates, times, bytes and nested values keep Arrow's types.
 
     Raises:
-        DataError: it is too large.
+        DataError: The table is too large.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -179,10 +180,10 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
             if not re.fullmatch(r"__index_level_\d+__", name)
         ]
         for batch in file.iter_batches(PIECE_ROWS, columns=names):
-            rows = rows + batch.num_rows
-            used = used + batch.nbytes
+            rows += batch.num_rows
+            used += batch.nbytes
             options.check_size(rows, used)
-            # a damaged file points outside of its own memory, which would end the process
+            # A damaged file points outside of its own memory, which would end the process.
             batch.validate(full=True)
             batches.append(batch)
     columns = pa.Table.from_batches(batches).columns if batches else []
@@ -191,10 +192,10 @@ def read_parquet(path: Path, options: ReadOptions) -> pd.DataFrame:
 
 
 def read_arrow(path: Path, options: ReadOptions) -> pd.DataFrame:
-    """Read a Feather file, which is a file of Arrow's, as :func:`read_parquet` reads Parquet.
+    """Read a Feather file, which is in Arrow's format, as :func:`read_parquet` reads Parquet.
 
     Raises:
-        DataError: it is too large.
+        DataError: The table is too large.
     """
     import pyarrow as pa
 
@@ -202,8 +203,8 @@ def read_arrow(path: Path, options: ReadOptions) -> pd.DataFrame:
     rows = 0
     used = 0
     with pa.ipc.open_file(path) as file:
-        for place in range(file.num_record_batches):
-            batch = file.get_batch(place)
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
             rows += batch.num_rows
             used += batch.nbytes
             options.check_size(rows, used)
@@ -217,9 +218,9 @@ def _frame_of(columns: list[pa.ChunkedArray], names: list[str]) -> pd.DataFrame:
     """Return a frame of columns. Each is freed as soon as pandas has it."""
     import pandas as pd
 
-    # without copy=False, all of one type would be copied into one block
+    # Without copy=False, all columns of a type would be copied into one block.
     frame = pd.DataFrame(
-        {place: series_of(columns.pop(0)) for place in range(len(columns))}, copy=False
+        {position: series_of(columns.pop(0)) for position in range(len(columns))}, copy=False
     )
     return frame.set_axis(names[: frame.shape[1]], axis=1)
 
@@ -232,27 +233,31 @@ def series_of(column: pa.ChunkedArray) -> pd.Series:
     import pyarrow as pa
 
     is_ = pa.types
-    own = None
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array(
             [chunk.storage for chunk in column.chunks], column.type.storage_type
         )
     kind = column.type
-    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
-        column = column.cast(pa.large_string())
-        own = text_dtype()
-    elif is_.is_boolean(kind) or is_.is_integer(kind):
-        # Whole numbers beyond 2**53 would change as floats.
-        name = "boolean" if is_.is_boolean(kind) else str(kind).replace("i", "I").replace("u", "U")
-        own = pd.api.types.pandas_dtype(name) if column.null_count else None
-    elif not (
-        is_.is_floating(kind)
+    has_numpy_type = (
+        is_.is_boolean(kind)
+        or is_.is_integer(kind)
+        or is_.is_floating(kind)
         or is_.is_timestamp(kind)
         or is_.is_duration(kind)
         or is_.is_dictionary(kind)
-    ):
-        own = pd.ArrowDtype(kind)
-    series: pd.Series = column.to_pandas(types_mapper=lambda _: own)
+    )
+    dtype = None
+    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
+        column = column.cast(pa.large_string())
+        dtype = text_dtype()
+    elif is_.is_boolean(kind) and column.null_count:
+        dtype = pd.api.types.pandas_dtype("boolean")
+    elif is_.is_integer(kind) and column.null_count:
+        # Whole numbers beyond 2**53 would change as floats.
+        dtype = pd.api.types.pandas_dtype(str(kind).replace("i", "I").replace("u", "U"))
+    elif not has_numpy_type:
+        dtype = pd.ArrowDtype(kind)
+    series: pd.Series = column.to_pandas(types_mapper=lambda _: dtype)
     return series
 
 
@@ -264,10 +269,10 @@ def check_url(url: str) -> None:
     one.
 
     Args:
-        url: an SQLAlchemy URL, before its ``${NAME}`` are replaced.
+        url: An SQLAlchemy URL, before its ``${NAME}`` are replaced.
 
     Raises:
-        ConfigError: if it does; the message does not show it.
+        ConfigError: The URL holds a password, which the message does not show.
 
     Example:
         >>> check_url("postgresql://reader:${NORTH_PASSWORD}@db.north.example/cohort")
@@ -278,12 +283,13 @@ def check_url(url: str) -> None:
     """
     query = unquote_plus(url.partition("?")[2])
     addresses = [PASSWORD.match(part) for part in (url, *_BETWEEN.split(query))]
-    found = [*filter(None, addresses), *SECRET.finditer(query)]
-    if any((value := own["value"].strip()) and not VARIABLE.fullmatch(value) for own in found):
-        raise ConfigError(
-            f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write "
-            f"${{NAME}} in its place, and set the environment variable NAME where fedlit runs."
-        )
+    for match in [*filter(None, addresses), *SECRET.finditer(query)]:
+        secret = match["value"].strip()
+        if secret and not VARIABLE.fullmatch(secret):
+            raise ConfigError(
+                f"database {url.partition('://')[0][:40]}://…: the URL holds a password. Write "
+                f"${{NAME}} in its place, and set the environment variable NAME where fedlit runs."
+            )
 
 
 def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
@@ -314,29 +320,30 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
     import pandas as pd
     import sqlalchemy as sa
 
-    whole = sa.make_url(VARIABLE.sub(lambda own: quote(os.environ[own[1]], safe="/:"), url))
-    path = whole.database or ""
-    # SQLite would make an empty database of that name.
-    there = whole.get_backend_name() != "sqlite" or path.startswith("file:") or Path(path).is_file()
-    expect(
-        there,
-        "path",
-        "sqlite:///relative/path or sqlite:////absolute/path",
-        Told("no such file"),
-        "",
-        DataError,
+    address = sa.make_url(
+        VARIABLE.sub(lambda variable: quote(os.environ[variable[1]], safe="/:"), url)
     )
-    with sa.create_engine(whole, poolclass=sa.NullPool).connect() as connection:
+    path = address.database or ""
+    is_sqlite = address.get_backend_name() == "sqlite"
+    # SQLite would make an empty database of that name.
+    if is_sqlite and not path.startswith("file:") and not Path(path).is_file():
+        raise DataError(
+            "path: expected sqlite:///relative/path or sqlite:////absolute/path, found no such file"
+        )
+    with sa.create_engine(address, poolclass=sa.NullPool).connect() as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("PRAGMA query_only = ON")
-        select = query if re.search(r"\s", query.strip()) else f"SELECT * FROM {query}"
-        result = connection.exec_driver_sql(select)  # as it stands: a colon in it is no parameter
+        is_table = not re.search(r"\s", query.strip())
+        select = f"SELECT * FROM {query}" if is_table else query
+        # The driver takes the query as it stands: a colon in it is no parameter.
+        result = connection.exec_driver_sql(select)
         names = list(result.keys())
         rows = result.fetchmany(options.max_rows + 1)
         options.check_size(len(rows))
-    frame = pd.DataFrame(
-        {place: _series_of([row[place] for row in rows]) for place in range(len(names))}
-    )
+    columns = {}
+    for position in range(len(names)):
+        columns[position] = _series_of([row[position] for row in rows])
+    frame = pd.DataFrame(columns)
     options.check_size(size=int(frame.memory_usage(deep=True).sum()))
     return frame.set_axis(names, axis=1)
 
@@ -348,5 +355,5 @@ def _series_of(values: list[Any]) -> pd.Series:
     try:
         return series_of(pa.chunked_array([pa.array(values, from_pandas=False)]))
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # In SQLite cells of one column may be of several types, and those stay what they are.
+        # In SQLite, cells of a column may be of several types, and they stay what they are.
         return pd.Series(values, dtype=object)

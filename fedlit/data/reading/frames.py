@@ -28,6 +28,6 @@ def frame_of(rows: Any) -> Any:
 
     table = pa.table(rows)
     frame = pd.DataFrame(
-        {place: series_of(column) for place, column in enumerate(table.columns)}, copy=False
+        {position: series_of(column) for position, column in enumerate(table.columns)}, copy=False
     )
     return frame.set_axis(table.column_names, axis=1)

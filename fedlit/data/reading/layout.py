@@ -57,10 +57,10 @@ def layout_of(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
     r"""Find the header of a table and its separator.
 
     Args:
-        content: the text in UTF-8, without a byte order mark.
-        options: how the text is read.
-        add: takes the notes.
-        sep: the separator; if None, it comes from the options or is detected.
+        content: The text in UTF-8, without a byte order mark.
+        options: How the text is read.
+        add: Called with each note.
+        sep: The separator; if None, it comes from the options or is detected.
 
     Raises:
         DataError: ``skiprows`` leaves nothing, or several separators fit.
@@ -74,9 +74,9 @@ def layout_of(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
     """
     sep = sep or options.sep
     layout = Layout(content, 1, sep or ",").after(options.skiprows)
-    said = None if options.skiprows else _EXCEL.match(layout.content)
-    if said is not None and sep in (None, said[1].decode()):
-        sep = said[1].decode()
+    excel_line = None if options.skiprows else _EXCEL.match(layout.content)
+    if excel_line is not None and sep in (None, excel_line[1].decode()):
+        sep = excel_line[1].decode()
         add(f"its first line says that fields are separated by {sep!r}", sep=sep, skiprows=1)
         layout = replace(layout.after(1), sep=sep)
     if sep is None:
@@ -84,7 +84,7 @@ def layout_of(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
     if layout.sep == " " and b'"' not in layout.content:
         single = _BLANKS.sub(b" ", layout.content)
         layout = replace(layout, content=_NEAR_ENDS.sub(b"", single))
-    if options.names is None and not options.skiprows and said is None:
+    if options.names is None and not options.skiprows and excel_line is None:
         layout = _below_titles(layout, add)
     return layout if options.names else _with_last_name(layout, add)
 
@@ -93,20 +93,20 @@ def names_if_none(header: Sequence[str], add: Add) -> list[str] | None:
     """Return names for the columns if a first line is a row of numbers, and None if it holds the
     names. Different whole numbers, such as 2019 and 2020, may be names.
     """
-    held = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
-    numbers = sum(NUMBER.fullmatch(own) is not None for own in held)
-    may_be_names = len({*held}) == len(held) and all(own.isdecimal() for own in held)
-    if 0 < len(held) == numbers and not may_be_names:
-        names = [f"c{place}" for place in range(1, len(header) + 1)]
-        said = (
+    labels = [cell.strip() for cell in header if cell.strip().casefold() not in MISSING]
+    numbers = sum(NUMBER.fullmatch(label) is not None for label in labels)
+    may_be_names = len({*labels}) == len(labels) and all(label.isdecimal() for label in labels)
+    if 0 < len(labels) == numbers and not may_be_names:
+        names = [f"c{position}" for position in range(1, len(header) + 1)]
+        note = (
             "its first line is numbers, so it has no header; its columns are called c1 to "
-            f"{names[-1]}"
+            f"{names[-1]}. Else write names"
         )
-        add(f"{said}. Else write names", names=names)
+        add(note, names=names)
         return names
-    if 2 * numbers > len(held):
+    if 2 * numbers > len(labels):
         add(
-            f"most names of columns are numbers ({shorten(held)}). If there is no header, write "
+            f"most names of columns are numbers ({shorten(labels)}). If there is no header, write "
             "names"
         )
     return None
@@ -130,8 +130,9 @@ def _separator(layout: Layout, names: Sequence[str] | None, add: Add) -> str:
     for sep in SEPARATORS:
         rows = [row for _, row in _first_rows(replace(layout, sep=sep))]
         widths = Counter(len(row) for row in rows if any(map(str.strip, row)))
-        fine = {len(names)} if names else {*widths}
-        shares[sep] = max((widths[own] for own in fine - {1}), default=0) / max(1, widths.total())
+        allowed = {len(names)} if names else {*widths}
+        most_rows = max((widths[width] for width in allowed - {1}), default=0)
+        shares[sep] = most_rows / max(1, widths.total())
     best = [sep for sep, share in shares.items() if share == max(shares.values())]
     if shares[best[0]] <= 0.5:
         if _are_blanks_between(layout, names):
@@ -153,8 +154,8 @@ def _are_blanks_between(layout: Layout, names: Sequence[str] | None) -> bool:
     """Return whether blanks split all of the first lines into as many fields, and at least two."""
     lines = [line for line in layout.start.splitlines()[:_LINES] if line.strip()]
     widths = {len(line.split()) for line in lines}
-    wanted = {len(names)} if names else widths
-    return len(lines) > 2 and len(widths) == 1 and widths == wanted and widths != {1}
+    allowed = {len(names)} if names else widths
+    return len(lines) > 2 and len(widths) == 1 and widths == allowed and widths != {1}
 
 
 def _below_titles(layout: Layout, add: Add) -> Layout:
@@ -162,7 +163,9 @@ def _below_titles(layout: Layout, add: Add) -> Layout:
     column.
     """
     rows = [(line, row) for line, row in _first_rows(layout) if any(map(str.strip, row))]
-    width, _ = Counter(len(row) for _, row in rows).most_common(1)[0] if rows else (0, 0)
+    if not rows:
+        return layout
+    width, _ = Counter(len(row) for _, row in rows).most_common(1)[0]
     titles = list[str]()
     lines = 0
     for line, row in rows:
@@ -175,8 +178,8 @@ def _below_titles(layout: Layout, add: Add) -> Layout:
         lines = line
     if not titles or width < 2:
         return layout
-    noun = "line above the header is" if lines == 1 else "lines above the header are"
-    add(f"{lines:,} {noun} left out: {shorten([*map(repr, titles)])}", skiprows=lines)
+    subject = "line above the header is" if lines == 1 else "lines above the header are"
+    add(f"{lines:,} {subject} left out: {shorten([*map(repr, titles)])}", skiprows=lines)
     return layout.after(lines)
 
 
@@ -195,11 +198,11 @@ def _with_last_name(layout: Layout, add: Add) -> Layout:
     rows = [(line, row) for line, row in _first_rows(layout) if any(map(str.strip, row))]
     if len(rows) < 2 or rows[0][0] > 1:
         return layout
-    (_, header), *others = rows
-    if any(len(row) != len(header) + 1 or row[-1].strip() for _, row in others):
+    (_, header), *data = rows
+    if any(len(row) != len(header) + 1 or row[-1].strip() for _, row in data):
         return layout
     add("each row ends with a separator, and the header does not", "converted")
-    end = re.match(rb"[^\r\n]*", layout.content)
-    place = end.end() if end else 0
-    content = layout.content[:place] + layout.sep.encode() + layout.content[place:]
+    line = re.match(rb"[^\r\n]*", layout.content)
+    end = line.end() if line else 0
+    content = layout.content[:end] + layout.sep.encode() + layout.content[end:]
     return replace(layout, content=content)

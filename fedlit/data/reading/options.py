@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from fedlit.errors import ConfigError, DataError, Told, expect
+from fedlit.errors import ConfigError, DataError, expect
 
 Add = Callable[..., None]
-"""Takes a note on a table, its kind, and the reading options that settle it: ``alternatives`` of
-them, or one set as further arguments.
+"""Records a note on a table, with its kind, and the reading options that settle it: ``alternatives``
+of them, or one set as further arguments.
 """
 
 INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")
-"""Letters that nobody sees, and that part what looks alike; not those that join or part letters of
-Persian or Hindi."""
+"""Zero-width characters, which are removed from names and cells; two of them stay, because Persian
+and Hindi need them to join or part letters."""
 
 LABEL_MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "nan", "null", "<na>", "\\n"})
-"""Of labels: any other word may be a class."""
+"""Words that mean a missing label, in lower case; any other word may be a class."""
 
 _WORDS = """
     . .. - -- --- – — * ** ?? ??? n.a. k.a. nil none nul missing unknown unk undefined keine unbekannt fehlt inconnu
@@ -41,16 +41,13 @@ _PHRASES = (
     "#n/a n/a",
 )
 MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
-"""In lower case; in a column of text such a word may be a category too, so a note says how many
-there are."""
+"""Words that mean a missing cell, in lower case. In a column of text such a word may be a category,
+so a note says how many there are."""
 
 
 def _texts(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(own, str) for own in value)
-    )
+    is_list = isinstance(value, list | tuple) and bool(value)
+    return is_list and all(isinstance(item, str) for item in value)
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -59,35 +56,38 @@ def _whole(value: Any, least: int) -> bool:
 
 def _tokens(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(_tokens(own if isinstance(own, list) else [own]) for own in value.values())
-    return isinstance(value, list | tuple) and all(type(own) in (str, int, float) for own in value)
+        return all(_tokens(item if isinstance(item, list) else [item]) for item in value.values())
+    if not isinstance(value, list | tuple):
+        return False
+    return all(type(item) in (str, int, float) for item in value)
 
 
-_COUNT = (lambda own: _whole(own, 1), "a whole number, 1 or more")
+_COUNT = (lambda value: _whole(value, 1), "a whole number, 1 or more")
 _EXPECTED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sep": (
-        lambda own: len(own) == 1 and own.isascii() and own not in '"\r\n',
+        lambda sep: len(sep) == 1 and sep.isascii() and sep not in '"\r\n',
         "one ASCII character that ends no line and is no quote",
     ),
-    "decimal": (lambda own: own in (".", ","), "'.' or ','"),
-    "thousands": (lambda own: isinstance(own, str) and len(own) == 1, "one character"),
+    "decimal": (lambda mark: mark in (".", ","), "'.' or ','"),
+    "thousands": (lambda mark: isinstance(mark, str) and len(mark) == 1, "one character"),
     "encoding": (
-        lambda own: "a".encode(own),
+        lambda encoding: "a".encode(encoding),
         "the name of a text encoding such as utf-8, cp1252 or utf-16",
     ),
     "names": (_texts, "a list of texts (numbers and yes/no in quotes)"),
-    "skiprows": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
-    "footer": (lambda own: _whole(own, 0), "a whole number of lines, 0 or more"),
+    "skiprows": (lambda lines: _whole(lines, 0), "a whole number of lines, 0 or more"),
+    "footer": (lambda lines: _whole(lines, 0), "a whole number of lines, 0 or more"),
     "sheet": (
-        lambda own: (isinstance(own, str) and own) or _whole(own, 0),
+        lambda sheet: (isinstance(sheet, str) and sheet) or _whole(sheet, 0),
         "a sheet's name, or its place from 0",
     ),
     "missing": (_tokens, "a list of texts and numbers, or one for each column's name"),
-    "rename": (lambda own: _texts([*own.values()]), "old names to new names"),
+    "rename": (lambda names: _texts([*names.values()]), "old names to new names"),
     "max_rows": _COUNT,
     "max_bytes": _COUNT,
-    "query": (lambda own: own.strip(), "a SELECT or a table's name"),
+    "query": (lambda query: query.strip(), "a SELECT or a table's name"),
 }
+"""Option → whether a value is valid, and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -143,35 +143,35 @@ class ReadOptions:
         if self.sep == r"\t":  # what 'single quotes' of YAML make of a tab
             object.__setattr__(self, "sep", "\t")
         for key, value in self.to_dict().items():
-            fits, expected = _EXPECTED[key]
+            check, expected = _EXPECTED[key]
             try:
-                good = bool(fits(value))
+                is_valid = bool(check(value))
             except (TypeError, ValueError, AttributeError, LookupError):
-                good = False
-            expect(good, key, expected, value)
-        apart = self.thousands is None or self.thousands != self.decimal
-        expect(apart, "thousands", "another character than decimal", self.thousands)
+                is_valid = False
+            expect(is_valid, key, expected, value)
+        marks_differ = self.thousands is None or self.thousands != self.decimal
+        expect(marks_differ, "thousands", "another character than decimal", self.thousands)
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any], where: str) -> ReadOptions:
+    def from_dict(cls, settings: Mapping[str, Any], source: str) -> ReadOptions:
         """Make the options from a configuration.
 
         Args:
-            given: maps each option to its value.
-            where: the beginning of messages.
+            settings: Maps each option to its value.
+            source: The file or client that has the settings, with which messages begin.
 
         Returns:
             The options.
 
         Raises:
-            ConfigError: if there is no such option, or a value cannot be used.
+            ConfigError: There is no such option, or a value cannot be used.
         """
-        for key in given:
-            expect(key in _EXPECTED, where, f"one of {', '.join(_EXPECTED)}", key, known=_EXPECTED)
+        for key in settings:
+            expect(key in _EXPECTED, source, f"one of {', '.join(_EXPECTED)}", key, known=_EXPECTED)
         try:
-            return cls(**given)
+            return cls(**settings)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            raise ConfigError(f"{source}: {error}") from error
 
     @property
     def missing_by_column(self) -> Mapping[str, Any]:
@@ -185,33 +185,30 @@ class ReadOptions:
             >>> ReadOptions(missing={"weight": [-999, "Unknown"], "*": "lost"}).missing_in("weight")
             ('lost', -999.0, 'unknown')
         """
-        given = [self.missing_by_column.get(own, ()) for own in ("*", column)]
-        words = [
-            word for own in given for word in (own if isinstance(own, list | tuple) else [own])
-        ]
-        return tuple(
-            str(own).casefold().strip() if isinstance(own, str | bool) else float(own)
-            for own in words
-        )
+        missing = list[str | float]()
+        for name in ("*", column):
+            values = self.missing_by_column.get(name, ())
+            for value in values if isinstance(values, list | tuple) else [values]:
+                if isinstance(value, str | bool):
+                    missing.append(str(value).casefold().strip())
+                else:
+                    missing.append(float(value))
+        return tuple(missing)
 
     def check_size(self, rows: int = 0, size: int = 0) -> None:
         """Refuse a table with more rows, or more bytes in memory, than the options allow."""
-        for key, found, most in (
-            ("max_rows", rows, self.max_rows),
-            ("max_bytes", size, self.max_bytes),
-        ):
-            expect(
-                found <= most,
-                key,
-                f"at most {most:,}",
-                Told("more"),
-                "raise it, or give less",
-                DataError,
-            )
+        for key, amount in (("max_rows", rows), ("max_bytes", size)):
+            most = getattr(self, key)
+            if amount > most:
+                raise DataError(
+                    f"{key}: expected at most {most:,}, found more; raise it, or give less"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as plain data."""
-        values = ((own.name, getattr(self, own.name), own.default) for own in fields(self))
+        values = (
+            (option.name, getattr(self, option.name), option.default) for option in fields(self)
+        )
         return {
             name: value
             for name, value, default in values
@@ -228,7 +225,7 @@ Values = Mapping[str, Mapping[str, Any]]
 """Column → the :data:`Recoding` of its values; or client's name or pattern → such a mapping."""
 
 
-def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
+def values_by_client(setting: Values) -> dict[str, dict[str, Recoding]]:
     """Return the recodings of columns by client's name or pattern, with all values as text.
 
     Raises:
@@ -240,33 +237,37 @@ def values_by_client(given: Values) -> dict[str, dict[str, Recoding]]:
         >>> values_by_client({"north": {"smoker": {"": "no"}}})
         {'north': {'smoker': {'': 'no'}}}
     """
-    by_client: Mapping[str, Any] = given if is_by_client(given) else {"*": given}
-    made = dict[str, dict[str, Recoding]]()
+    by_client: Mapping[str, Any] = setting if is_by_client(setting) else {"*": setting}
+    recodings = dict[str, dict[str, Recoding]]()
+    expected = "{column: {value: another}}, or such a mapping for each client"
     for client, columns in by_client.items():
-        fits = isinstance(columns, Mapping)
-        expect(
-            fits, "values", "{column: {value: another}}, or such a mapping for each client", given
-        )
-        made[str(client)] = {str(column): _recoding(column, own) for column, own in columns.items()}
-    return made
+        expect(isinstance(columns, Mapping), "values", expected, setting)
+        recodings[str(client)] = {
+            str(column): _recoding(column, mapping) for column, mapping in columns.items()
+        }
+    return recodings
 
 
-def _recoding(column: str, given: Any) -> Recoding:
+def _recoding(column: str, mapping: Any) -> Recoding:
     """Return the recoding of one column, with all values as text."""
-    plain = isinstance(given, Mapping) and bool(given)
-    fits = plain and all(
-        own is None or isinstance(own, str | int | float) for own in given.values()
+    is_mapping = isinstance(mapping, Mapping) and bool(mapping)
+    is_valid = is_mapping and all(
+        target is None or isinstance(target, str | int | float) for target in mapping.values()
     )
-    expect(fits, f"values: {column}", "values and what they become, such as {1: M, 2: F}", given)
-    return {_text(value): None if own is None else _text(own) for value, own in given.items()}
+    expected = "values and what they become, such as {1: M, 2: F}"
+    expect(is_valid, f"values: {column}", expected, mapping)
+    return {
+        _text(value): None if target is None else _text(target) for value, target in mapping.items()
+    }
 
 
 def _text(value: Any) -> str:
     """Return a value as the text of its cell: a number as a file would have it, and without
     surrounding blanks.
     """
-    whole = isinstance(value, float) and value.is_integer()
-    return " ".join(str(int(value) if whole else value).split())
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return " ".join(str(value).split())
 
 
 Conversion = tuple[float, float]
@@ -280,7 +281,7 @@ Conversions = Mapping[str, Conversion]
 
 
 def conversions_by_client(
-    given: Mapping[str, Mapping[str, Any]],
+    setting: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Conversions]]:
     """Return the conversions of columns by client's name or pattern.
 
@@ -291,39 +292,39 @@ def conversions_by_client(
         >>> conversions_by_client({"weight": {"lb": 0.4536}}), conversions_by_client({"north": {"heat": {"*": [2, 1]}}})
         ({'*': {'weight': {'lb': (0.4536, 0.0)}}}, {'north': {'heat': {'*': (2.0, 1.0)}}})
     """
-    by_client = given if is_by_client(given) else {"*": given}
-    made = dict[str, dict[str, Conversions]]()
+    by_client = setting if is_by_client(setting) else {"*": setting}
+    conversions = dict[str, dict[str, Conversions]]()
+    expected = "{column: {unit: factor}}, or such a mapping for each client"
     for client, columns in by_client.items():
-        expected = "{column: {unit: factor}}, or such a mapping for each client"
-        fits = isinstance(columns, Mapping) and all(
-            isinstance(own, Mapping) and own for own in columns.values()
-        )
-        expect(fits, "convert", expected, given)
-        made[str(client)] = {
-            str(column): {
-                str(unit): _conversion(column, unit, value) for unit, value in own.items()
+        expect(isinstance(columns, Mapping), "convert", expected, setting)
+        by_column = conversions[str(client)] = {}
+        for column, units in columns.items():
+            expect(isinstance(units, Mapping) and bool(units), "convert", expected, setting)
+            by_column[str(column)] = {
+                str(unit): _conversion(column, unit, value) for unit, value in units.items()
             }
-            for column, own in columns.items()
-        }
-    return made
+    return conversions
 
 
-def is_by_client(given: Mapping[str, Any]) -> bool:
+def is_by_client(setting: Mapping[str, Any]) -> bool:
     """Return whether a mapping of columns to mappings is one for each client."""
-    columns = [own for own in given.values() if isinstance(own, Mapping)]
-    return any(isinstance(value, Mapping) for own in columns for value in own.values())
+    for columns in setting.values():
+        if isinstance(columns, Mapping) and any(
+            isinstance(value, Mapping) for value in columns.values()
+        ):
+            return True
+    return False
 
 
-def _conversion(column: object, unit: object, given: Any) -> Conversion:
+def _conversion(column: object, unit: object, setting: Any) -> Conversion:
     """Return a factor and an offset."""
-    both = list(given) if isinstance(given, list | tuple) else [given, 0.0]
-    numbers = len(both) == 2 and all(
-        type(own) in (int, float) and abs(own) < float("inf") for own in both
+    pair = list(setting) if isinstance(setting, list | tuple) else [setting, 0.0]
+    are_numbers = len(pair) == 2 and all(
+        type(number) in (int, float) and abs(number) < float("inf") for number in pair
     )
-    fits = numbers and both[0] != 0
     expected = "a factor other than 0, or [factor, offset], such as 0.4536 or [0.5556, -17.78]"
-    expect(fits, f"convert: {column}: {unit}", expected, given)
-    return (float(both[0]), float(both[1]))
+    expect(are_numbers and pair[0] != 0, f"convert: {column}: {unit}", expected, setting)
+    return float(pair[0]), float(pair[1])
 
 
 Declared = str | list[Any] | Mapping[str, Any]
@@ -333,17 +334,22 @@ KINDS = ("numeric", "categorical", "boolean", "date", "identifier", "text", "dro
 """Words for what a column may hold; the last three are left out."""
 
 
-def check_declared(column: str, said: Declared, owner: str = "types") -> None:
+def check_declared(column: str, declared: Declared, owner: str = "types") -> None:
     """Refuse an invalid declaration of a column.
 
     Raises:
         ConfigError: another word, an order of fewer than two values or with one twice.
     """
-    if isinstance(said, list):
-        fits = len(set(map(str, said))) == len(said) > 1
-        expect(fits, f"{owner}: {column}", "the different values of an order", said)
-    elif not (
-        isinstance(said, Mapping) and set(said) == {"date"} and isinstance(said["date"], str)
+    key = f"{owner}: {column}"
+    if isinstance(declared, list):
+        is_order = len(set(map(str, declared))) == len(declared) > 1
+        expect(is_order, key, "the different values of an order", declared)
+        return
+    if (
+        isinstance(declared, Mapping)
+        and set(declared) == {"date"}
+        and isinstance(declared["date"], str)
     ):
-        told = f"one of {', '.join(KINDS)}, a list of values in their order, or {{date: FORMAT}}"
-        expect(said in KINDS, f"{owner}: {column}", told, said, known=KINDS)
+        return
+    expected = f"one of {', '.join(KINDS)}, a list of values in their order, or {{date: FORMAT}}"
+    expect(declared in KINDS, key, expected, declared, known=KINDS)

@@ -18,38 +18,38 @@ def read_statistics(path: Path, program: str, options: ReadOptions, add: Add) ->
     """Read a file of a statistics program. A value that has a label becomes its label.
 
     Args:
-        path: the file. The labels of SAS are in a catalogue of the same name (``.sas7bcat``), if
-            there is one.
+        path: The file. SAS keeps labels in a catalogue of the same name (``.sas7bcat``), if there
+            is one.
         program: ``sav``, ``dta``, ``sas7bdat`` or ``xport``, see
             :func:`fedlit.data.reading.binary.program_of`.
-        options: the encoding, if it is not that which the file says, and the largest size.
-        add: takes the notes.
+        options: The encoding, if it is not the one that the file states, and the largest size.
+        add: Called with each note.
 
     Raises:
-        DataError: it is too large.
+        DataError: The table is too large.
         ImportError: pyreadstat is not installed.
     """
     import pyreadstat
 
-    more: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if options.encoding is not None:
-        more["encoding"] = options.encoding
+        arguments["encoding"] = options.encoding
     catalog = path.with_suffix(_CATALOG)
     if program in ("sav", "dta"):
-        more |= {"apply_value_formats": True, "formats_as_category": False}
+        arguments |= {"apply_value_formats": True, "formats_as_category": False}
     elif program == "sas7bdat" and catalog.is_file():
-        more |= {"catalog_file": str(catalog), "formats_as_category": False}
+        arguments |= {"catalog_file": str(catalog), "formats_as_category": False}
     reader = getattr(pyreadstat, f"read_{program}")
     frame: pd.DataFrame
-    frame, about = reader(str(path), row_limit=options.max_rows + 1, **more)
+    frame, about = reader(str(path), row_limit=options.max_rows + 1, **arguments)
     options.check_size(len(frame), int(frame.memory_usage(deep=True).sum()))
     labelled = [name for name in map(str, frame) if about.variable_value_labels.get(name)]
     if labelled:
         add(f"values are read by their labels in {shorten(labelled)}", "converted")
-    # texts of these programs are padded; an empty one is what they have for no value
+    # These programs pad texts, and write an empty one for no value.
     texts = {
-        str(name): own.replace("", None)
-        for name, own in frame.items()
-        if own.dtype.kind not in "iufbM"
+        str(name): column.replace("", None)
+        for name, column in frame.items()
+        if column.dtype.kind not in "iufbM"
     }
     return frame.assign(**texts)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PIECE = 2**20
-MOST_LINES = 100  # of a quoted cell, where a text is cut
+MOST_LINES = 100
+"""The largest number of lines of a quoted cell at the place where a text is cut."""
 OPENERS: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\0": lzma.open,
@@ -51,39 +52,39 @@ class Raw:
     """A table as it was read, before its types are known.
 
     Attributes:
-        frame: the rows without repeated headers and totals, numbered from 0 as in the file; names
-            of columns are text, each once. Of delimited text and Excel every cell is text as it was
+        frame: The rows without repeated headers and totals, numbered from 0 as in the file; names
+            of columns are text, each once. In delimited text and Excel every cell is text as it was
             written, and missing only where the cell is empty. Parquet and SQL keep types.
-        notes: what was detected or is doubtful; each note names the client.
-        where: the client and the file; the beginning of messages.
+        notes: What was detected or is doubtful; each note names the client.
+        head: The client and the file, with which messages begin.
     """
 
     frame: pd.DataFrame
     notes: tuple[Note, ...]
-    where: str
+    head: str
 
 
 def read_table(
-    place: str | Path, options: ReadOptions, client: str, first: int | None = None
+    source: str | Path, options: ReadOptions, client: str, first: int | None = None
 ) -> Raw:
     r"""Read a client's table. Types are not determined here.
 
     Args:
-        place: a file (delimited text, also compressed; Parquet; Feather; Excel; SPSS, Stata or
-            SAS), or an SQLAlchemy URL. What a file is is seen from its first bytes. ``${NAME}`` in
-            a URL stands for an environment variable.
-        options: how the table is read.
-        client: the name of the client, for messages.
-        first: the number of bytes, decompressed, after which no more of delimited text is read; a
+        source: A file (delimited text, also compressed; Parquet; Feather; Excel; SPSS, Stata or
+            SAS), or an SQLAlchemy URL. The first bytes of a file show its format. ``${NAME}`` in a
+            URL stands for an environment variable.
+        options: How the table is read.
+        client: The name of the client, for messages.
+        first: The number of bytes, decompressed, after which no more of delimited text is read; a
             note says so.
 
     Returns:
         The table, and notes on it.
 
     Raises:
-        DataError: if the file is absent, unreadable, damaged, no table, larger than the options
+        DataError: The file is absent, unreadable, damaged, no table, larger than the options
             allow, or lacks what they name.
-        ConfigError: if an extra is not installed.
+        ConfigError: An extra is not installed.
 
     Example:
         >>> import tempfile
@@ -96,44 +97,45 @@ def read_table(
         >>> [note.text for note in raw.notes]
         ['fields are separated by a semicolon']
     """
-    text = str(place)
-    is_url = isinstance(place, str) and "://" in place
+    text = str(source)
+    is_url = isinstance(source, str) and "://" in source
     if is_url:
         check_url(text)
-    where = f"client {client!r}, {'database' if is_url else 'file'} {text[:300]}"
+    noun = "database" if is_url else "file"
+    head = f"client {client!r}, {noun} {text[:300]}"
     notes = list[Note]()
 
     def add(
-        said: str, kind: str = "", alternatives: Sequence[Mapping[str, Any]] = (), **fix: Any
+        text: str, kind: str = "", alternatives: Sequence[Mapping[str, Any]] = (), **fix: Any
     ) -> None:
-        notes.append(
-            Note(said, "read" if fix else kind, fix=fix, alternatives=alternatives, head=where)
-        )
+        if fix:
+            kind = "read"
+        notes.append(Note(text, kind, fix=fix, alternatives=alternatives, head=head))
 
     failure: FedlitError
     try:
         frame = read_sql(text, options) if is_url else _read_file(Path(text), options, add, first)
-        return Raw(_finished(frame, options, add), tuple(notes), where)
+        return Raw(_finished(frame, options, add), tuple(notes), head)
     except FedlitError as error:
-        failure = type(error)(f"{where}: {error}")
+        failure = type(error)(f"{head}: {error}")
     except ImportError as error:
-        failure = ConfigError(f"{where}: {needs(str(error.name))}")
-    except Exception as error:  # each library has its own, and damage may raise any
+        failure = ConfigError(f"{head}: {needs(str(error.name))}")
+    except Exception as error:  # Each library has its own, and a damaged file may raise any.
         cause = getattr(error, "orig", None) or error
-        said = " ".join(str(cause).split())
+        message = " ".join(str(cause).split())
         for secret in [os.environ.get(name) or name for name in VARIABLE.findall(text)]:
-            said = said.replace(secret, "***").replace(quote(secret, safe=""), "***")
-        told = f"cannot be read ({type(cause).__name__}: {said[:300].rstrip('.')})"
+            message = message.replace(secret, "***").replace(quote(secret, safe=""), "***")
+        problem = f"cannot be read ({type(cause).__name__}: {message[:300].rstrip('.')})"
         failure = DataError(
-            f"{where}: {told}. Check the path and its rights. Is it damaged, or cut short?"
+            f"{head}: {problem}. Check the path and its rights. Is it damaged, or cut short?"
         )
-    raise failure from None  # what a driver raised may hold the URL
+    raise failure from None  # The error of a driver may hold the URL.
 
 
 def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) -> pd.DataFrame:
     expect(options.query is None, "query", "the URL of a database", Told("a file"), kind=DataError)
-    plain = path.is_file() or not path.exists()  # which says itself that there is none
-    expect(plain, "path", "a file", Told("a folder, a device or a pipe"), "name a file", DataError)
+    if path.exists() and not path.is_file():
+        raise DataError("path: expected a file, found a folder, a device or a pipe; name a file")
     with path.open("rb") as file:
         head = file.read(512)
     if head.startswith(b"PAR1\x15"):
@@ -143,14 +145,12 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
     program = program_of(head)
     if program is not None:
         return read_statistics(path, program, options, add)
-    is_markup = head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n"))
-    told = Told("a web page, XML or JSON, whatever it is called")
-    advice = "save it as CSV, Parquet or .xlsx"
-    expect(not is_markup, "content", "a table", told, advice, DataError)
-    opener = next(
-        (own for magic, own in OPENERS.items() if head.startswith(magic)),
-        lambda path: path.open("rb"),
-    )
+    if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"<", b"{", b"[{", b"[\n")):
+        raise DataError(
+            "content: expected a table, found a web page, XML or JSON, whatever it is called; "
+            "save it as CSV, Parquet or .xlsx"
+        )
+    opener = _opener(head)
     if head.startswith(b"PK\x03\x04"):
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -158,6 +158,26 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
         if any(name.startswith("xl/worksheets/") for name in members):
             return read_excel(path, options, add)
         opener = _open_zip
+    return _read_stream(path, opener, head, options, add, first)
+
+
+def _opener(head: bytes) -> Callable[[Path], Any]:
+    """Return the function that opens a file of text, plain or compressed."""
+    for magic, opener in OPENERS.items():
+        if head.startswith(magic):
+            return opener
+    return lambda path: path.open("rb")
+
+
+def _read_stream(
+    path: Path,
+    opener: Callable[[Path], Any],
+    head: bytes,
+    options: ReadOptions,
+    add: Add,
+    first: int | None,
+) -> pd.DataFrame:
+    """Read delimited text piece by piece, and check its size before it fills the memory."""
     content = io.BytesIO()
     with opener(path) as source:
         start = source.read(len(head))
@@ -166,8 +186,8 @@ def _read_file(path: Path, options: ReadOptions, add: Add, first: int | None) ->
         options.check_size(size=content.tell())
         while piece := source.read(min(PIECE, options.max_bytes + 1)):
             content.write(piece)
-            options.check_size(size=content.tell())  # before it fills the memory
-            # UTF-16 has other line ends
+            options.check_size(size=content.tell())
+            # UTF-16 has other line ends, so it is read to its end.
             if first is not None and content.tell() >= first and b"\0" not in head:
                 add(f"only its first {first // 2**20} MiB were looked at", "sample")
                 return read_text(_whole_rows(content.getvalue()), options, add)
@@ -187,12 +207,12 @@ def _whole_rows(content: bytes) -> bytes:
 def _open_zip(path: Path) -> IO[bytes]:
     archive = zipfile.ZipFile(path)
     names = [
-        own
-        for own in archive.namelist()
-        if not own.endswith("/") and not own.startswith("__MACOSX/")
+        name
+        for name in archive.namelist()
+        if not name.endswith("/") and not name.startswith("__MACOSX/")
     ]
     expect(len(names) == 1, "zip", "one file in it", Told(shorten(names)), "unpack it", DataError)
-    # which says where a password or an unknown way of packing is in the way
+    # Its error says so if a password or an unknown compression is in the way.
     return archive.open(names[0])
 
 
@@ -200,50 +220,28 @@ def _finished(frame: pd.DataFrame, options: ReadOptions, add: Add) -> pd.DataFra
     """Leave out rows that are no data, and name the columns: with single blanks between words,
     ``unnamed_N`` without a name, and as ``rename`` says.
     """
-    expect(
-        len(frame) > 0,
-        "table",
-        "rows of data",
-        Told("none"),
-        "fetch or write the file again",
-        DataError,
-    )
-    names = [" ".join(INVISIBLE.sub("", str(own)).split()) for own in frame.columns]
+    if not len(frame):
+        raise DataError("table: expected rows of data, found none; fetch or write the file again")
+    names = [" ".join(INVISIBLE.sub("", str(column)).split()) for column in frame.columns]
     frame = without_extra_rows(frame, names, options, add)
-    expect(
-        len(frame) > 0,
-        "table",
-        "rows of data",
-        Told("headers and totals"),
-        "fetch the file again",
-        DataError,
-    )
-    if places := [place for place, name in enumerate(names, 1) if not name]:
-        add(
-            f"columns without a name are called {shorten([f'unnamed_{place}' for place in places])}"
+    if not len(frame):
+        raise DataError(
+            "table: expected rows of data, found headers and totals; fetch the file again"
         )
-    names = [name or f"unnamed_{place}" for place, name in enumerate(names, 1)]
+    if "" in names:
+        unnamed = [f"unnamed_{position}" for position, name in enumerate(names, 1) if not name]
+        add(f"columns without a name are called {shorten(unnamed)}")
+    names = [name or f"unnamed_{position}" for position, name in enumerate(names, 1)]
     rename = options.rename or {}
+    expected = f"a column among {shorten([name[:80] for name in names])}"
     for old in rename:
-        expect(
-            old in names,
-            "rename",
-            f"a column among {shorten([own[:80] for own in names])}",
-            old,
-            "",
-            DataError,
-            names,
-        )
+        expect(old in names, "rename", expected, old, "", DataError, names)
     names = [rename.get(name, name) for name in names]
     name, times = Counter(names).most_common(1)[0]
-    advice = "rename all but one, or write skiprows: 1 and names"
-    expect(
-        times == 1,
-        "header",
-        "each name once",
-        Told(f"{times} columns called {name!r}"),
-        advice,
-        DataError,
-    )
+    if times > 1:
+        raise DataError(
+            f"header: expected each name once, found {times} columns called {name!r}; "
+            "rename all but one, or write skiprows: 1 and names"
+        )
     frame.columns = names
     return frame

@@ -29,16 +29,16 @@ def read_text(
     of an error.
 
     Args:
-        content: the bytes of the file, decompressed.
-        options: how the text is read.
-        add: takes the notes.
-        sep: the separator; if None, it comes from the options or is detected.
+        content: The bytes of the file, decompressed.
+        options: How the text is read.
+        add: Called with each note.
+        sep: The separator; if None, it comes from the options or is detected.
 
     Returns:
-        One ``str`` column for each; an empty cell is missing.
+        A ``str`` column for each column of the text; an empty cell is missing.
 
     Raises:
-        DataError: naming the line, where the text is no regular table.
+        DataError: The text is no regular table; the message names the line.
     """
     import pyarrow as pa
     from pyarrow import csv as arrow
@@ -50,9 +50,9 @@ def read_text(
     line = layout.line
     sep = layout.sep
     del layout
-    first = [row for _, _, row in itertools.islice(_rows(content, sep, line), 2)]
+    first_rows = [row for _, _, row in itertools.islice(_rows(content, sep, line), 2)]
     names = options.names
-    header = first[0] if first else []
+    header = first_rows[0] if first_rows else []
     if names and 2 * sum(cell.strip() in names for cell in header) > len(names):
         raise DataError(
             "names are for a file without a header, but it has one. Leave out names, or write "
@@ -64,29 +64,31 @@ def read_text(
             "ones in the whole file, or none."
         )
     names = names or names_if_none(header, add)
-    if len(first) < (1 if names else 2):
+    if not first_rows or (len(first_rows) == 1 and not names):
         raise DataError("expected rows of data, found none. Fetch or write the file again.")
     width = len(names or header)
-    if quoted := b'"' in content:
+    has_quotes = b'"' in content
+    if has_quotes:
         _check(content, sep, line, width, add)
-    places = [str(place) for place in range(width)]
+    quote = '"' if has_quotes else False
+    positions = [str(position) for position in range(width)]
     try:
         table = arrow.read_csv(
             pa.BufferReader(content),
             arrow.ReadOptions(
-                column_names=places,
+                column_names=positions,
                 skip_rows_after_names=int(not names),
                 block_size=MOST_IN_LINE,
                 use_threads=False,
             ),
             arrow.ParseOptions(
                 delimiter=sep,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
+                quote_char=quote,
+                newlines_in_values=has_quotes,
                 invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
             ),
             arrow.ConvertOptions(
-                column_types=dict.fromkeys(places, pa.large_string()),
+                column_types=dict.fromkeys(positions, pa.large_string()),
                 null_values=[""],
                 strings_can_be_null=True,
             ),
@@ -95,11 +97,11 @@ def read_text(
         _check(content, sep, line, width, add)
         raise DataError(f"expected a regular table, found: {error}. Correct the file.") from error
     options.check_size(len(table))
-    del content  # the columns hold their own copies
-    made: pd.DataFrame = table.to_pandas(
+    del content  # The columns hold copies of it.
+    frame: pd.DataFrame = table.to_pandas(
         types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
     )
-    return made.set_axis(names or header, axis=1)
+    return frame.set_axis(names or header, axis=1)
 
 
 def _rows(content: bytes, sep: str, line: int) -> Iterator[tuple[int, int, list[str]]]:
@@ -140,9 +142,9 @@ def _check(content: bytes, sep: str, line: int, width: int, add: Add) -> None:
             f"quoted cells hold line ends; the longest row takes {longest:,} lines. Were lines "
             "swallowed by a quote?"
         )
-    # a search from each of many blanks takes long
-    first = rb"(?<! ) " if sep == " " else re.escape(sep.encode())
-    if re.search(first + rb' ++"(?!")', content):
+    # A search from each of many blanks takes long.
+    separator = rb"(?<! ) " if sep == " " else re.escape(sep.encode())
+    if re.search(separator + rb' ++"(?!")', content):
         add(
             "blanks stand before quotes, which are then read as a part of the cell. Remove the "
             "blanks"

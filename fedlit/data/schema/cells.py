@@ -47,27 +47,25 @@ class Cells:
     @classmethod
     def of(cls, values: pd.Series) -> Cells:
         """Convert cells (n,) of any type to text."""
-        values = _written(values) if values.dtype.kind == "M" else values
+        if values.dtype.kind == "M":
+            values = _written(values)
         try:
             codes, different = pd.factorize(values)
-        # Python cannot hash nested cells, and Arrow cannot encode its own
+        # Python cannot hash nested cells, and Arrow cannot encode its own types.
         except (TypeError, NotImplementedError):
             codes, different = pd.factorize(values.astype(object).map(str, na_action="ignore"))
-        written = [plain_text(own) for own in different]
-        plain = [
-            _SPACES.sub(" ", own if own.isascii() else INVISIBLE.sub("", own)).strip()
-            for own in written
+        written = [plain_text(text) for text in different]
+        has_hidden = np.array(
+            [not text.isascii() and INVISIBLE.search(text) is not None for text in written], bool
+        )
+        visible = [
+            INVISIBLE.sub("", text) if hidden else text
+            for text, hidden in zip(written, has_hidden, strict=True)
         ]
-        again, texts = pd.factorize(np.array(plain, object))
-        marked = np.array(
-            [not own.isascii() and INVISIBLE.search(own) is not None for own in written], bool
-        )
-        return cls(
-            str(values.name),
-            list(texts),
-            _taken(again, codes, -1),
-            int(marked[codes[codes >= 0]].sum()),
-        )
+        plain = [_SPACES.sub(" ", text).strip() for text in visible]
+        plain_codes, texts = pd.factorize(np.array(plain, object))
+        hidden_cells = int(has_hidden[codes[codes >= 0]].sum())
+        return cls(str(values.name), list(texts), _taken(plain_codes, codes, -1), hidden_cells)
 
     @property
     def counts(self) -> np.ndarray:
@@ -77,37 +75,39 @@ class Cells:
     def without(
         self,
         missing: Iterable[str | float],
-        kept: Collection[str] = (),
-        words: frozenset[str] = MISSING,
+        not_missing: Collection[str] = (),
+        missing_words: frozenset[str] = MISSING,
     ) -> tuple[Cells, dict[str, int]]:
         """Return the cells that have a value, and how often each word for a missing value occurs.
 
         Args:
-            missing: further words in lower case, and numbers, that mean missing.
-            kept: words in lower case that are values in this column.
-            words: the words that mean missing in every column.
+            missing: Further words in lower case, and numbers, that mean missing.
+            not_missing: Words in lower case that are values in this column.
+            missing_words: The words that mean missing in every column.
         """
-        gone = words.union(*((plain_text(own), str(own)) for own in missing)).difference(kept)
-        places = [place for place, text in enumerate(self.texts) if text.casefold() not in gone]
-        if len(places) == len(self.texts):
+        gone = missing_words.union(*((plain_text(word), str(word)) for word in missing)).difference(not_missing)
+        positions = [position for position, text in enumerate(self.texts) if text.casefold() not in gone]
+        if len(positions) == len(self.texts):
             return self, {}
         counts = dict(zip(self.texts, self.counts.tolist(), strict=True))
-        texts = [self.texts[place] for place in places]
+        texts = [self.texts[position] for position in positions]
         again = np.full(len(self.texts), -1)
-        again[places] = np.arange(len(places))
+        again[positions] = np.arange(len(positions))
         gaps = {text: count for text, count in counts.items() if text and text.casefold() in gone}
         return replace(self, texts=texts, codes=_taken(again, self.codes, -1)), gaps
 
     @property
     def notes(self) -> list[Note]:
         """A note on invisible letters, if there are any."""
-        said = f"{counted(self.hidden, 'cell')} with invisible letters, which are left out"
-        return [Note(said, "spelling")] if self.hidden else []
+        if not self.hidden:
+            return []
+        text = f"{counted(self.hidden, 'cell')} with invisible letters, which are left out"
+        return [Note(text, "spelling")]
 
     def shown(self, chosen: np.ndarray) -> str:
         """List some of the texts, with the number of their cells."""
         return shorten(
-            [f"{self.texts[place]!r} ({self.counts[place]:,})" for place in np.flatnonzero(chosen)]
+            [f"{self.texts[position]!r} ({self.counts[position]:,})" for position in np.flatnonzero(chosen)]
         )
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
@@ -118,24 +118,22 @@ class Cells:
 
 
 def _taken(values: np.ndarray, codes: np.ndarray, gap: Any) -> np.ndarray:
-    made: np.ndarray = np.append(
-        values, np.array([gap], object if values.dtype == object else None)
-    )[codes]
-    return made
+    dtype = object if values.dtype == object else None
+    with_gap: np.ndarray = np.append(values, np.array([gap], dtype))
+    taken: np.ndarray = with_gap[codes]
+    return taken
 
 
 def plain_text(cell: object) -> str:
     """Return a cell as text. A whole number is written exactly: 1000001, not 1e+06."""
-    return (
-        str(int(cell))
-        if isinstance(cell, float | np.floating) and float(cell).is_integer()
-        else str(cell)
-    )
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    return str(cell)
 
 
 def _written(times: pd.Series) -> pd.Series:
     """Write times that a file stores as ISO 8601, days without midnight."""
-    if not isinstance(times.dtype, np.dtype):  # times with a zone, and Arrow's days
+    if not isinstance(times.dtype, np.dtype):  # They are times with a zone, or Arrow's days.
         return times.astype(object).map(str, na_action="ignore")
     texts = pd.Series(
         np.datetime_as_string(times.to_numpy("datetime64[s]")), times.index, name=times.name
@@ -143,14 +141,18 @@ def _written(times: pd.Series) -> pd.Series:
     return texts.str.removesuffix("T00:00:00").where(times.notna())
 
 
-def true_or_false(word: object) -> bool | None:
-    """Return the truth value that a word stands for, or None.
+def true_or_false(value: object) -> bool | None:
+    """Return the truth value that a cell stands for, or None.
 
     Example:
         >>> true_or_false("Ja"), true_or_false("0"), true_or_false("perhaps")
         (True, False, None)
     """
-    if isinstance(word, bool | np.bool_):
-        return bool(word)
-    low = str(word).casefold()
-    return True if low in TRUE else False if low in FALSE else ONE_AND_ZERO.get(low)
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    word = str(value).casefold()
+    if word in TRUE:
+        return True
+    if word in FALSE:
+        return False
+    return ONE_AND_ZERO.get(word)

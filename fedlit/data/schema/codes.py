@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from fedlit.data.note import Note
 
-_EXACT = 15  # digits that float64 keeps
+_EXACT = 15
+"""Digits that float64 keeps."""
 _WHOLE = re.compile(r"[-+]?\d+(?:\.0?)?")
 _PADDED = re.compile(r"0\d+\.\d*")
 _TRAILING_ZERO = re.compile(r"[-+]?\d+\.\d+0")
@@ -16,7 +17,8 @@ _NAME = re.compile(
     r"(^|[\W_])(icd|diag|diagnosis|dx|code|atc|cpt|drg|loinc)([\W_]?\d*)?([\W_]|$)", re.I
 )
 _SHORTENED = re.compile(r"\d\.\d{1,5}E\+\d{2}")
-_FEWEST_SHORTENED = 1e10  # Excel writes longer numbers so
+_FEWEST_SHORTENED = 1e10
+"""The smallest number whose last digits Excel leaves out."""
 _MOST_CODES = 50
 _SAMPLE = 500
 
@@ -55,18 +57,17 @@ def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
     some = texts[:_SAMPLE]
     padded = [text for text in some if text[:1] == "0" and _PADDED.fullmatch(text)]
     zeros = [text for text in some if text[-1:] == "0" and _TRAILING_ZERO.fullmatch(text)]
-    fewer = [text for text in some if _FEWER_DECIMALS.fullmatch(text)] if zeros else []
-    shown = ""
+    fewer_decimals = [text for text in some if _FEWER_DECIMALS.fullmatch(text)]
     if padded:
-        shown = repr(padded[0])
-    elif zeros and fewer:
-        shown = f"{zeros[0]!r} beside {fewer[0]!r}"
+        example = repr(padded[0])
+    elif zeros and fewer_decimals:
+        example = f"{zeros[0]!r} beside {fewer_decimals[0]!r}"
     elif _NAME.search(name) and len({*some}) <= _MOST_CODES and not are_whole(some):
-        shown = repr(some[0])
-    if not shown:
+        example = repr(some[0])
+    else:
         return []
     text = (
-        f"is read as numbers, but {shown} may be a code. Then write types: {{{name}: categorical}}"
+        f"is read as numbers, but {example} may be a code. Then write types: {{{name}: categorical}}"
     )
     kinds = ("categorical", "numeric")
     return [Note(text, "codes", alternatives=[{"types": {name: kind}} for kind in kinds])]

@@ -37,10 +37,14 @@ TYPES: dict[Kind, str] = {
 """Kind of a typed column → the type of its cells; an ordinal column and the parts of a date are
 numeric."""
 
-# of categories
-_OF_TYPE: dict[str, Kind] = {own: kind for kind, own in TYPES.items() if kind != "numeric"}
+_CATEGORICAL_KINDS: dict[str, Kind] = {
+    cells: kind for kind, cells in TYPES.items() if kind != "numeric"
+}
+"""Type of cells → the kind of a column of categories with such cells."""
 _PLAIN = Notation()
-_WORST = 0.5  # of the cells that have a value; where more cannot be read, the column is another one
+_WORST = 0.5
+"""The largest share of the cells with a value that may be unreadable; where more are, the column
+holds something else."""
 _WORDS = {"numeric": "numbers", "coded": "numbers", "boolean": "yes or no", "date": "dates"}
 
 
@@ -87,40 +91,44 @@ class Column:
             >>> Column.typed(pd.Series(["none", "mild"]), True).spelling
             {'none': 'none'}
         """
-        kind = kind_of(values, categorical) or ("categorical" if categorical else "numeric")
-        different = values.dropna().unique() if kind == "categorical" else ()
-        words = {
-            str(own).casefold(): str(own) for own in different if str(own).casefold() in MISSING
-        }
-        return cls(kind, spelling=words)
+        kind = kind_of(values, categorical)
+        if kind is None:
+            kind = "categorical" if categorical else "numeric"
+        if kind != "categorical":
+            return cls(kind)
+        spelling = dict[str, str]()
+        for category in map(str, values.dropna().unique()):
+            if category.casefold() in MISSING:
+                spelling[category.casefold()] = category
+        return cls(kind, spelling=spelling)
 
-    def apply(self, values: pd.Series, where: str) -> tuple[Typed, list[Note]]:
+    def apply(self, values: pd.Series, head: str) -> tuple[Typed, list[Note]]:
         """Convert cells (n,) to typed columns; return notes, without the column's name, on what was
         converted or could not be read.
 
         Raises:
-            DataError: most cells with a value cannot be read; begins with ``where``.
+            DataError: Most cells with a value cannot be read. The message begins with ``head``.
         """
         if self.kind == "left out":
             return {}, []
         if self.values:
             recoded = recode(values, self.values)
-            typed, notes = replace(self, values={}).apply(recoded.values, where)
-            return typed, [*recoded.kept_notes, *notes]
+            typed, notes = replace(self, values={}).apply(recoded.values, head)
+            return typed, [*recoded.unmapped_notes, *notes]
         if self.convert:
             marks = self.notation.decimal, self.notation.thousands
             converted, _ = convert(values, self.convert, self.missing, marks)
-            return replace(self, convert={}).apply(converted, where)
-        plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
-        numbers = as_numbers(values, plain) if self.kind in ("numeric", "coded") else None
-        if numbers is not None:
-            return {str(values.name): self.with_gaps(numbers)}, []
-        return self.of_stored(values).take(
-            Cells.of(values).without(self.missing, self.kept)[0], where
-        )
+            return replace(self, convert={}).apply(converted, head)
+        if self.kind in ("numeric", "coded"):
+            plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
+            numbers = as_numbers(values, plain)
+            if numbers is not None:
+                return {str(values.name): self.with_gaps(numbers)}, []
+        cells, _ = Cells.of(values).without(self.missing, self.not_missing)
+        return self.of_stored(values).take(cells, head)
 
     @property
-    def kept(self) -> Mapping[str, str]:
+    def not_missing(self) -> Mapping[str, str]:
         """The words, by lower case, that are values here, even if they mean missing elsewhere."""
         return {**self.spelling, **{level.casefold(): level for level in self.order}}
 
@@ -129,54 +137,56 @@ class Column:
         return replace(self, form="ISO8601") if values.dtype.kind == "M" else self
 
     def with_gaps(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers (n,) with NaN for those that stand for a missing value, whether written
-        -9,0 or -9 mg.
+        """Return numbers (n,) with NaN for those that stand for a missing value, in whatever
+        notation they were written: -9,0 or -9 mg.
         """
-        gone = [own for own in self.missing if not isinstance(own, str)]
-        return np.where(np.isin(numbers, gone), np.nan, numbers) if gone else numbers
+        codes = [code for code in self.missing if not isinstance(code, str)]
+        if not codes:
+            return numbers
+        return np.where(np.isin(numbers, codes), np.nan, numbers)
 
     def times(self, values: pd.Series) -> pd.Series:
         """Parse dates (n,) as times; NaT if missing or not a date."""
         cells, _ = Cells.of(values).without(self.missing)
-        made = self.of_stored(values).read(cells.texts)
-        return pd.Series(cells.take(made, np.datetime64("NaT")), values.index, name=values.name)
+        parsed = self.of_stored(values).read(cells.texts)
+        return pd.Series(cells.take(parsed, np.datetime64("NaT")), values.index, name=values.name)
 
-    def take(self, cells: Cells, where: str) -> tuple[Typed, list[Note]]:
+    def take(self, cells: Cells, head: str) -> tuple[Typed, list[Note]]:
         """Convert cells that have a value to typed columns (see :meth:`apply`)."""
-        made = self.read(cells.texts)
+        parsed = self.read(cells.texts)
         counts = cells.counts
-        lost = pd.isna(made)
-        notes = self.notes_on(cells, made)
-        if (others := int(counts[lost].sum())) > _WORST * counts.sum():
-            found = (
-                f"{counted(others, 'other cell')} of {counts.sum():,}, such as "
-                f"{cells.texts[int(lost.argmax())]!r}"
+        lost = pd.isna(parsed)
+        notes = self.notes_on(cells, parsed)
+        unread = int(counts[lost].sum())
+        if unread > _WORST * counts.sum():
+            raise DataError(
+                f"{head}: expected {self._expected}, found {counted(unread, 'other cell')} of "
+                f"{counts.sum():,}, such as {cells.texts[int(lost.argmax())]!r}; correct them, "
+                "leave them empty, or write them as those of training"
             )
-            advice = "correct them, leave them empty, or write them as those of training"
-            expect(False, where, self._expected, Told(found), advice, DataError)
         if self.kind == "date":
-            columns = expand(pd.Series(cells.take(made, np.datetime64("NaT"))), cells.name)
-            return {
-                key: columns[key] for part in self.parts if (key := f"{cells.name}.{part}")
-            }, notes
-        values = cells.take(self.with_gaps(made) if self.kind in ("numeric", "coded") else made)
-        return {
-            cells.name: pd.array(values, "boolean") if self.kind == "boolean" else values
-        }, notes
+            columns = expand(pd.Series(cells.take(parsed, np.datetime64("NaT"))), cells.name)
+            used = [f"{cells.name}.{part}" for part in self.parts]
+            return {name: columns[name] for name in used}, notes
+        if self.kind in ("numeric", "coded"):
+            parsed = self.with_gaps(parsed)
+        values: Any = cells.take(parsed)
+        if self.kind == "boolean":
+            values = pd.array(values, "boolean")
+        return {cells.name: values}, notes
 
     def read(self, texts: list[str]) -> np.ndarray:
         """Convert each text to a value; missing if it is none."""
-        if self.kind in ("boolean", "categorical"):
-            words = [
-                true_or_false(text) if self.kind == "boolean" else self._spelt(text)
-                for text in texts
-            ]
-            return np.array(words, object)
+        if self.kind == "boolean":
+            return np.array([true_or_false(text) for text in texts], object)
+        if self.kind == "categorical":
+            return np.array([self._spelt(text) for text in texts], object)
         if self.kind == "ordinal":
-            rank = {text.casefold(): float(place) for place, text in enumerate(self.order)}
-            return np.array([rank.get(text.casefold(), np.nan) for text in texts], np.float64)
+            ranks = {level.casefold(): float(rank) for rank, level in enumerate(self.order)}
+            return np.array([ranks.get(text.casefold(), np.nan) for text in texts], np.float64)
         if self.kind == "date":
-            if self.form == "%Y%m%d":  # beside gaps, whole numbers are written with a point
+            if self.form == "%Y%m%d":
+                # Programs write whole numbers with a point if the column has gaps.
                 texts = [text.removesuffix(".0") for text in texts]
             return parse_dates(texts, self.form).to_numpy()
         return self.notation.read(texts)
@@ -188,50 +198,51 @@ class Column:
     def _expected(self) -> str:
         return _WORDS.get(self.kind, f"one of {', '.join(self.order)}")
 
-    def notes_on(self, cells: Cells, made: np.ndarray) -> list[Note]:
+    def notes_on(self, cells: Cells, parsed: np.ndarray) -> list[Note]:
         """Return notes on how each text was read: conversions, and texts that could not be read."""
         notes = list[Note]()
-        lost = pd.isna(made)
+        lost = pd.isna(parsed)
         if self.kind == "numeric":
-            notes = _conversions(cells, made, self.notation.unit)
+            notes = _conversions(cells, parsed, self.notation.unit)
         if self.kind == "date" and any(map(ZONE.search, cells.texts)):
             notes = [Note("times of other zones become those of Greenwich (UTC)", "converted")]
         if lost.any():
-            said = (
-                f"{counted(int(cells.counts[lost].sum()), 'cell')} not read as "
-                f"{self._expected}, so missing: "
-            )
-            notes.append(Note(said + cells.shown(lost), "unread"))
+            unread = counted(int(cells.counts[lost].sum()), "cell")
+            text = f"{unread} not read as {self._expected}, so missing: {cells.shown(lost)}"
+            notes.append(Note(text, "unread"))
         return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the kind, and whatever differs from the default."""
-        told = {
-            key: own for key, own in vars(self).items() if key == "kind" or own != _UNKNOWN[key]
-        }
-        return {**told, "notation": asdict(self.notation)} if "notation" in told else told
+        state = dict[str, Any]()
+        for key, value in vars(self).items():
+            if key == "kind" or value != _DEFAULTS[key]:
+                state[key] = value
+        if "notation" in state:
+            state["notation"] = asdict(self.notation)
+        return state
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Column:
         """Restore a column from plain data, which may come from a stranger.
 
         Raises:
-            ValueError: no column can be so. Any other error of Python's says the same.
+            ValueError: The data describes no column. Any other error of Python means the same.
         """
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
-        made = cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
-        if made.kind not in get_args(Kind) or not set(made.parts) <= set(PARTS):
+        column = cls(**{**state, **lists, "notation": Notation(**state.get("notation", {}))})
+        if column.kind not in get_args(Kind) or not set(column.parts) <= set(PARTS):
             raise ValueError("expected columns of known types")
-        made.read(["1", "x"])  # raises for what is no format, order or notation
-        if not all(isinstance(own, str | None) for own in made.values.values()):
+        column.read(["1", "x"])  # It raises if a format, order or notation cannot be used.
+        if not all(isinstance(target, str | None) for target in column.values.values()):
             raise ValueError("expected values that become text")
         conversions = {
-            unit: (float(factor), float(offset)) for unit, (factor, offset) in made.convert.items()
+            unit: (float(factor), float(offset)) for unit, (factor, offset) in column.convert.items()
         }
-        return replace(made, convert=conversions)
+        return replace(column, convert=conversions)
 
 
-_UNKNOWN = dict(vars(Column("numeric")))
+_DEFAULTS = dict(vars(Column("numeric")))
 
 
 def type_of(values: pd.Series) -> str:
@@ -251,55 +262,46 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
     """
     if values.isna().all():
         return None
-    return _OF_TYPE[type_of(values)] if categorical else "numeric"
+    return _CATEGORICAL_KINDS[type_of(values)] if categorical else "numeric"
 
 
 def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:
     """Return typed numbers or durations (n,) as float64, durations in seconds. With ``texts``, also
-    convert texts if all are plain numbers. Return None otherwise, also for whole numbers of which
-    float64 would make others the same.
+    convert texts if all are plain numbers. Return None otherwise, also if whole numbers would
+    coincide as float64.
     """
     if values.dtype.kind == "m":
         return np.asarray(values.dt.total_seconds(), np.float64)
     if values.dtype.kind in "iuf":
-        made = values.to_numpy(np.float64, na_value=np.nan)
-        large = values.dtype.kind in "iu" and (abs(made) >= 2**53).any()
-        return None if large and len(np.unique(made[~np.isnan(made)])) < values.nunique() else made
+        numbers = values.to_numpy(np.float64, na_value=np.nan)
+        has_large = values.dtype.kind in "iu" and (abs(numbers) >= 2**53).any()
+        if has_large and len(np.unique(numbers[~np.isnan(numbers)])) < values.nunique():
+            return None
+        return numbers
     return plain_numbers(values) if texts else None
 
 
-def _conversions(cells: Cells, made: np.ndarray, unit: str) -> list[Note]:
-    """Count numbers that are not written plainly, with an example of each way; and those without
-    the others' unit.
+def _conversions(cells: Cells, numbers: np.ndarray, unit: str) -> list[Note]:
+    """Count the numbers that are not written plainly, with an example of each notation, and the
+    numbers that lack the unit of the others.
     """
-    plain = pd.to_numeric(pd.Series(cells.texts, dtype=object), errors="coerce").to_numpy(
-        np.float64
-    )
+    written = pd.Series(cells.texts, dtype=object)
+    plain = pd.to_numeric(written, errors="coerce").to_numpy(np.float64)
     notes = list[Note]()
-    read = ~np.isnan(made)
-    if (odd := read & (made != plain)).any():
-        ways = {
-            re.sub(r"[\d. ]", "", cells.texts[place]): place for place in np.flatnonzero(odd)[::-1]
-        }
-        shown = shorten(
-            [f"{cells.texts[place]!r} as {made[place]:.15g}" for place in ways.values()]
-        )
-        notes.append(
-            Note(
-                f"{counted(int(cells.counts[odd].sum()), 'cell')} read as numbers: {shown}",
-                "converted",
-            )
-        )
+    read = ~np.isnan(numbers)
+    converted = read & (numbers != plain)
+    if converted.any():
+        first = dict[str, str]()  # what stands around the digits → the first such number
+        for position in np.flatnonzero(converted)[::-1]:
+            text = cells.texts[position]
+            first[re.sub(r"[\d. ]", "", text)] = f"{text!r} as {numbers[position]:.15g}"
+        count = counted(int(cells.counts[converted].sum()), "cell")
+        notes.append(Note(f"{count} read as numbers: {shorten([*first.values()])}", "converted"))
     bare = read & np.array([bool(unit) and unit not in text for text in cells.texts], bool)
     if bare.any():
-        factor = (
-            f". If {unit!r} means a thousand or a million, write the digits"
-            if unit in ("k", "K", "M")
-            else ""
-        )
-        said = (
-            f"{counted(int(cells.counts[bare].sum()), 'cell')} without {unit!r}, read as if "
-            f"with it{factor}"
-        )
-        notes.append(Note(said, "converted"))
+        count = counted(int(cells.counts[bare].sum()), "cell")
+        text = f"{count} without {unit!r}, read as if with it"
+        if unit in ("k", "K", "M"):
+            text += f". If {unit!r} means a thousand or a million, write the digits"
+        notes.append(Note(text, "converted"))
     return notes

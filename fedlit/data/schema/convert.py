@@ -81,14 +81,15 @@ UNWRITTEN: Mapping[str, Conversion] = {
 }
 """Conversions between units that tables often do not name."""
 _SAME = 0.1
-_CLOSE = 0.3  # of the others' median, within which the distances of all quartiles lie together
-# than the nearest conversion, beside which another one is named
+_CLOSE = 0.3
+"""Share of the other client's median that the distances of all quartiles may sum up to."""
 _TIMES_WORSE = 3
+"""How many times further than the nearest conversion another one may be that is still named."""
 _AS_GOOD = 0.02
 _MOST_LIKELY = 2
 
 
-def conversion(unit: str, wanted: str) -> Conversion | None:
+def conversion(unit: str, target: str) -> Conversion | None:
     """Return the factor and offset that convert numbers of one unit to another; None if fedlit does
     not know them, as for currencies. Units may be quotients.
 
@@ -98,37 +99,40 @@ def conversion(unit: str, wanted: str) -> Conversion | None:
         >>> conversion("mg/dl", "g/l"), conversion("$", "€")
         ((0.01, 0.0), None)
     """
-    one, other = (_TO_CELSIUS.get(own.casefold()) for own in (unit, wanted))
-    if one is not None and other is not None:
-        return (one[0] / other[0], (one[1] - other[1]) / other[0])
+    scale = _TO_CELSIUS.get(unit.casefold())
+    target_scale = _TO_CELSIUS.get(target.casefold())
+    if scale is not None and target_scale is not None:
+        return scale[0] / target_scale[0], (scale[1] - target_scale[1]) / target_scale[0]
     parts = unit.split("/")
-    others = wanted.split("/")
-    if len(parts) != len(others):
+    target_parts = target.split("/")
+    if len(parts) != len(target_parts):
         return None
-    factor = 1.0
-    for place, (part, whole) in enumerate(zip(parts, others, strict=True)):
-        times = _factor(part, whole)
-        if times is None:
+    factors = [_factor(*pair) for pair in zip(parts, target_parts, strict=True)]
+    quotient = factors[0]
+    for factor in factors[1:]:
+        if quotient is None or factor is None:
             return None
-        factor = factor * times if place == 0 else factor / times
-    return (float(f"{factor:.12g}"), 0.0)
+        quotient /= factor
+    return None if quotient is None else (float(f"{quotient:.12g}"), 0.0)
 
 
-def _factor(unit: str, wanted: str) -> float | None:
-    """Return how many of one plain unit another one is."""
-    one, other = (same_unit(own).replace("ul", "µl").casefold() for own in (unit, wanted))
-    if one == other:
+def _factor(unit: str, target: str) -> float | None:
+    """Return how many target units a unit is, neither of which is a quotient."""
+    unit = same_unit(unit).replace("ul", "µl").casefold()
+    target = same_unit(target).replace("ul", "µl").casefold()
+    if unit == target:
         return 1.0
-    return next(
-        (scale[one] / scale[other] for scale in _SCALES if one in scale and other in scale), None
-    )
+    for scale in _SCALES:
+        if unit in scale and target in scale:
+            return scale[unit] / scale[target]
+    return None
 
 
 def likely_conversions(
-    quartiles: Sequence[float], others: Sequence[float]
+    quartiles: Sequence[float], reference: Sequence[float]
 ) -> dict[str, Conversion]:
     """Return the conversions, by name, that bring the quartiles (3,) of a client near those of
-    another one.
+    another one, the reference.
 
     Example:
         >>> likely_conversions((140.0, 154.0, 172.0), (63.0, 70.0, 78.0))
@@ -136,14 +140,14 @@ def likely_conversions(
     """
     distances = dict[str, float]()
     for name, (factor, offset) in UNWRITTEN.items():
-        converted = [factor * own + offset for own in quartiles]
-        if converted[0] <= others[2] and others[0] <= converted[2]:
-            distances[name] = sum(
-                abs(own - other) for own, other in zip(converted, others, strict=True)
-            )
+        converted = [factor * quartile + offset for quartile in quartiles]
+        if converted[0] <= reference[2] and reference[0] <= converted[2]:
+            distances[name] = _distance(converted, reference)
+    if not distances:
+        return {}
     near = sorted(distances, key=lambda name: distances[name])[:_MOST_LIKELY]
-    size = abs(others[1])
-    most = min(_CLOSE * size, _TIMES_WORSE * distances[near[0]] + _AS_GOOD * size) if near else 0.0
+    size = abs(reference[1])
+    most = min(_CLOSE * size, _TIMES_WORSE * distances[near[0]] + _AS_GOOD * size)
     return {name: UNWRITTEN[name] for name in near if distances[name] <= most}
 
 
@@ -152,12 +156,14 @@ def is_conversion(large: Sequence[float], small: Sequence[float]) -> bool:
     for chance.
     """
     for factor, offset in UNWRITTEN.values():
-        distance = sum(
-            abs(factor * one + offset - other) for one, other in zip(large, small, strict=True)
-        )
-        if distance <= _SAME * abs(small[1]):
+        converted = [factor * quartile + offset for quartile in large]
+        if _distance(converted, small) <= _SAME * abs(small[1]):
             return True
     return False
+
+
+def _distance(quartiles: Sequence[float], reference: Sequence[float]) -> float:
+    return sum(abs(one - two) for one, two in zip(quartiles, reference, strict=True))
 
 
 def convert(
@@ -184,38 +190,39 @@ def convert(
         >>> convert(pd.Series([98.6, -9.0]), {"*": (5 / 9, -160 / 9)}, [-9.0])[0].round(6).tolist()
         [37.0, -9.0]
     """
-    kept = [own for own in missing if not isinstance(own, str)]
+    missing_numbers = [code for code in missing if not isinstance(code, str)]
     everything = conversions.get(ANY_UNIT)
     if values.dtype.kind in "iuf":
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         factor, offset = everything or (1.0, 0.0)
-        made = np.where(np.isin(numbers, kept), numbers, factor * numbers + offset)
-        return pd.Series(made, values.index, name=values.name), []
+        results = np.where(np.isin(numbers, missing_numbers), numbers, factor * numbers + offset)
+        return pd.Series(results, values.index, name=values.name), []
     cells = Cells.of(values)
-    known, _ = cells.without(missing)
-    notation, _ = find_notation(known.texts, *marks)
-    by_unit = {same_unit(unit): own for unit, own in conversions.items() if unit != ANY_UNIT}
-    held = {*known.texts}
+    filled, _ = cells.without(missing)
+    notation, _ = find_notation(filled.texts, *marks)
+    by_unit = {
+        same_unit(unit): conversion for unit, conversion in conversions.items() if unit != ANY_UNIT
+    }
+    present = {*filled.texts}
     texts = list[str]()
-    met = set[str]()
+    used_units = set[str]()
     for text in cells.texts:
-        written = split(text) if text in held else None
-        unit = same_unit(written.unit) if written is not None else ""
-        change = by_unit.get(unit, everything)
-        number = _number(written, notation) if change is not None else np.nan
-        if change is None or np.isnan(number) or number in kept:
-            texts.append(text)
+        texts.append(text)
+        written = split(text)
+        if written is None or text not in present:
             continue
-        met.add(unit)
-        texts.append(f"{change[0] * number + change[1]:.15g}".replace(".", notation.decimal))
-    taken = pd.Series(cells.take(np.array(texts, object)), values.index, name=values.name)
-    unused = [unit for unit in by_unit if unit not in met]
-    told = f"no cell is in {shorten(unused)}, which convert names"
-    return taken, [Note(told, "recoded")] if unused else []
-
-
-def _number(written: Written | None, notation: Notation) -> float:
-    """Return the number of a text in whatever unit."""
-    if written is None:
-        return np.nan
-    return Notation(notation.decimal, notation.thousands, written.unit).value(written)
+        unit = same_unit(written.unit)
+        factor_and_offset = by_unit.get(unit, everything)
+        if factor_and_offset is None:
+            continue
+        number = Notation(notation.decimal, notation.thousands, written.unit).value(written)
+        if np.isnan(number) or number in missing_numbers:
+            continue
+        factor, offset = factor_and_offset
+        used_units.add(unit)
+        texts[-1] = f"{factor * number + offset:.15g}".replace(".", notation.decimal)
+    converted = pd.Series(cells.take(np.array(texts, object)), values.index, name=values.name)
+    unused = [unit for unit in by_unit if unit not in used_units]
+    if not unused:
+        return converted, []
+    return converted, [Note(f"no cell is in {shorten(unused)}, which convert names", "recoded")]

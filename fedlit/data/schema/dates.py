@@ -35,10 +35,12 @@ NUMBERED: dict[str, tuple[Literal["D", "s", "ms"], str]] = {
 }
 """Form of dates that are written as numbers → the unit of the numbers, and the day of 0."""
 _FEW = 20
-_LONGEST = 60  # characters of a date; pandas takes seconds to guess the format of a long text
+_LONGEST = 60
+"""The largest number of characters in a date; pandas takes seconds to guess the format of a long
+text."""
 _TIMES = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p", "%B %Y", "%b %Y", "%b-%Y")
-# a duration, though others look like times
 _OVER_A_DAY = re.compile(r"(?:2[5-9]|[3-9]\d|\d{3,}):\d{2}(?::\d{2})?")
+"""Matches a duration that cannot be a time of day."""
 # Days of spreadsheets and of SAS, which pandas does not guess; each may stand before a time.
 _DAYS = (
     "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%m/%d/%Y", "%d/%m/%Y", "%d-%b-%y", "%d%b%Y", "%d%b%y", "%b-%y",
@@ -54,14 +56,14 @@ _NO_DAYS = pd.to_datetime([
 
 
 def find_format(
-    name: str, texts: Sequence[str], wanted: float = 0.95
+    name: str, texts: Sequence[str], least: float = 0.95
 ) -> tuple[str | None, list[Note]]:
     """Detect the format in which distinct texts are dates.
 
     Args:
-        name: the column's, for what to write if the guess is wrong.
-        texts: each once.
-        wanted: the share of them that has to fit.
+        name: The name of the column, for what to write if the guess is wrong.
+        texts: The distinct texts.
+        least: The smallest share of them that has to fit.
 
     Returns:
         The format (``ISO8601`` for any of that standard) or None, and a note if it had to be
@@ -79,31 +81,32 @@ def find_format(
     sample = list(texts[:: max(1, len(texts) // 2000)])
     if are_foreign(sample):
         sample = in_english(sample)
-    wanted = min(wanted, 1 - 1 / len(sample)) if len(sample) >= 5 else wanted  # one may be a slip
+    if len(sample) >= 5:
+        least = min(least, 1 - 1 / len(sample))  # One text may be a slip.
     if any(map(_OVER_A_DAY.fullmatch, sample)):
         return None, []
-    if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < wanted * len(sample):
+    if not sample or sum(bool(_SHAPE.match(text)) for text in sample) < least * len(sample):
         return None, []
     if _fit(sample, "ISO8601") == 1:
         return "ISO8601", []
     forms = dict.fromkeys(("ISO8601", *_guessed(sample[:3]), *_TIMES, *_with_times(sample[:3])))
-    # nearly always enough to see that a format does not fit
+    # A few texts are nearly always enough to see that a format does not fit.
     few = sample[:: 1 + len(sample) // _FEW]
-    fits = {form: _fit(sample, form) for form in forms if _fit(few, form) > 0}
-    if not fits:
+    shares = {form: _fit(sample, form) for form in forms if _fit(few, form) > 0}
+    if not shares:
         return None, []
-    best = max(fits.values())
-    if best < wanted:
+    best = max(shares.values())
+    if best < least:
         return None, []
-    first, *others = [form for form, share in fits.items() if share == best]
-    for form in others:
+    first, *rest = [form for form, share in shares.items() if share == best]
+    for form in rest:
         if sorted(form) == sorted(first):
-            said = (
+            question = (
                 f"{sample[0]!r} is read as month/day; if it is day/month, write types: "
                 f"{{{name}: {{date: {form!r}}}}}"
             )
-            orders = [{"types": {name: {"date": own}}} for own in (first, form)]
-            return first, [Note(said, "guess", alternatives=orders)]
+            orders = [{"types": {name: {"date": order}}} for order in (first, form)]
+            return first, [Note(question, "guess", alternatives=orders)]
     return first, []
 
 
@@ -112,34 +115,38 @@ def _guessed(texts: Sequence[str]) -> list[str]:
     begins with the day.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a date can be read in one order only
+        warnings.simplefilter("ignore")  # pandas warns if a date can be read in one order only.
         short = [text for text in texts if len(text) <= _LONGEST]
-        forms = [
-            guess_datetime_format(text, dayfirst=day) for day in (False, True) for text in short
-        ]
+        forms = [guess_datetime_format(text, dayfirst=False) for text in short]
+        forms += [guess_datetime_format(text, dayfirst=True) for text in short]
     return [form for form in forms if form and not form.startswith(("%m.", "%Y-%d", "%Y/%d"))]
 
 
 def _with_times(texts: Sequence[str]) -> list[str]:
     """Return the formats of days, with the times of day that single texts have behind their day."""
-    endings = list[str]()
-    for text in texts:
-        time = _TIME_OF_DAY.search(text)
-        ending = ""
-        if time is not None:
-            hours = "%I:%M" if time["noon"] else "%H:%M"
-            seconds = ":%S" if time["seconds"] else ""
-            noon = re.sub("[AP]M", "%p", time["noon"] or "", flags=re.I)
-            ending = f"{time['gap']}{hours}{seconds}{noon}"
-        endings.append(ending)
-    return [day + ending for ending in dict.fromkeys(endings) for day in _DAYS]
+    forms = list[str]()
+    for ending in dict.fromkeys(map(_time_format, texts)):
+        forms += [day + ending for day in _DAYS]
+    return forms
+
+
+def _time_format(text: str) -> str:
+    """Return the format of the time of day behind a day; "" if there is none."""
+    time = _TIME_OF_DAY.search(text)
+    if time is None:
+        return ""
+    hours = "%I:%M" if time["noon"] else "%H:%M"
+    seconds = ":%S" if time["seconds"] else ""
+    noon = re.sub("[AP]M", "%p", time["noon"] or "", flags=re.I)
+    return f"{time['gap']}{hours}{seconds}{noon}"
 
 
 def _fit(texts: list[str], form: str) -> float:
-    # 1234-01 is a code
+    """Return the share of texts that are dates in a format."""
     years = parse_dates(texts, form).dt.year
-    short = np.array([len(text) <= 7 for text in texts])
-    return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~short)).mean())
+    # A short text such as 1234-01 is a code.
+    is_short = np.array([len(text) <= 7 for text in texts])
+    return float((years.between(1900, 2100) | (years.between(1500, 2300) & ~is_short)).mean())
 
 
 def look_like_dates(texts: Sequence[str]) -> bool:
@@ -163,16 +170,16 @@ def missing_date(times: pd.Series) -> pd.Timestamp | None:
         1900
     """
     for day in (times.min(), times.max()):
-        others = times[times != day]
-        if day not in _NO_DAYS or not 0 < len(others) < len(times) - 1:
+        days = times[times != day]
+        if day not in _NO_DAYS or not 0 < len(days) < len(times) - 1:
             continue
-        if min(abs(others.min() - day), abs(others.max() - day)) > others.max() - others.min():
+        if min(abs(days.min() - day), abs(days.max() - day)) > days.max() - days.min():
             return pd.Timestamp(day)
     return None
 
 
 def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
-    """Parse texts (n,) as times of Greenwich without a time zone; NaT for what is not a date."""
+    """Parse texts (n,) as times of Greenwich without a time zone; NaT for texts that are no dates."""
     if form is not None and ("%b" in form or "%B" in form):
         texts = in_english(list(texts), short="%b" in form)
     values = pd.Series(texts, dtype=object)
@@ -189,16 +196,16 @@ def expand(times: pd.Series, name: str) -> dict[str, np.ndarray]:
     if missing.
 
     Example:
-        >>> made = expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"])), "seen")
-        >>> [own.item() for own in made.values()]  # year, month, weekday, hour, elapsed
+        >>> columns = expand(pd.Series(pd.to_datetime(["1970-01-02 06:00"])), "seen")
+        >>> [column.item() for column in columns.values()]  # year, month, weekday, hour, elapsed
         [1970.0, 1.0, 4.0, 6.0, 1.25]
     """
-    own = times.dt
-    hour = own.hour + own.minute / 60 + own.second / 3600
-    seconds = times.to_numpy("datetime64[s]")  # nanoseconds end in 1677
+    fields = times.dt
+    hour = fields.hour + fields.minute / 60 + fields.second / 3600
+    seconds = times.to_numpy("datetime64[s]")  # Nanoseconds begin in 1677.
     elapsed = np.where(times.isna(), np.nan, seconds.astype(np.int64).astype(np.float64) / 86400)
-    made = (own.year, own.month, own.day_of_week, hour, elapsed)
+    columns = (fields.year, fields.month, fields.day_of_week, hour, elapsed)
     return {
         f"{name}.{part}": np.asarray(column, np.float64)
-        for part, column in zip(PARTS, made, strict=True)
+        for part, column in zip(PARTS, columns, strict=True)
     }

@@ -71,7 +71,7 @@ class Found:
     unique: bool = False
 
 
-def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] = ()) -> Column:
+def declared_column(name: str, declared: Declared, missing: tuple[str | float, ...] = ()) -> Column:
     """Make the column that a configuration declares.
 
     Raises:
@@ -81,22 +81,22 @@ def declared_column(name: str, said: Declared, missing: tuple[str | float, ...] 
         >>> declared_column("stage", ["I", "II"]).order, declared_column("ward", "categorical").kind
         (('I', 'II'), 'categorical')
     """
-    check_declared(name, said)
-    if isinstance(said, list):
-        return Column("ordinal", missing=missing, order=tuple(map(str, said)))
-    if isinstance(said, Mapping):
-        return Column("date", missing=missing, form=str(said["date"]))
-    if said in ("identifier", "text", "drop"):
-        return Column("left out", why={"text": "free text", "drop": "dropped"}.get(said, said))
-    return Column(said, missing=missing)  # type: ignore[arg-type]  # checked above
+    check_declared(name, declared)
+    if isinstance(declared, list):
+        return Column("ordinal", missing=missing, order=tuple(map(str, declared)))
+    if isinstance(declared, Mapping):
+        return Column("date", missing=missing, form=str(declared["date"]))
+    if declared in ("identifier", "text", "drop"):
+        return Column("left out", why={"text": "free text", "drop": "dropped"}.get(declared, declared))
+    return Column(declared, missing=missing)  # type: ignore[arg-type]  # checked above
 
 
 def find(
     values: pd.Series,
     options: ReadOptions = DEFAULTS,
     declared: Column | None = None,
-    where: str = "",
-    kept: Mapping[str, str] | None = None,
+    head: str = "",
+    not_missing: Mapping[str, str] | None = None,
 ) -> Found:
     """Detect what a column (n,) holds.
 
@@ -119,8 +119,8 @@ def find(
     """
     if declared is not None and declared.kind == "left out":
         return Found(declared)
-    if what := unsupported(values):
-        return _out(what, f"holds {what}")
+    if content := unsupported(values):
+        return _out(content, f"holds {content}")
     name = str(values.name)
     column = (declared or Column("numeric", missing=options.missing_in(name))).of_stored(values)
     if column.kind == "numeric":
@@ -133,24 +133,24 @@ def find(
         numbers = as_numbers(values, plain)
         if numbers is not None:
             numbers = column.with_gaps(numbers)
-            asked = (
+            questions = (
                 mark_of_thousands(values, numbers)
                 if options.decimal is options.thousands is None
                 else []
             )
-            asked += _asked_codes(values, numbers) if declared is None else []
+            questions += _asked_codes(values, numbers) if declared is None else []
             if declared is not None:
-                return Found(column, {name: numbers}, tuple(asked))
-            return _of_numbers(name, numbers, column, asked)
+                return Found(column, {name: numbers}, tuple(questions))
+            return _of_numbers(name, numbers, column, questions)
     every = Cells.of(values)
     if {"+", "++", "+++"} & {*every.texts}:
         # no words for a missing value
-        column = replace(column, spelling={own: own for own in ("-", "--", "---")})
-    if kept:
-        column = replace(column, spelling={**column.spelling, **kept})
+        column = replace(column, spelling={mark: mark for mark in ("-", "--", "---")})
+    if not_missing:
+        column = replace(column, spelling={**column.spelling, **not_missing})
     cells, gaps = every.without(column.missing, column.kept)
-    found = (_of_cells if declared is None else _as_declared)(cells, column, options, where)
-    return replace(found, gaps=gaps, notes=(*found.notes, *cells.notes))
+    detected = (_of_cells if declared is None else _as_declared)(cells, column, options, head)
+    return replace(detected, gaps=gaps, notes=(*detected.notes, *cells.notes))
 
 
 def _asked_codes(values: pd.Series, numbers: np.ndarray) -> list[Note]:
@@ -170,15 +170,15 @@ def unsupported(values: pd.Series) -> str:
         return "complex numbers"
     objects = values.dtype == object or isinstance(values.dtype, pd.ArrowDtype)
     types = {type(cell) for cell in values} if objects else set()
-    if any(issubclass(own, _SEVERAL) for own in types):
+    if any(issubclass(kind, _SEVERAL) for kind in types):
         return "nested values"
     return "binary values" if bytes in types else ""
 
 
-def _out(why: str, note: str, others: Sequence[Note] = ()) -> Found:
+def _out(why: str, note: str, notes: Sequence[Note] = ()) -> Found:
     """Leave a column out."""
     return Found(
-        Column("left out", why=why), notes=(Note(f"left out: it {note}", "left out"), *others)
+        Column("left out", why=why), notes=(Note(f"left out: it {note}", "left out"), *notes)
     )
 
 
@@ -203,9 +203,9 @@ def _short(text: str) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:37]!r}..."
 
 
-def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), where: str = "") -> Found:
-    typed, said = column.take(cells, where)
-    return Found(column, typed, (*notes, *said))
+def _finished(cells: Cells, column: Column, notes: Sequence[Note] = (), head: str = "") -> Found:
+    typed, further = column.take(cells, head)
+    return Found(column, typed, (*notes, *further))
 
 
 # ---------------------------------------------------------------------- numbers
@@ -217,29 +217,29 @@ def _of_numbers(
     """Describe numbers (n,), NaN if missing: are they identifiers, a constant, or is there a code
     for a missing value?
     """
-    own = numbers[~np.isnan(numbers)]
-    if not len(own):
+    values = numbers[~np.isnan(numbers)]
+    if not len(values):
         return _out("empty", "has no value")
-    if own.min() == own.max():
-        return _out("constant", _single(f"{own[0]:g}", len(numbers) - len(own)), notes)
-    whole = bool(np.isfinite(own).all() and (own[:1000] % 1 == 0).all() and (own % 1 == 0).all())
-    different = len(np.unique(own)) if whole else 0
-    unique = ROWS_THAT_TELL <= len(own) == different
+    if values.min() == values.max():
+        return _out("constant", _single(f"{values[0]:g}", len(numbers) - len(values)), notes)
+    whole = bool(np.isfinite(values).all() and (values[:1000] % 1 == 0).all() and (values % 1 == 0).all())
+    different = len(np.unique(values)) if whole else 0
+    unique = ROWS_THAT_TELL <= len(values) == different
     named = names_rows(name)
-    close = unique and np.ptp(own) < 1.25 * len(own) and bool((np.diff(own) > 0).all())
+    close = unique and np.ptp(values) < 1.25 * len(values) and bool((np.diff(values) > 0).all())
     if unique and (named or close or _COUNTED.search(name)):
         return _out("identifier", "has a different value in each row, as an identifier has", notes)
-    if named and whole and float((np.diff(own) == 1).mean()) > _COUNTS_ON:
+    if named and whole and float((np.diff(values) == 1).mean()) > _COUNTS_ON:
         return _out("identifier", "counts rows, from one on again and again", notes)
-    if named and different > max(ROWS_THAT_TELL, len(own) / 10):
-        said = f"names rows or people ({different:,} values in {len(own):,} rows)"
-        return _out_by_group(name, said, len(numbers) - len(own))
-    asked = [*missing_notes(name, own), *far_notes(name, own)]
-    if whole and len(own) > ROWS_THAT_TELL and own.min() >= 19000101 and own.max() <= 21001231:
-        said = f"{own[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
-        asked.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
-    asked += day_notes(name, own) if whole else []
-    return Found(column, {name: numbers}, (*notes, *asked), unique=unique)
+    if named and different > max(ROWS_THAT_TELL, len(values) / 10):
+        said = f"names rows or people ({different:,} values in {len(values):,} rows)"
+        return _out_by_group(name, said, len(numbers) - len(values))
+    questions = [*missing_notes(name, values), *far_notes(name, values)]
+    if whole and len(values) > ROWS_THAT_TELL and values.min() >= 19000101 and values.max() <= 21001231:
+        said = f"{values[0]:.0f} looks like a date. Then write types: {{{name}: {{date: '%Y%m%d'}}}}"
+        questions.append(Note(said, "date", fix={"types": {name: {"date": "%Y%m%d"}}}))
+    questions += day_notes(name, values) if whole else []
+    return Found(column, {name: numbers}, (*notes, *questions), unique=unique)
 
 
 def names_rows(name: str) -> bool:
@@ -250,46 +250,46 @@ def names_rows(name: str) -> bool:
 # ---------------------------------------------------------------------- text
 
 
-def _of_cells(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
+def _of_cells(cells: Cells, column: Column, options: ReadOptions, head: str) -> Found:
     """Describe texts about which the configuration says nothing."""
     texts = cells.texts
-    words = {text.casefold() for text in cells.texts}
+    folded = {text.casefold() for text in cells.texts}
     rows = len(cells.codes)
-    held = int(cells.counts.sum())
+    filled = int(cells.counts.sum())
     if not texts:
         return _out("empty", "has no value")
-    if len(words) == 1:
-        said = _single(_short(texts[0]), rows - held)
-        if not 0.05 < held / rows < 0.95:
-            return _out("constant", said)
-        notes = [Note(f"{said}; used as value or gap", "one value")]
+    if len(folded) == 1:
+        message = _single(_short(texts[0]), rows - filled)
+        if not 0.05 < filled / rows < 0.95:
+            return _out("constant", message)
+        notes = [Note(f"{message}; used as value or gap", "one value")]
         return _finished(cells, replace(column, kind="categorical"), notes)
-    if words & TRUE and words & FALSE and words <= TRUE | FALSE | ONE_AND_ZERO.keys():
+    if folded & TRUE and folded & FALSE and folded <= TRUE | FALSE | ONE_AND_ZERO.keys():
         return _finished(cells, replace(column, kind="boolean"))
-    found = _date(cells, column, where) or _number(cells, column, options)
-    return found or _unusable(cells) or _categories(cells, column)
+    detected = _date(cells, column, head) or _number(cells, column, options)
+    return detected or _unusable(cells) or _categories(cells, column)
 
 
-def _date(cells: Cells, column: Column, where: str, wanted: float = 0.95) -> Found | None:
+def _date(cells: Cells, column: Column, head: str, least: float = 0.95) -> Found | None:
     """Describe texts of which a share is dates; return None if they are something else."""
-    form, notes = (column.form, []) if column.form else find_format(cells.name, cells.texts, wanted)
+    form, notes = (column.form, []) if column.form else find_format(cells.name, cells.texts, least)
     if form is None:
         return None
     column = replace(column, kind="date", form=form)
     times = pd.Series(cells.take(column.read(cells.texts), np.datetime64("NaT")))
     if (day := missing_date(times.dropna())) is not None:
         gone = (times == day).to_numpy()
-        word = cells.texts[cells.codes[gone][0]]
-        notes.append(asked_missing(cells.name, f"{word!r} ({gone.sum():,} cells)", [word]))
+        text = cells.texts[cells.codes[gone][0]]
+        notes.append(asked_missing(cells.name, f"{text!r} ({gone.sum():,} cells)", [text]))
     else:
         notes += _far_days(cells, times)
     if "%y" in form and (late := int((times > pd.Timestamp.now()).sum())):
-        said = (
+        message = (
             f"{counted(late, 'day')} in the future, such as {times.max():%Y}, for years have "
             "two digits: write four"
         )
-        notes.append(Note(said, "guess"))
-    return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, where)
+        notes.append(Note(message, "guess"))
+    return _finished(cells, replace(column, parts=_parts(times) or PARTS), notes, head)
 
 
 def _far_days(cells: Cells, times: pd.Series) -> list[Note]:
@@ -300,16 +300,16 @@ def _far_days(cells: Cells, times: pd.Series) -> list[Note]:
         return []
     (setting,) = far[0].alternatives
     is_far = np.isin(days, setting["missing"][cells.name])
-    words = [cells.texts[code] for code in np.unique(cells.codes[is_far])]
-    text = f"{cells.shown(np.isin(cells.texts, words))} is far from all other days; correct it, or "
-    text += f"write missing: {{{cells.name}: {words}}}"
-    return [Note(text, "far", alternatives=[{"missing": {cells.name: words}}])]
+    far_texts = [cells.texts[code] for code in np.unique(cells.codes[is_far])]
+    text = f"{cells.shown(np.isin(cells.texts, far_texts))} is far from all other days; correct it, or "
+    text += f"write missing: {{{cells.name}: {far_texts}}}"
+    return [Note(text, "far", alternatives=[{"missing": {cells.name: far_texts}}])]
 
 
 def _parts(times: pd.Series) -> tuple[str, ...]:
     """Return the parts of dates that differ between rows."""
-    made = expand(times.dropna(), "")
-    return tuple(part for part in PARTS if len(np.unique(made[f".{part}"])) > 1)
+    columns = expand(times.dropna(), "")
+    return tuple(part for part in PARTS if len(np.unique(columns[f".{part}"])) > 1)
 
 
 def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
@@ -320,8 +320,8 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
     counts = cells.counts
     notation, notes = find_notation(texts, options.decimal, options.thousands)
     column = replace(column, notation=notation)
-    made = column.read(texts)
-    lost = np.isnan(made)
+    numbers = column.read(texts)
+    lost = np.isnan(numbers)
     failed = [text for text, gone in zip(texts, lost, strict=True) if gone]
     if (
         lost.all()
@@ -331,35 +331,35 @@ def _number(cells: Cells, column: Column, options: ReadOptions) -> Found | None:
         return None
     if all(map(is_accounting, texts)):
         return None  # (1), (2): names of levels
-    levels = any(own.level for text in texts if (own := split(text)) is not None)
+    levels = any(written.level for text in texts if (written := split(text)) is not None)
     if all(text[0] in "<>≤≥" for text in texts) or (levels and any(map(_DIGIT.search, failed))):
         return None  # levels: below 20 and 20 or more; <=20 and 20-50; 1a and 2b
-    if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(made[~lost])) < min(
+    if any(text[0] in "<>≤≥" for text in texts) and len(np.unique(numbers[~lost])) < min(
         _FEW, (~lost).sum()
     ):
         return None  # <20, 20 and >20, which would be one number
     share = counts[~lost].sum() / counts.sum()
     if (
         failed
-        and len(several := units_of(cells)) > 1
+        and len(units := units_of(cells)) > 1
         and len(texts) > max(ROWS_THAT_TELL, counts.sum() / 10)
     ):
-        return _of_several_units(cells, several)
+        return _of_several_units(cells, units)
     if failed and (
-        len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(made[~lost])) < _NUMBERS
+        len(failed) > (_MOST_ODD if share >= 0.9 else 1) or len(np.unique(numbers[~lost])) < _NUMBERS
     ):
         return _mostly_numbers(cells, column, lost) if share >= 0.5 else None
-    notes = [*column.notes_on(cells, made), *notes, *code_notes(cells.name, texts)]
+    notes = [*column.notes_on(cells, numbers), *notes, *code_notes(cells.name, texts)]
     column = replace(column, missing=(*column.missing, *(text.casefold() for text in failed)))
-    return _of_numbers(cells.name, cells.take(column.with_gaps(made)), column, notes)
+    return _of_numbers(cells.name, cells.take(column.with_gaps(numbers)), column, notes)
 
 
 def _of_several_units(cells: Cells, units: Mapping[str, int]) -> Found:
     """Leave out numbers of which some have another unit than others."""
-    shown = " and ".join(f"{unit!r} ({count:,} cells)" for unit, count in units.items())
-    said = f"left out: it has numbers in {shown}. Convert them to one unit, or drop it"
-    first, *others = units
-    changes = {unit: conversion(unit, first) for unit in others}
+    listing = " and ".join(f"{unit!r} ({count:,} cells)" for unit, count in units.items())
+    message = f"left out: it has numbers in {listing}. Convert them to one unit, or drop it"
+    first, *rest = units
+    changes = {unit: conversion(unit, first) for unit in rest}
     either: list[dict[str, Any]] = [{"drop": [cells.name]}]
     if all(changes.values()):
         factors = {
@@ -368,7 +368,7 @@ def _of_several_units(cells: Cells, units: Mapping[str, int]) -> Found:
             if change
         }
         either.insert(0, {"convert": {cells.name: factors}})
-    note = Note(said, "unit", alternatives=either)
+    note = Note(message, "unit", alternatives=either)
     return Found(Column("left out", why="several units"), notes=(note,))
 
 
@@ -377,23 +377,23 @@ def _mostly_numbers(cells: Cells, column: Column, lost: np.ndarray) -> Found:
     some texts.
     """
     read = cells.counts[~lost].sum()
-    others = cells.shown(lost)
-    said = (
+    listing = cells.shown(lost)
+    message = (
         f"is treated as text, though {read:,} of its {cells.counts.sum():,} values are numbers; "
-        f"{others} are not"
+        f"{listing} are not"
     )
     name = cells.name
-    words = [cells.texts[place] for place in np.flatnonzero(lost)]
+    unread = [cells.texts[position] for position in np.flatnonzero(lost)]
     either: list[dict[str, Any]] = [{"types": {name: kind}} for kind in ("categorical", "numeric")]
-    levels = any(map(_DIGIT.search, words))
+    levels = any(map(_DIGIT.search, unread))
     if levels:
-        said += f"; with types: {{{name}: numeric}}, these would be missing"
+        message += f"; with types: {{{name}: numeric}}, these would be missing"
     else:
-        said += f". If they mean that there is no value, write missing: {{{name}: {words}}}"
-        either.append({"missing": {name: words}})
-    kept = _unusable(cells) or _categories(cells, column)
-    note = Note(said, "level" if levels else "text", alternatives=either)
-    return replace(kept, notes=(note, *kept.notes))
+        message += f". If they mean that there is no value, write missing: {{{name}: {unread}}}"
+        either.append({"missing": {name: unread}})
+    detected = _unusable(cells) or _categories(cells, column)
+    note = Note(message, "level" if levels else "text", alternatives=either)
+    return replace(detected, notes=(note, *detected.notes))
 
 
 def _unusable(cells: Cells) -> Found | None:
@@ -405,17 +405,17 @@ def _unusable(cells: Cells) -> Found | None:
         return None
     if np.mean([len(_WORDS.findall(text)) for text in texts]) >= 4:
         return _out("free text", f"is free text, such as {_short(texts[0])}")
-    said = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
+    message = f"has {different:,} different values in {rows:,} rows, such as {_short(texts[0])}"
     if different > max(ROWS_THAT_TELL, rows / 2) and look_like_dates(cells.texts):
-        said = (
-            f"left out: it {said}, which look like dates, but of no one format. Write them in one"
+        message = (
+            f"left out: it {message}, which look like dates, but of no one format. Write them in one"
         )
-        note = Note(said, "formats", alternatives=[{"drop": [cells.name]}])
+        note = Note(message, "formats", alternatives=[{"drop": [cells.name]}])
         return Found(Column("left out", why="unread dates"), notes=(note,))
     if different == rows:
-        return _out("identifier", said)
+        return _out("identifier", message)
     if names_rows(cells.name):
-        return _out_by_group(cells.name, said, len(cells.codes) - rows)
+        return _out_by_group(cells.name, message, len(cells.codes) - rows)
     return None
 
 
@@ -427,11 +427,11 @@ def _categories(cells: Cells, column: Column) -> Found:
             Note("looks like dates, but of no one format, and is treated as categories", "formats")
         )
     if len(cells.texts) > max(ROWS_THAT_TELL, rows / 2):
-        said = (
+        message = (
             f"has {len(cells.texts):,} different texts in {rows:,} cells, so its categories say "
             "next to nothing. Split it into columns, or drop it"
         )
-        notes.append(Note(said, "different", alternatives=[{"drop": [cells.name]}]))
+        notes.append(Note(message, "different", alternatives=[{"drop": [cells.name]}]))
     if column.kind != "categorical":
         notes += text_notes(cells.name, cells.texts)
     return _finished(cells, Column("categorical", missing=column.missing, spelling=spelling), notes)
@@ -446,8 +446,8 @@ def spellings(cells: Cells) -> tuple[dict[str, str], list[Note]]:
         {'yes': 'yes', 'no': 'no'}
     """
     found: dict[str, list[str]] = {}
-    for place in np.argsort(-cells.counts, kind="stable"):
-        found.setdefault(cells.texts[place].casefold(), []).append(cells.texts[place])
+    for position in np.argsort(-cells.counts, kind="stable"):
+        found.setdefault(cells.texts[position].casefold(), []).append(cells.texts[position])
     several = shorten([" = ".join(map(repr, own)) for own in found.values() if len(own) > 1])
     notes = (
         [Note(f"spellings that are treated as one value: {several}", "spelling")] if several else []
@@ -455,16 +455,16 @@ def spellings(cells: Cells) -> tuple[dict[str, str], list[Note]]:
     return {low: own[0] for low, own in found.items()}, notes
 
 
-def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str) -> Found:
+def _as_declared(cells: Cells, column: Column, options: ReadOptions, head: str) -> Found:
     """Describe texts as the configuration declares them; only how they are written is detected."""
     notes = list[Note]()
     if column.kind == "date":
-        found = _date(cells, column, where, 0.5)
-        shown = _short(cells.texts[0]) if cells.texts else "no value"
-        told = Told(shown)
+        detected = _date(cells, column, head, 0.5)
+        example = _short(cells.texts[0]) if cells.texts else "no value"
+        told = Told(example)
         advice = "write the format: {date: '%d/%m/%Y'}"
-        expect(found is not None, f"types: {cells.name}", "dates", told, advice)
-        return cast("Found", found)
+        expect(detected is not None, f"types: {cells.name}", "dates", told, advice)
+        return cast("Found", detected)
     if column.kind == "categorical":
         numbers = plain_numbers(pd.Series(cells.texts, dtype=object))
         if numbers is None or not are_whole(cells.texts):  # 1.1 and 1.10 are two levels
@@ -473,4 +473,4 @@ def _as_declared(cells: Cells, column: Column, options: ReadOptions, where: str)
     if column.kind == "numeric":
         notation, notes = find_notation(cells.texts, options.decimal, options.thousands)
         column = replace(column, notation=notation)
-    return _finished(cells, column, notes, where)
+    return _finished(cells, column, notes, head)

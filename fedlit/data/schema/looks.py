@@ -1,5 +1,5 @@
-"""What values look like that are read as something else: days as numbers, several values in a cell,
-garbled letters.
+"""Asks about values that may be more than they look like: days written as numbers, several values in
+a cell, garbled letters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DATE_NAME = re.compile(
     re.I,
 )
 _RANGES = {"excel": (20_000, 60_000), "unix": (4e8, 4e9), "unix_ms": (4e11, 4e12)}
-"""Form of dates that are numbers → between which numbers most dates of today lie."""
+"""Form of dates that are numbers → the range of most dates of today."""
 _TOLERANCE = re.compile(r"\d ?(?:±|\+/-|\+-) ?\d")
 _NEARLY_ALL = 0.9
 _MOST_MAPPED = 20
@@ -27,8 +27,8 @@ _SAMPLE = 1000
 
 
 def day_notes(name: str, numbers: np.ndarray) -> list[Note]:
-    """Ask whether whole numbers (n,) of a column that is called as a date are days as Excel or Unix
-    counts them.
+    """Ask whether whole numbers (n,) of a column whose name is that of a date are days as Excel or
+    Unix counts them.
 
     Example:
         >>> day_notes("admit_date", np.array([43831.0, 43905.0]))[0].alternatives[0]
@@ -65,17 +65,19 @@ def text_notes(name: str, texts: Sequence[str]) -> list[Note]:
     """
     some = texts[:_SAMPLE]
     notes = list[Note]()
-    several = sum(map(_holds_several, some))
-    if several >= _NEARLY_ALL * len(some):
+    count = sum(map(_holds_several, some))
+    if count >= _NEARLY_ALL * len(some):
         text = f"each cell holds several values, such as {some[0][:40]!r}: split it into columns"
         either: list[dict[str, Any]] = [{"drop": [name]}, {"types": {name: "categorical"}}]
         notes.append(Note(text, "several values", alternatives=either))
     meant = {text: plain for text in some if (plain := _ungarbled(text))}
     if meant:
-        shown = shorten([f"{text!r} for {plain!r}" for text, plain in meant.items()], 3)
-        text = f"letters are garbled, as UTF-8 is that was read as cp1252: {shown}"
-        mapped = {"values": {name: meant}} if len(meant) <= _MOST_MAPPED else {"drop": [name]}
-        notes.append(Note(text, "garbled", alternatives=[mapped]))
+        examples = shorten([f"{text!r} for {plain!r}" for text, plain in meant.items()], 3)
+        text = f"letters are garbled, as UTF-8 is that was read as cp1252: {examples}"
+        choice: dict[str, Any] = {"drop": [name]}
+        if len(meant) <= _MOST_MAPPED:
+            choice = {"values": {name: meant}}
+        notes.append(Note(text, "garbled", alternatives=[choice]))
     return notes
 
 

@@ -19,11 +19,9 @@ _NAMES = """
     november novembre noviembre novembro
     dezember décembre decembre diciembre dicembre dezembro dez déc dic
 """
-_FOREIGN = {
-    word: month
-    for month, line in enumerate(_NAMES.strip().splitlines(), 1)
-    for word in line.split()
-}
+_FOREIGN = dict[str, int]()
+for _month, _line in enumerate(_NAMES.strip().splitlines(), 1):
+    _FOREIGN.update(dict.fromkeys(_line.split(), _month))
 _WHOLE = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
     "December",
@@ -45,10 +43,11 @@ def are_foreign(texts: Sequence[str]) -> bool:
         >>> are_foreign(["3. März 2020"]), are_foreign(["3 March 2020", "May 2020"])
         (True, False)
     """
-    words = (
-        found["month"].casefold() for text in texts[:_SAMPLE] for found in _WORD.finditer(text)
-    )
-    return any(word in _FOREIGN and word not in _ENGLISH and word not in _SHORT for word in words)
+    foreign = _FOREIGN.keys() - _ENGLISH.keys() - _SHORT.keys()
+    for text in texts[:_SAMPLE]:
+        if any(match["month"].casefold() in foreign for match in _WORD.finditer(text)):
+            return True
+    return False
 
 
 def in_english(texts: Sequence[str], *, short: bool = True) -> list[str]:
@@ -60,8 +59,8 @@ def in_english(texts: Sequence[str], *, short: bool = True) -> list[str]:
     """
     names = _ABBREVIATED if short else _WHOLE
 
-    def english(found: re.Match[str]) -> str:
-        month = _MONTHS.get(found["month"].casefold())
-        return found[0] if month is None else names[month - 1]
+    def english(match: re.Match[str]) -> str:
+        month = _MONTHS.get(match["month"].casefold())
+        return match[0] if month is None else names[month - 1]
 
     return [_WORD.sub(english, text) for text in texts]

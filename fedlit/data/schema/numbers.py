@@ -88,19 +88,19 @@ def split(text: str) -> Written | None:
     accounting = _ACCOUNTING.fullmatch(plain)
     if accounting is not None:
         plain = (accounting["inside"] or accounting["before"]).strip()
-    found = _NUMBER.fullmatch(plain)
-    if found is None:
+    match = _NUMBER.fullmatch(plain)
+    if match is None:
         return None
-    before = found["before"] or ""
-    after = found["after"] or ""
-    minus = found["sign"] + found["inner"]
-    if (before and after) or len(minus) > 1 or (after and found["digits"].endswith(".")):
+    before = match["before"] or ""
+    after = match["after"] or ""
+    minus = match["sign"] + match["inner"]
+    if (before and after) or len(minus) > 1 or (after and match["digits"].endswith(".")):
         return None
-    digits = re.sub(r"[ '’]", "", found["digits"])
-    level = bool(found["bound"] or accounting) or (len(after) == 1 and after.isalpha())
+    digits = re.sub(r"[ '’]", "", match["digits"])
+    level = bool(match["bound"] or accounting) or (len(after) == 1 and after.isalpha())
     negative = minus == "-" or accounting is not None
     return Written(
-        digits, found["power"] or "", -1 if negative else 1, before or after.strip(), level
+        digits, match["power"] or "", -1 if negative else 1, before or after.strip(), level
     )
 
 
@@ -132,20 +132,20 @@ class Notation:
     unit: str = ""
     way: str = ""
 
-    def value(self, own: Written | None) -> float:
+    def value(self, written: Written | None) -> float:
         """Return the number, or NaN if it is none in this notation."""
-        if own is None or (own.unit and same_unit(own.unit) != same_unit(self.unit)):
+        if written is None or (written.unit and same_unit(written.unit) != same_unit(self.unit)):
             return np.nan
-        digits = own.digits
-        other = "," if self.decimal == "." else "."
-        if other in digits:
-            if other != self.thousands or not _GROUPS[other].fullmatch(
+        digits = written.digits
+        group_mark = "," if self.decimal == "." else "."
+        if group_mark in digits:
+            if group_mark != self.thousands or not _GROUPS[group_mark].fullmatch(
                 digits.split(self.decimal)[0]
             ):
                 return np.nan
-            digits = digits.replace(other, "")
+            digits = digits.replace(group_mark, "")
         try:
-            return float(digits.replace(",", ".") + own.power) * own.sign
+            return float(digits.replace(",", ".") + written.power) * written.sign
         except ValueError:
             return np.nan
 
@@ -153,16 +153,16 @@ class Notation:
         """Convert plain texts (n,) to float64, NaN for those that are not numbers."""
         if self.way:
             return np.array([WAYS[self.way].read(text) for text in texts], np.float64)
-        made = np.full(len(texts), np.nan)
+        numbers = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
-            made = (
+            numbers = (
                 pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
                 .to_numpy(np.float64)
                 .copy()
             )
-        for place in map(int, np.flatnonzero(np.isnan(made))):
-            made[place] = self.value(split(texts[place]))
-        return made
+        for position in map(int, np.flatnonzero(np.isnan(numbers))):
+            numbers[position] = self.value(split(texts[position]))
+        return numbers
 
 
 def find_notation(
@@ -228,16 +228,16 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
         return None
     try:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
-        made: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        numbers: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
         # which are no codes, nor words
-        fractions = np.isfinite(made).all() and (made % 1 != 0).all()
+        fractions = np.isfinite(numbers).all() and (numbers % 1 != 0).all()
         if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
             return None
         if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
             return None
     except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
         return None
-    return made
+    return numbers
 
 
 def units_of(cells: Cells) -> dict[str, int]:
@@ -261,22 +261,22 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
         >>> mark_of_thousands(pd.Series(["1.583", "950"]), np.array([1.583, 950.0]))[0].kind
         'thousands'
     """
-    known = numbers[:_SAMPLE][np.isfinite(numbers[:_SAMPLE])]
-    between = known[known % 1 != 0]
+    finite = numbers[:_SAMPLE][np.isfinite(numbers[:_SAMPLE])]
+    between = finite[finite % 1 != 0]
     if (
         not len(between)
         or abs(between).max() >= 1000
-        or not ((known >= 100) & (known < 1000)).any()
+        or not ((finite >= 100) & (finite < 1000)).any()
     ):
         return []  # nearly always
     texts = [cell.strip() for cell in values.iloc[:_SAMPLE] if isinstance(cell, str)]
-    marked = [own for own in texts if "." in own]
-    whole = [own for own in texts if len(own) == 3 and own.isdecimal()]
+    marked = [text2 for text2 in texts if "." in text2]
+    whole = [text2 for text2 in texts if len(text2) == 3 and text2.isdecimal()]
     if not whole or not all(map(_THOUSAND.fullmatch, marked)):
         return []
-    said = (
+    question = (
         f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as "
         f"{whole[0]!r}. If it is a "
     )
-    text = f"{said}thousand, write thousands: '.'"
+    text = f"{question}thousand, write thousands: '.'"
     return [Note(text, "thousands", alternatives=[{"thousands": "."}, {"decimal": "."}])]

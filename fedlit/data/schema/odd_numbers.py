@@ -56,42 +56,42 @@ def missing_codes(values: np.ndarray) -> list[float]:
     # nearly always, and without sorting
     if not {float(np.nanmin(values)), float(np.nanmax(values))} & _ALL:
         return []
-    own, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    return sorted({*_single_codes(own, counts), *_sets_of_codes(own)})
+    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    return sorted({*_single_codes(distinct, counts), *_sets_of_codes(distinct)})
 
 
-def _single_codes(own: np.ndarray, counts: np.ndarray) -> list[float]:
-    code = np.isin(own, [*_GAPS])
+def _single_codes(distinct: np.ndarray, counts: np.ndarray) -> list[float]:
+    code = np.isin(distinct, [*_GAPS])
     if (~code).sum() < 2:
         return []
-    low = own[~code].min()
-    high = own[~code].max()
+    low = distinct[~code].min()
+    high = distinct[~code].max()
     most = counts[~code].max()
-    others = (~code).sum()
+    count = (~code).sum()
     # counted or measured otherwise
-    below = (own < 0) & (low >= 0) & (others > np.where(own == -1, 10, 2))
-    far = np.minimum(abs(own - low), abs(own - high)) > high - low
-    found: list[float] = own[
-        code & ((own < low) | (own > high)) & (below | far | (counts > max(3, 3 * most)))
+    below = (distinct < 0) & (low >= 0) & (count > np.where(distinct == -1, 10, 2))
+    far = np.minimum(abs(distinct - low), abs(distinct - high)) > high - low
+    codes: list[float] = distinct[
+        code & ((distinct < low) | (distinct > high)) & (below | far | (counts > max(3, 3 * most)))
     ].tolist()
-    return found
+    return codes
 
 
-def _sets_of_codes(own: np.ndarray) -> list[float]:
+def _sets_of_codes(distinct: np.ndarray) -> list[float]:
     """Return several codes that are judged together, so that one does not hide the other."""
-    code = np.isin(own, [*_ALL])
-    others = own[~code]
-    if len(others) < 3:
+    code = np.isin(distinct, [*_ALL])
+    rest = distinct[~code]
+    if len(rest) < 3:
         return []
-    low = others.min()
-    high = others.max()
-    outside = code & ((own < low) | (own > high))
-    far = outside & (np.minimum(abs(own - low), abs(own - high)) > high - low)
-    isolated = outside & (own <= _BELOW_ONES) & (low >= 0)
-    if (outside & (own < 0) & ~isolated).any():  # numbers below zero go on to zero
+    low = rest.min()
+    high = rest.max()
+    outside = code & ((distinct < low) | (distinct > high))
+    far = outside & (np.minimum(abs(distinct - low), abs(distinct - high)) > high - low)
+    isolated = outside & (distinct <= _BELOW_ONES) & (low >= 0)
+    if (outside & (distinct < 0) & ~isolated).any():  # numbers below zero go on to zero
         isolated[:] = False
-    found: list[float] = own[far | isolated].tolist()
-    return found if len(found) > 1 else []
+    codes: list[float] = distinct[far | isolated].tolist()
+    return codes if len(codes) > 1 else []
 
 
 def doubtful_codes(values: np.ndarray) -> list[float]:
@@ -106,55 +106,55 @@ def doubtful_codes(values: np.ndarray) -> list[float]:
         >>> doubtful_codes(np.array([1.0, 2, 3, 4, 5, 9] * 9)), doubtful_codes(np.array([0.0, 0.0, *range(60, 120)]))
         ([9.0], [0.0])
     """
-    known = values[np.isfinite(values)]
-    if len(known) < _MANY:
+    finite = values[np.isfinite(values)]
+    if len(finite) < _MANY:
         return []
-    low = known.min()
-    high = known.max()
-    if low == 0 and _is_impossible_zero(known):
+    low = finite.min()
+    high = finite.max()
+    if low == 0 and _is_impossible_zero(finite):
         return [0.0]
     if high in _CODES_OF_SCALES and low in (0.0, 1.0):
-        return _beside_a_scale(known)
+        return _beside_a_scale(finite)
     if -9 <= low < 0 and high >= _LARGE:
-        return _small_below_zero(known)
+        return _small_below_zero(finite)
     return []
 
 
-def _is_impossible_zero(known: np.ndarray) -> bool:
-    others = known[known > 0]
-    zeros = len(known) - len(others)
-    few = zeros <= _MOST_ZEROS * len(known)
-    nearest = (_NEAREST if few else _NEAREST_TO_MANY) * np.median(others) if len(others) else 0
-    if not 2 <= zeros <= _MOST_ZEROS_OF_ALL * len(known) or others.min() < nearest:
+def _is_impossible_zero(finite: np.ndarray) -> bool:
+    positive = finite[finite > 0]
+    zeros = len(finite) - len(positive)
+    few = zeros <= _MOST_ZEROS * len(finite)
+    nearest = (_NEAREST if few else _NEAREST_TO_MANY) * np.median(positive) if len(positive) else 0
+    if not 2 <= zeros <= _MOST_ZEROS_OF_ALL * len(finite) or positive.min() < nearest:
         return False
-    first, median, third = np.percentile(others, [25, 50, 75])
-    return bool(median * _NORMAL > _NEVER * (third - first) > 0 and len(np.unique(others)) >= _MANY)
+    first, median, third = np.percentile(positive, [25, 50, 75])
+    return bool(median * _NORMAL > _NEVER * (third - first) > 0 and len(np.unique(positive)) >= _MANY)
 
 
-def _beside_a_scale(known: np.ndarray) -> list[float]:
-    own, counts = np.unique(known, return_counts=True)
-    code = np.isin(own, _CODES_OF_SCALES)
-    scale = own[~code]
+def _beside_a_scale(finite: np.ndarray) -> list[float]:
+    distinct, counts = np.unique(finite, return_counts=True)
+    code = np.isin(distinct, _CODES_OF_SCALES)
+    scale = distinct[~code]
     end = scale[-1] if len(scale) else 0
     fits = 2 < end <= _LONGEST_SCALE and np.array_equal(scale, np.arange(scale[0], end + 1))
-    apart = own[code].min() - end >= (2 if code.sum() > 1 else 4)
-    ends = counts[~code][-1] >= _LEAST_SHARE * len(known) if len(scale) else False
-    return own[code].tolist() if fits and apart and ends else []
+    apart = distinct[code].min() - end >= (2 if code.sum() > 1 else 4)
+    ends = counts[~code][-1] >= _LEAST_SHARE * len(finite) if len(scale) else False
+    return distinct[code].tolist() if fits and apart and ends else []
 
 
-def _small_below_zero(known: np.ndarray) -> list[float]:
-    own, counts = np.unique(known[known < 0], return_counts=True)
-    whole = bool((own % 1 == 0).all() and (known[:1000] % 1 == 0).all())
-    found: list[float] = own.tolist()
-    return found if whole and len(own) <= 4 and counts.min() >= 3 else []
+def _small_below_zero(finite: np.ndarray) -> list[float]:
+    distinct, counts = np.unique(finite[finite < 0], return_counts=True)
+    whole = bool((distinct % 1 == 0).all() and (finite[:1000] % 1 == 0).all())
+    codes: list[float] = distinct.tolist()
+    return codes if whole and len(distinct) <= 4 and counts.min() >= 3 else []
 
 
 def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
     codes = missing_codes(numbers)
-    others = numbers[~np.isin(numbers, codes)] if codes else numbers
+    rest = numbers[~np.isin(numbers, codes)] if codes else numbers
     certain = codes if len(codes) > 1 else [code for code in codes if _is_certain(code, numbers)]
-    plausible = [*(code for code in codes if code not in certain), *doubtful_codes(others)]
+    plausible = [*(code for code in codes if code not in certain), *doubtful_codes(rest)]
     notes = list[Note]()
     if certain:
         notes.append(asked_missing(name, _shown(numbers, certain), _plain(certain)))
@@ -174,12 +174,12 @@ def _is_certain(code: float, numbers: np.ndarray) -> bool:
     return code >= _HARDLY and (numbers == code).sum() > 1
 
 
-def asked_missing(name: str, shown: str, words: Sequence[object], *, certain: bool = True) -> Note:
+def asked_missing(name: str, cells: str, values: Sequence[object], *, certain: bool = True) -> Note:
     """Ask whether cells have no value: ``words`` become a fix if that is nearly certain, and a
     choice otherwise.
     """
-    text = f"does {shown} mean that there is no value? Then write missing: {{{name}: {[*words]}}}"
-    fix = {"missing": {name: [*words]}}
+    text = f"does {cells} mean that there is no value? Then write missing: {{{name}: {[*values]}}}"
+    fix = {"missing": {name: [*values]}}
     if certain:
         return Note(text, "missing", fix=fix)
     return Note(text, "missing", alternatives=[fix])
@@ -194,17 +194,17 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
         >>> far_notes("age", ages)[0].removeprefix("1 cell is over 8 standard deviations ")
         'from the others, such as 11012; correct it, or write missing: {age: [11012]}'
     """
-    known = numbers[np.isfinite(numbers)]
-    if len(known) < _MANY:
+    finite = numbers[np.isfinite(numbers)]
+    if len(finite) < _MANY:
         return []
-    first, third = np.percentile(known, [25, 75])
+    first, third = np.percentile(finite, [25, 75])
     beyond = FAR * (third - first) / _NORMAL
-    near = (known >= first - beyond) & (known <= third + beyond)
+    near = (finite >= first - beyond) & (finite <= third + beyond)
     if beyond == 0 or near.all():
         return []
-    others = known[near]
-    far = known[abs(known - others.mean()) > FAR * others.std()]
-    codes = missing_codes(known)
+    typical = finite[near]
+    far = finite[abs(finite - typical.mean()) > FAR * typical.std()]
+    codes = missing_codes(finite)
     far = far[~np.isin(far, codes)] if codes else far
     if not len(far):
         return []
@@ -213,14 +213,14 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
         f"{counted(len(far), 'cell')} {verb} over {FAR} standard deviations from the others, "
         "such as "
     )
-    text += shorten([f"{own:.15g}" for own in np.unique(far)], _SHOWN)
-    kept = known[~np.isin(known, far)]
-    gap = np.minimum(abs(far - kept.min()), abs(far - kept.max())).min()
-    if len(far) > max(1, _MOST_FAR * len(known)) or gap <= _ALONE * np.ptp(kept):
+    text += shorten([f"{number:.15g}" for number in np.unique(far)], _SHOWN)
+    rest = finite[~np.isin(finite, far)]
+    gap = np.minimum(abs(far - rest.min()), abs(far - rest.max())).min()
+    if len(far) > max(1, _MOST_FAR * len(finite)) or gap <= _ALONE * np.ptp(rest):
         return [Note(text, "tail")]
-    words = _plain(np.unique(far).tolist())
-    text += f"; correct {'it' if len(far) == 1 else 'them'}, or write missing: {{{name}: {words}}}"
-    return [Note(text, "far", alternatives=[{"missing": {name: words}}])]
+    values = _plain(np.unique(far).tolist())
+    text += f"; correct {'it' if len(far) == 1 else 'them'}, or write missing: {{{name}: {values}}}"
+    return [Note(text, "far", alternatives=[{"missing": {name: values}}])]
 
 
 def _plain(numbers: Sequence[float]) -> list[float]:

@@ -38,7 +38,8 @@ _DEGREES = re.compile(
 _LARGE = re.compile(rf"(?P<sign>-?)[$€£]?(?P<digits>{_DECIMAL}) ?(?P<size>k|m|b|bn)?", re.I)
 _SIZES = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "bn": 1e9}
 _NEARLY_ALL = 0.95
-_SAMPLE = 200  # texts that show how numbers are written
+_SAMPLE = 200
+"""Texts from which the notation of numbers is seen."""
 
 
 def seconds_of(text: str) -> float:
@@ -50,10 +51,10 @@ def seconds_of(text: str) -> float:
         >>> seconds_of("7h 30m"), seconds_of("7:30 PM")
         (27000.0, nan)
     """
-    found = _CLOCK.fullmatch(text) or _ISO.fullmatch(text) or _WORDS.fullmatch(text)
-    if found is None:
+    match = _CLOCK.fullmatch(text) or _ISO.fullmatch(text) or _WORDS.fullmatch(text)
+    if match is None:
         return np.nan
-    parts = found.groupdict()
+    parts = match.groupdict()
     sign = -1 if parts.pop("sign", "") == "-" else 1
     days = float(parts.pop("days") or 0) * _SECONDS["days"]
     return days + sign * sum(float(part) * _SECONDS[name] for name, part in parts.items() if part)
@@ -66,10 +67,10 @@ def inches_of(text: str) -> float:
         >>> inches_of("5'11\""), inches_of("6 ft"), inches_of("511")
         (71.0, 72.0, nan)
     """
-    found = _FEET.fullmatch(text)
-    if found is None:
+    match = _FEET.fullmatch(text)
+    if match is None:
         return np.nan
-    return 12 * float(found["feet"]) + float(found["inches"] or 0)
+    return 12 * float(match["feet"]) + float(match["inches"] or 0)
 
 
 def degrees_of(text: str) -> float:
@@ -79,15 +80,15 @@ def degrees_of(text: str) -> float:
         >>> degrees_of("48.5N"), degrees_of("3°30'W"), degrees_of("north")
         (48.5, -3.5, nan)
     """
-    found = _DEGREES.fullmatch(text)
-    if found is None:
+    match = _DEGREES.fullmatch(text)
+    if match is None:
         return np.nan
     degrees = (
-        float(found["degrees"])
-        + float(found["minutes"] or 0) / 60
-        + float(found["seconds"] or 0) / 3600
+        float(match["degrees"])
+        + float(match["minutes"] or 0) / 60
+        + float(match["seconds"] or 0) / 3600
     )
-    return -degrees if found["side"] in "SW" else degrees
+    return -degrees if match["side"] in "SW" else degrees
 
 
 def amount_of(text: str) -> float:
@@ -97,11 +98,11 @@ def amount_of(text: str) -> float:
         >>> amount_of("2.5K"), amount_of("$1.2M"), amount_of("7"), amount_of("7 kg")
         (2500.0, 1200000.0, 7.0, nan)
     """
-    found = _LARGE.fullmatch(text)
-    if found is None:
+    match = _LARGE.fullmatch(text)
+    if match is None:
         return np.nan
-    amount = float(found["digits"]) * _SIZES[(found["size"] or "").lower()]
-    return -amount if found["sign"] else amount
+    amount = float(match["digits"]) * _SIZES[(match["size"] or "").lower()]
+    return -amount if match["sign"] else amount
 
 
 def _has_parts(texts: Sequence[str]) -> bool:
@@ -122,9 +123,9 @@ def _has_sizes(texts: Sequence[str]) -> bool:
     names.
     """
     sizes = {
-        found["size"].lower()
+        match["size"].lower()
         for text in texts
-        if (found := _LARGE.fullmatch(text)) and found["size"]
+        if (match := _LARGE.fullmatch(text)) and match["size"]
     }
     return len(sizes) > 1 and any("." in text for text in texts)
 
@@ -163,8 +164,8 @@ def way_of(texts: Sequence[str]) -> str:
         ('duration', 'amount', '', '')
     """
     some = texts[:_SAMPLE]
-    for name, way in WAYS.items():
-        numbers = sum(not np.isnan(way.read(text)) for text in some)
-        if some and numbers >= _NEARLY_ALL * len(some) and way.is_sure(some):
+    for name, notation in WAYS.items():
+        numbers = sum(not np.isnan(notation.read(text)) for text in some)
+        if some and numbers >= _NEARLY_ALL * len(some) and notation.is_sure(some):
             return name
     return ""

@@ -26,35 +26,33 @@ class Recoded:
 
     Attributes:
         values: (n,) texts, missing where a cell has no value.
-        kept: lists the values that are mapped to nothing and that no other value is mapped to, with
-            their cells; "" if there are none.
-        unused: the values that no cell has, though some cell is not what it should become.
+        unmapped: Lists the values that are mapped to nothing and that no other value is mapped to,
+            with their cells; "" if there are none.
+        unused: The values that no cell has, if some cell is mapped or is no target of the mapping.
     """
 
     values: pd.Series
-    kept: str
+    unmapped: str
     unused: tuple[str, ...]
 
     @property
-    def kept_notes(self) -> list[Note]:
+    def unmapped_notes(self) -> list[Note]:
         """A note on values that stay as they are."""
-        return (
-            [Note(f"not in values, so kept as they are: {self.kept}", "recoded")]
-            if self.kept
-            else []
-        )
+        if not self.unmapped:
+            return []
+        return [Note(f"not in values, so kept as they are: {self.unmapped}", "recoded")]
 
     @property
     def notes(self) -> list[Note]:
         """Notes on values that stay as they are, and on those that no cell has."""
-        return [*self.kept_notes, *unused_note(self.unused)]
+        return [*self.unmapped_notes, *unused_note(self.unused)]
 
 
 def recode(values: pd.Series, recoding: Recoding) -> Recoded:
     """Map the values of a column.
 
-    A value is met as it is written, else without regard to case, else as the same number: ``1``
-    also means ``1.0``.
+    A value is looked up as it is written, then without regard to case, then as the same number:
+    ``1`` also means ``1.0``.
 
     Args:
         values: (n,), text or typed as a file has it.
@@ -66,44 +64,50 @@ def recode(values: pd.Series, recoding: Recoding) -> Recoded:
     """
     cells = Cells.of(values)
     keys = [_key_of(text, recoding) for text in cells.texts]
-    texts = [
-        text if key is None else recoding[key] for text, key in zip(cells.texts, keys, strict=True)
-    ]
-    made = np.array([np.nan if text is None else text for text in texts], dtype=object)
-    blank = recoding.get(BLANK)
-    series = pd.Series(
-        cells.take(made, np.nan if blank is None else blank), values.index, name=values.name
-    )
-    met = {key for key in keys if key is not None}
-    if (cells.codes < 0).any():
-        met.add(BLANK)
+    mapped = np.array(cells.texts, dtype=object)
     targets = {text.casefold() for text in recoding.values() if text is not None}
-    plain = [
-        key is None and text.casefold() not in targets
-        for text, key in zip(cells.texts, keys, strict=True)
-    ]
-    others = np.array(plain, bool)
-    # where only blanks are mapped, all else is to stay
-    listed = bool(others.any()) and set(recoding) != {BLANK}
-    unused = [value for value in recoding if value not in met]
-    # all cells are what others are mapped to: the column needs no mapping
-    if not met and not others.any():
+    is_unmapped = np.zeros(len(keys), bool)
+    for position, (text, key) in enumerate(zip(cells.texts, keys, strict=True)):
+        if key is None:
+            is_unmapped[position] = text.casefold() not in targets
+        else:
+            mapped[position] = _cell(recoding[key])
+    series = pd.Series(
+        cells.take(mapped, _cell(recoding.get(BLANK))), values.index, name=values.name
+    )
+    used = {key for key in keys if key is not None}
+    if (cells.codes < 0).any():
+        used.add(BLANK)
+    unmapped = ""
+    # If only blanks are mapped, all other values are to stay.
+    if is_unmapped.any() and set(recoding) != {BLANK}:
+        unmapped = cells.shown(is_unmapped)
+    unused = [value for value in recoding if value not in used]
+    # A column whose cells are all targets needs no mapping.
+    if not used and not is_unmapped.any():
         unused = []
-    return Recoded(series, cells.shown(others) if listed else "", tuple(unused))
+    return Recoded(series, unmapped, tuple(unused))
+
+
+def _cell(target: str | None) -> object:
+    """Return the cell that a target of a mapping becomes."""
+    return np.nan if target is None else target
 
 
 def unused_note(values: Sequence[str]) -> list[Note]:
     """Return a note on values that are mapped, but that no cell has; none without such values."""
+    if not values:
+        return []
     names = ["no value" if value == BLANK else repr(value) for value in values]
-    return [Note(f"no cell is {shorten(names)}, which values maps", "recoded")] if names else []
+    return [Note(f"no cell is {shorten(names)}, which values maps", "recoded")]
 
 
-def kept_words(recoding: Recoding) -> dict[str, str]:
+def words_as_values(recoding: Recoding) -> dict[str, str]:
     """Return the words, by lower case, that mean missing elsewhere, but are values here: some value
     is mapped to them.
 
     Example:
-        >>> kept_words({"": "none", "1": "gravel"})
+        >>> words_as_values({"": "none", "1": "gravel"})
         {'none': 'none'}
     """
     return {
@@ -121,7 +125,9 @@ def _key_of(text: str, recoding: Recoding) -> str | None:
         if key.casefold() == text.casefold():
             return key
     number = _number(text)
-    for key in recoding if number is not None else ():
+    if number is None:
+        return None
+    for key in recoding:
         if _number(key) == number:
             return key
     return None

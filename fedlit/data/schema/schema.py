@@ -50,8 +50,8 @@ class Schema:
         raw: pd.DataFrame,
         types: Mapping[str, Declared] | None = None,
         options: ReadOptions = DEFAULTS,
-        where: str = "",
-        kept: Mapping[str, Mapping[str, str]] | None = None,
+        head: str = "",
+        not_missing: Mapping[str, Mapping[str, str]] | None = None,
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Detect what all columns hold.
 
@@ -76,36 +76,36 @@ class Schema:
                 expect(
                     name in raw or name == "*", key, "one of the columns", name, known=map(str, raw)
                 )
-        found = dict[str, Found]()
-        said = dict[str, Column | None]()
-        words = dict(kept or {})
+        detected = dict[str, Found]()
+        declarations = dict[str, Column | None]()
+        not_missing_in = dict(not_missing or {})
         for column, cells in raw.items():
             name = str(column)
-            said[name] = (
+            declarations[name] = (
                 declared_column(name, declared[name], options.missing_in(name))
                 if name in declared
                 else None
             )
-            found[name] = find(
-                cells, options, said[name], f"{where}, column {name!r}", words.get(name)
+            detected[name] = find(
+                cells, options, declarations[name], f"{head}, column {name!r}", not_missing_in.get(name)
             )
-        if any(own.column.notation.decimal == "," for own in found.values()):
+        if any(own.column.notation.decimal == "," for own in detected.values()):
             # in a file with decimal commas, a point separates thousands
-            for name, own in found.items():
+            for name, own in detected.items():
                 if any(note.kind == "thousands" for note in own.notes):
-                    found[name] = find(
+                    detected[name] = find(
                         raw[name],
                         replace(options, decimal=",", thousands="."),
-                        said[name],
-                        kept=words.get(name),
+                        declarations[name],
+                        kept=not_missing_in.get(name),
                     )
-        collisions = _without_collisions(found)
-        notes = [*_of_all(raw, found), *collisions]
+        collisions = _without_collisions(detected)
+        notes = [*_of_all(raw, detected), *collisions]
         notes += [
-            prefixed(name, note, column=name) for name, own in found.items() for note in own.notes
+            prefixed(name, note, column=name) for name, own in detected.items() for note in own.notes
         ]
-        columns = {name: own.column for name, own in found.items()}
-        typed: Typed = {key: values for own in found.values() for key, values in own.typed.items()}
+        columns = {name: own.column for name, own in detected.items()}
+        typed: Typed = {key: values for own in detected.values() for key, values in own.typed.items()}
         reading = {
             key: value for key, value in options.to_dict().items() if key not in _OF_ONE_FILE
         }
@@ -134,19 +134,19 @@ class Schema:
     @property
     def keys(self) -> list[str]:
         """The columns that identify rows."""
-        return [name for name, own in self.columns.items() if own.why == "identifier"]
+        return [name for name, column in self.columns.items() if column.why == "identifier"]
 
     @property
     def left_out(self) -> dict[str, str]:
         """Maps each column that is not used to the reason."""
-        return {name: own.why for name, own in self.columns.items() if own.kind == "left out"}
+        return {name: column.why for name, column in self.columns.items() if column.kind == "left out"}
 
     @property
     def used(self) -> list[str]:
         """The columns that new rows must have."""
-        return [name for name, own in self.columns.items() if own.kind != "left out"]
+        return [name for name, column in self.columns.items() if column.kind != "left out"]
 
-    def apply(self, raw: pd.DataFrame, where: str) -> tuple[pd.DataFrame, list[Note]]:
+    def apply(self, raw: pd.DataFrame, head: str) -> tuple[pd.DataFrame, list[Note]]:
         """Convert raw rows to typed ones: float64, ``boolean``, or objects; NaN if missing.
 
         Args:
@@ -161,11 +161,11 @@ class Schema:
         """
         typed = Typed()
         notes = list[Note]()
-        check_columns(self.used, raw, where)
+        check_columns(self.used, raw, head)
         for name in self.used:
-            made, said = self.columns[name].apply(raw[name], f"{where}, column {name!r}")
-            typed |= made
-            notes += [prefixed(name, note, column=name) for note in said]
+            converted, column_notes = self.columns[name].apply(raw[name], f"{head}, column {name!r}")
+            typed |= converted
+            notes += [prefixed(name, note, column=name) for note in column_notes]
         return _frame(typed, raw.index), notes
 
     def with_values(
@@ -175,8 +175,8 @@ class Schema:
         be converted.
         """
         columns = {
-            name: replace(own, values=values.get(name, {}), convert=convert.get(name, {}))
-            for name, own in self.columns.items()
+            name: replace(column, values=values.get(name, {}), convert=convert.get(name, {}))
+            for name, column in self.columns.items()
         }
         return replace(self, columns=columns)
 
@@ -190,18 +190,18 @@ class Schema:
 
     def only(self, typed: Iterable[str]) -> Schema:
         """Keep the columns that become some of these typed ones, and those that identify rows."""
-        kept = {*typed}
+        kept_names = {*typed}
         columns = dict[str, Column]()
-        for name, own in self.columns.items():
-            parts = tuple(part for part in own.parts if f"{name}.{part}" in kept)
-            if own.kind == "left out" or (bool(parts) if own.kind == "date" else name in kept):
-                columns[name] = replace(own, parts=parts) if own.kind == "date" else own
+        for name, column in self.columns.items():
+            parts = tuple(part for part in column.parts if f"{name}.{part}" in kept_names)
+            if column.kind == "left out" or (bool(parts) if column.kind == "date" else name in kept_names):
+                columns[name] = replace(column, parts=parts) if column.kind == "date" else column
         return replace(self, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON or ``torch.save``."""
         return {
-            "columns": {name: own.to_dict() for name, own in self.columns.items()},
+            "columns": {name: column.to_dict() for name, column in self.columns.items()},
             "reading": dict(self.reading),
         }
 
@@ -213,24 +213,24 @@ class Schema:
             ValueError: a column is none that a table can have.
         """
         return cls(
-            {name: Column.of(own) for name, own in state["columns"].items()}, dict(state["reading"])
+            {name: Column.of(column) for name, column in state["columns"].items()}, dict(state["reading"])
         )
 
 
-def check_columns(names: Iterable[str], frame: pd.DataFrame, where: str) -> None:
+def check_columns(names: Iterable[str], frame: pd.DataFrame, head: str) -> None:
     """Refuse rows that lack columns.
 
     Raises:
         DataError: naming them; begins with ``where``.
     """
     lacking = [name for name in names if name not in frame]
-    known = map(str, frame)
+    present = map(str, frame)
     if lacking:
         more = f"; nor are there {shorten(lacking[1:])}" * (len(lacking) > 1)
         told = Told(f"none of this name{more}")
         advice = "add it (empty cells are allowed)"
-        advice += (hint := did_you_mean(lacking[0], known)) and f".{hint}"
-        expect(False, where, f"the column {lacking[0]!r}", told, advice, DataError)
+        advice += (hint := did_you_mean(lacking[0], present)) and f".{hint}"
+        expect(False, head, f"the column {lacking[0]!r}", told, advice, DataError)
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
@@ -240,22 +240,22 @@ def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
-def _without_collisions(found: dict[str, Found]) -> list[Note]:
+def _without_collisions(detected: dict[str, Found]) -> list[Note]:
     """Take away parts of dates that are called as another column is, and ask which of the two is
     meant.
     """
     notes = list[Note]()
-    for name, own in found.items():
+    for name, date in detected.items():
         parts = (
-            [part for part in own.column.parts if f"{name}.{part}" in found]
-            if own.column.kind == "date"
+            [part for part in date.column.parts if f"{name}.{part}" in detected]
+            if date.column.kind == "date"
             else []
         )
         if not parts:
             continue
-        kept = tuple(part for part in own.column.parts if part not in parts)
-        typed = {f"{name}.{part}": own.typed[f"{name}.{part}"] for part in kept}
-        found[name] = replace(own, column=replace(own.column, parts=kept), typed=typed)
+        free = tuple(part for part in date.column.parts if part not in parts)
+        typed = {f"{name}.{part}": date.typed[f"{name}.{part}"] for part in free}
+        detected[name] = replace(date, column=replace(date.column, parts=free), typed=typed)
         for part in parts:
             column = f"{name}.{part}"
             text = (
@@ -272,31 +272,31 @@ def _without_collisions(found: dict[str, Found]) -> list[Note]:
     return notes
 
 
-def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:
+def _of_all(raw: pd.DataFrame, detected: Mapping[str, Found]) -> list[Note]:
     """Return notes on what is odd about columns seen together."""
     notes = list[Note]()
     gaps = dict[str, list[str]]()
-    for name, own in found.items():
-        for word, count in own.gaps.items():
+    for name, one in detected.items():
+        for word, count in one.gaps.items():
             gaps.setdefault(word, []).append(f"{name} ({count:,})")
-    if units := _second_header(raw, found):
+    if units := _second_header(raw, detected):
         notes.append(
             Note(
                 f"the first row looks like a second header ({units}). Remove it from the file",
                 "header",
             )
         )
-    for word, where in gaps.items():
-        text = f"{word!r} counts as missing in {shorten(where)}"
-        kept = [
+    for word, columns in gaps.items():
+        text = f"{word!r} counts as missing in {shorten(columns)}"
+        categorical = [
             name
-            for name, own in found.items()
-            if word in own.gaps and own.column.kind == "categorical"
+            for name, one in detected.items()
+            if word in one.gaps and one.column.kind == "categorical"
         ]
-        if kept and word.isalpha():
-            text += f"; to keep it, write values: {{{kept[0]}: {{{word!r}: {word!r}}}}}"
+        if categorical and word.isalpha():
+            text += f"; to keep it, write values: {{{categorical[0]}: {{{word!r}: {word!r}}}}}"
         notes.append(Note(text, "gaps"))
-    if unique := [name for name, own in found.items() if own.unique]:
+    if unique := [name for name, one in detected.items() if one.unique]:
         advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
         notes.append(
             Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique")
@@ -304,18 +304,18 @@ def _of_all(raw: pd.DataFrame, found: Mapping[str, Found]) -> list[Note]:
     return notes
 
 
-def _second_header(raw: pd.DataFrame, found: Mapping[str, Found]) -> str:
+def _second_header(raw: pd.DataFrame, detected: Mapping[str, Found]) -> str:
     """Describe the first row's cells if they look like units below the names: words where all other
     rows have numbers.
     """
     first = list[str]()
-    for name, own in found.items():
+    for name, column in detected.items():
         if (
-            own.column.kind == "numeric"
+            column.column.kind == "numeric"
             and len(raw) > 1
             and isinstance(text := raw[name].iloc[0], str)
         ):
-            if text.strip().casefold() not in own.column.missing or not text.strip()[:1].isalpha():
+            if text.strip().casefold() not in column.column.missing or not text.strip()[:1].isalpha():
                 return ""
             first.append(text.strip())
     return shorten(first)

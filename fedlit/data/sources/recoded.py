@@ -68,7 +68,7 @@ def recoded(
             mapped = recode(frame[column], recoding)
             frame = frame.assign(**{column: mapped.values})
             unused.setdefault(column, []).append(set(mapped.unused))
-            said = mapped.kept_notes if together else mapped.notes
+            said = mapped.unmapped_notes if together else mapped.notes
             notes += [prefixed(f"{client}: {column}", note, column=column) for note in said]
         made[client] = (replace(raw, frame=frame, notes=tuple(notes)), place)
     return _with_unused(made, unused) if together else made

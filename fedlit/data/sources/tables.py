@@ -315,7 +315,7 @@ class Tables(Source):
         self, clients: list[str], rows: pd.DataFrame, place: Place
     ) -> tuple[Schema, pd.DataFrame, list[Note]]:
         """Return the schema of columns, the typed rows, and notes."""
-        from fedlit.data.schema.recode import kept_words
+        from fedlit.data.schema.recode import words_as_values
         from fedlit.data.schema.schema import Schema
 
         types: dict[str, Declared] = {
@@ -335,7 +335,7 @@ class Tables(Source):
         kept: dict[str, dict[str, str]] = {}
         for client in clients:
             for column, recoding in self._values(client).items():
-                kept.setdefault(column, {}).update(kept_words(recoding))
+                kept.setdefault(column, {}).update(words_as_values(recoding))
         return Schema.find(rows, {**types, **place.types}, options, f"client {clients[0]!r}", kept)
 
     def _table(
@@ -345,7 +345,7 @@ class Tables(Source):
         those of other clients.
         """
         from fedlit.data.labels import read_target, read_weights
-        from fedlit.data.schema.recode import kept_words
+        from fedlit.data.schema.recode import words_as_values
 
         targets = self._targets(client)
         frame = raw.frame
@@ -358,7 +358,7 @@ class Tables(Source):
         target = frame[targets if several else targets[0]]
         positive = self._of("positive", client)
         mapped = [
-            kept_words(recoding)
+            words_as_values(recoding)
             for column, recoding in self._values(client).items()
             if column in targets
         ]
@@ -435,7 +435,7 @@ class Tables(Source):
                 )
                 if key == "target" and are_predictions(names):
                     more += f" {MOVE_PREDICTIONS.capitalize()}."
-                raise DataError(f"{raw.where}: {told}.{more}")
+                raise DataError(f"{raw.head}: {told}.{more}")
         drop = self._of("drop", client) or ()
         types = [*(self.types or ()), *place.types]
         for key, columns in {
@@ -532,10 +532,10 @@ def _by_client(
     """
     names = raw.frame.columns.tolist()
     expect(
-        column in names, "tables: client_column", f"a column of {raw.where}", column, known=names
+        column in names, "tables: client_column", f"a column of {raw.head}", column, known=names
     )
     values = raw.frame[column]
-    where = f"{raw.where}, column {column!r}"
+    where = f"{raw.head}, column {column!r}"
     gaps = Told(counted(int(values.isna().sum()), "gap"))
     fill = "fill them in, or leave those rows out"
     expect(bool(values.notna().all()), where, "a client in each row", gaps, fill, DataError)
@@ -561,7 +561,7 @@ def _by_client(
         text = f"is {column} {' and '.join(map(repr, called))}"
         note = Note(text, "read", head=name) if called != [name] else ""
         first = tuple(notes) if not made else ()  # said once
-        where = f"client {name!r}, {column} of {raw.where}"
+        where = f"client {name!r}, {column} of {raw.head}"
         made[name] = (
             Raw(rows.drop(columns=column), first, where),
             replace(place, client=name, note=note),

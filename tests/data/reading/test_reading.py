@@ -468,7 +468,7 @@ def test_tables_and_queries(url: str, tmp_path: Path) -> None:
         and frame["mixed"][3] == 3
         and frame["mixed"][3000] == "text"
     )
-    assert raw.where.startswith("client 'north', database sqlite:///")
+    assert raw.head.startswith("client 'north', database sqlite:///")
     raw = read(
         url, query="select id as a, '12:30' as b, ' :x %s' as c from visits where age is null;"
     )
@@ -529,7 +529,7 @@ def test_variables_are_read_late_and_never_shown(
 ) -> None:
     monkeypatch.setenv("FOLDER", str(tmp_path))
     raw = read("sqlite:///${FOLDER}/north.db", query="visits")
-    assert len(raw.frame) == 3001 and str(tmp_path) not in raw.where
+    assert len(raw.frame) == 3001 and str(tmp_path) not in raw.head
     monkeypatch.setenv("FOLDER", str(tmp_path / "s3cr3t"))
     with pytest.raises(DataError) as caught:
         read("sqlite:///file:${FOLDER}/north.db?mode=ro&uri=true", query="visits")
