@@ -29,8 +29,17 @@ GENERIC = {
 }
 """Names that say nothing about what they hold."""
 
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-"""(file, rule) → why the rule does not hold there."""
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("fedlit/data/schema/numbers.py", "generic name way"): "a field of saved schemas",
+    ("fedlit/data/shaping/mutations.py", "generic name other"): "a key of configurations",
+    ("fedlit/data/sources/base.py", "generic name known"): "an attribute of users' own sources",
+    ("fedlit/data/sources/hospitals.py", "generic name known"): "Source.known",
+    ("fedlit/data/sources/known.py", "generic name known"): "Source.known",
+    ("fedlit/data/sources/packaged.py", "generic name known"): "Source.known",
+    ("fedlit/data/sources/recordings.py", "generic name known"): "Source.known",
+    ("fedlit/data/sources/vehicle.py", "generic name known"): "Source.known",
+}
+"""(file, rule, with the name if a name breaks it) → why the rule does not hold there."""
 
 NOT_YET = {
     *("data", "exchange", "institutions", "mixture", "run", "score", "study"),
@@ -234,15 +243,16 @@ def table(library: Path) -> str:
 def check(library: Path) -> list[str]:
     """Return a line for each place that breaks a rule, and for each exception that is not needed."""
     lines = []
-    unused = set(EXCEPTIONS)
+    unused = {key for key in EXCEPTIONS if room_of(library.parent / key[0], library) not in NOT_YET}
     for path in sorted(library.rglob("*.py")):
         if room_of(path, library) in NOT_YET:
             continue
         file = path.relative_to(library.parent).as_posix()
         for breach in breaches(ast.parse(path.read_text(encoding="utf-8"))):
-            unused.discard((file, breach.rule))
-            if (file, breach.rule) not in EXCEPTIONS:
-                lines.append(f"{file}:{breach.line}: {breach.rule} {breach.what}".rstrip())
+            rule = f"{breach.rule} {breach.what}".rstrip()
+            unused.discard((file, rule))
+            if (file, rule) not in EXCEPTIONS:
+                lines.append(f"{file}:{breach.line}: {rule}")
     lines += [f"{file}: {rule}: an exception that nothing needs" for file, rule in sorted(unused)]
     return lines
 

@@ -314,9 +314,7 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
     for kind in ("numeric", "date"):
         known = column if column is not None and column.kind == kind else None
         try:
-            own = (
-                known or find(by, declared=declared_column(str(by.name), kind), where=where).column
-            )
+            own = known or find(by, declared=declared_column(str(by.name), kind), head=where).column
             if own.kind == "date":
                 return own.times(by)
             return pd.Series(own.apply(by, where)[0][str(by.name)], by.index, name=by.name)

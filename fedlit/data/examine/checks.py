@@ -20,7 +20,7 @@ from fedlit.data.note import Note
 from fedlit.data.reading.options import ANY_UNIT, KINDS, Conversions
 from fedlit.data.schema.cells import true_or_false
 from fedlit.data.schema.convert import UNWRITTEN, conversion, is_conversion, likely_conversions
-from fedlit.data.schema.find import ROWS_THAT_TELL, names_rows
+from fedlit.data.schema.detection import ROWS_THAT_TELL, names_rows
 from fedlit.data.schema.numbers import same_unit
 from fedlit.data.table import ClientTable, row_hashes
 from fedlit.show.text import counted, shorten

@@ -19,8 +19,8 @@ _STATISTICS: tuple[tuple[bytes, str], ...] = (
     (bytes(12) + b"\xc2\xea\x81\x60\xb3\x14\x11\xcf\xbd\x92\x08\x00\x09\xc7\x31\x8c", "sas7bdat"),
     (b"HEADER RECORD*******LIB", "xport"),
 )
-"""First bytes → the format of a statistics program, as :mod:`fedlit.data.reading.statistics` calls
-it."""
+"""First bytes → the format of a statistics program, by its name in
+:mod:`fedlit.data.reading.statistics`."""
 
 _READ = "a format that is read, such as CSV, Parquet or .xlsx"
 _PANDAS = "in Python: pandas.read_{0}('FILE').to_parquet('FILE.parquet')"

@@ -1,5 +1,5 @@
-"""Rows of a table that hold no data: repeated headers of files that were joined, lines of dashes, and
-totals at the end.
+"""Leaves out rows that hold no data: repeated headers of files that were joined, lines of dashes,
+and totals at the end.
 """
 
 from __future__ import annotations

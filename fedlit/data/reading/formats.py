@@ -93,7 +93,7 @@ def read_excel(path: Path, options: ReadOptions, add: Add) -> pd.DataFrame:
 
 
 def _look_at_sheets(path: Path, options: ReadOptions, add: Add) -> bool:
-    """Note what is odd about sheets, and return whether a format shows numbers with leading zeros."""
+    """Note what is odd about sheets; return whether a format shows numbers with leading zeros."""
     # ZipFile reads no more of a member than its entry says.
     with zipfile.ZipFile(path) as archive:
         options.check_size(size=sum(sheet.file_size for sheet in archive.infolist()))
@@ -120,7 +120,7 @@ def _look_at_sheets(path: Path, options: ReadOptions, add: Add) -> bool:
 
 
 def _padded(cell: Any) -> str:
-    """Return a cell's text, with leading zeros if its format shows them, as those of postcodes do."""
+    """Return a cell's text, with leading zeros if its format shows them, as for postcodes."""
     text = _text_of(cell.value)
     if isinstance(cell.value, int) and ZEROS.fullmatch(cell.number_format):
         return text.zfill(len(cell.number_format))

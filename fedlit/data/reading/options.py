@@ -14,8 +14,8 @@ from typing import Any
 from fedlit.errors import ConfigError, DataError, expect
 
 Add = Callable[..., None]
-"""Records a note on a table, with its kind, and the reading options that settle it: ``alternatives``
-of them, or one set as further arguments.
+"""Records a note on a table, its kind, and the reading options that settle it: ``alternatives`` of
+them, or one set as further arguments.
 """
 
 INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u2060\ufeff]")

@@ -85,8 +85,13 @@ class Cells:
             not_missing: Words in lower case that are values in this column.
             missing_words: The words that mean missing in every column.
         """
-        gone = missing_words.union(*((plain_text(word), str(word)) for word in missing)).difference(not_missing)
-        positions = [position for position, text in enumerate(self.texts) if text.casefold() not in gone]
+        further = list(missing)
+        gone = {*missing_words, *map(plain_text, further), *map(str, further)}.difference(
+            not_missing
+        )
+        positions = [
+            position for position, text in enumerate(self.texts) if text.casefold() not in gone
+        ]
         if len(positions) == len(self.texts):
             return self, {}
         counts = dict(zip(self.texts, self.counts.tolist(), strict=True))
@@ -107,7 +112,10 @@ class Cells:
     def shown(self, chosen: np.ndarray) -> str:
         """List some of the texts, with the number of their cells."""
         return shorten(
-            [f"{self.texts[position]!r} ({self.counts[position]:,})" for position in np.flatnonzero(chosen)]
+            [
+                f"{self.texts[position]!r} ({self.counts[position]:,})"
+                for position in np.flatnonzero(chosen)
+            ]
         )
 
     def take(self, values: np.ndarray, gap: Any = np.nan) -> np.ndarray:
@@ -150,9 +158,9 @@ def true_or_false(value: object) -> bool | None:
     """
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    word = str(value).casefold()
-    if word in TRUE:
+    folded = str(value).casefold()
+    if folded in TRUE:
         return True
-    if word in FALSE:
+    if folded in FALSE:
         return False
-    return ONE_AND_ZERO.get(word)
+    return ONE_AND_ZERO.get(folded)

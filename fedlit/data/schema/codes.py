@@ -66,9 +66,7 @@ def code_notes(name: str, texts: Sequence[str]) -> list[Note]:
         example = repr(some[0])
     else:
         return []
-    text = (
-        f"is read as numbers, but {example} may be a code. Then write types: {{{name}: categorical}}"
-    )
+    text = f"is read as numbers, but {example} may be a code. Then write types: {{{name}: categorical}}"
     kinds = ("categorical", "numeric")
     return [Note(text, "codes", alternatives=[{"types": {name: kind}} for kind in kinds])]
 

@@ -18,7 +18,7 @@ from fedlit.data.schema.convert import convert
 from fedlit.data.schema.dates import PARTS, ZONE, expand, parse_dates
 from fedlit.data.schema.numbers import Notation, plain_numbers
 from fedlit.data.schema.recode import recode
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import DataError
 from fedlit.show.text import counted, shorten
 
 Kind = Literal["numeric", "categorical", "coded", "boolean", "ordinal", "date", "left out"]
@@ -237,7 +237,8 @@ class Column:
         if not all(isinstance(target, str | None) for target in column.values.values()):
             raise ValueError("expected values that become text")
         conversions = {
-            unit: (float(factor), float(offset)) for unit, (factor, offset) in column.convert.items()
+            unit: (float(factor), float(offset))
+            for unit, (factor, offset) in column.convert.items()
         }
         return replace(column, convert=conversions)
 

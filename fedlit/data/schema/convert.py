@@ -10,7 +10,7 @@ import pandas as pd
 from fedlit.data.note import Note
 from fedlit.data.reading.options import ANY_UNIT, Conversion
 from fedlit.data.schema.cells import Cells
-from fedlit.data.schema.numbers import Notation, Written, find_notation, same_unit, split
+from fedlit.data.schema.numbers import Notation, find_notation, same_unit, split
 from fedlit.show.text import shorten
 
 _MASS = {

@@ -179,7 +179,7 @@ def missing_date(times: pd.Series) -> pd.Timestamp | None:
 
 
 def parse_dates(texts: Collection[str], form: str | None) -> pd.Series:
-    """Parse texts (n,) as times of Greenwich without a time zone; NaT for texts that are no dates."""
+    """Parse texts (n,) as times of Greenwich without a time zone; NaT if a text is no date."""
     if form is not None and ("%b" in form or "%B" in form):
         texts = in_english(list(texts), short="%b" in form)
     values = pd.Series(texts, dtype=object)

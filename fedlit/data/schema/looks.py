@@ -1,5 +1,5 @@
-"""Asks about values that may be more than they look like: days written as numbers, several values in
-a cell, garbled letters.
+"""Asks about values that may be more than they look like: days as numbers, several values in a
+cell, garbled letters.
 """
 
 from __future__ import annotations

@@ -43,11 +43,10 @@ def are_foreign(texts: Sequence[str]) -> bool:
         >>> are_foreign(["3. März 2020"]), are_foreign(["3 March 2020", "May 2020"])
         (True, False)
     """
-    foreign = _FOREIGN.keys() - _ENGLISH.keys() - _SHORT.keys()
+    months = set[str]()
     for text in texts[:_SAMPLE]:
-        if any(match["month"].casefold() in foreign for match in _WORD.finditer(text)):
-            return True
-    return False
+        months.update(match["month"].casefold() for match in _WORD.finditer(text))
+    return bool(months & (_FOREIGN.keys() - _ENGLISH.keys() - _SHORT.keys()))
 
 
 def in_english(texts: Sequence[str], *, short: bool = True) -> list[str]:

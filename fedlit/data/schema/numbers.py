@@ -33,14 +33,17 @@ _GROUPS = {
     ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+"),
     ",": re.compile(r"[1-9](?:\d{0,2}(?:,\d{3})+|\d?(?:,\d\d)+,\d{3})"),
 }
-# decimal, thousands: the first that reads most cells
 _MARKS = ((".", ""), (".", ","), (",", ""), (",", "."))
+"""Decimal mark and mark of thousands; of the pairs that read most cells, the first is taken."""
 _EITHER_DECIMAL = ({"decimal": ","}, {"decimal": "."})
-_PADDED = r"^0[0-9]+\."  # codes such as 008.45
-_NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"  # codes, signs of print, words
+_PADDED = r"^0[0-9]+\."
+"""Matches codes such as 008.45."""
+_NOT_PLAIN = r"^0[0-9]+$|^[0-9]{16,}$|^[^\x00-\x7f]|[A-Za-z_]$"
+"""Matches codes, typographic signs and words."""
 _THOUSAND = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
 _LEAST_OF_UNIT = 0.05
-_SAMPLE = 5_000  # texts that show how numbers are written
+_SAMPLE = 5_000
+"""Texts from which the notation of numbers is seen."""
 
 
 _SAME_UNITS = {
@@ -61,9 +64,9 @@ def same_unit(unit: str) -> str:
 
 
 class Written(NamedTuple):
-    """A text that may be a number: digits with marks, exponent and sign; its unit; and whether
-    levels are written so, too: ``<20``, with a letter, ``1a``, or as accountants write what is
-    negative: ``(1)``.
+    """A text that may be a number: digits with marks, exponent and sign; its unit; and whether it
+    may be the name of a level: ``<20``, a digit with a letter, ``1a``, or a negative number as
+    accountants write it, ``(1)``.
     """
 
     digits: str
@@ -73,7 +76,7 @@ class Written(NamedTuple):
     level: bool
 
 
-@lru_cache(2 * _SAMPLE)  # to find the notation, and then to read it
+@lru_cache(2 * _SAMPLE)  # Texts are split to find the notation, and again to read them.
 def split(text: str) -> Written | None:
     """Return the digits, unit and sign of a text, or None if it is not a number with at most a unit
     around it.
@@ -99,9 +102,8 @@ def split(text: str) -> Written | None:
     digits = re.sub(r"[ '’]", "", match["digits"])
     level = bool(match["bound"] or accounting) or (len(after) == 1 and after.isalpha())
     negative = minus == "-" or accounting is not None
-    return Written(
-        digits, match["power"] or "", -1 if negative else 1, before or after.strip(), level
-    )
+    sign = -1 if negative else 1
+    return Written(digits, match["power"] or "", sign, before or after.strip(), level)
 
 
 def is_accounting(text: str) -> bool:
@@ -139,9 +141,8 @@ class Notation:
         digits = written.digits
         group_mark = "," if self.decimal == "." else "."
         if group_mark in digits:
-            if group_mark != self.thousands or not _GROUPS[group_mark].fullmatch(
-                digits.split(self.decimal)[0]
-            ):
+            whole = digits.split(self.decimal)[0]
+            if group_mark != self.thousands or not _GROUPS[group_mark].fullmatch(whole):
                 return np.nan
             digits = digits.replace(group_mark, "")
         try:
@@ -155,11 +156,8 @@ class Notation:
             return np.array([WAYS[self.way].read(text) for text in texts], np.float64)
         numbers = np.full(len(texts), np.nan)
         if self.decimal == "." and self.thousands != ".":
-            numbers = (
-                pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
-                .to_numpy(np.float64)
-                .copy()
-            )
+            plain = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
+            numbers = plain.to_numpy(np.float64).copy()
         for position in map(int, np.flatnonzero(np.isnan(numbers))):
             numbers[position] = self.value(split(texts[position]))
         return numbers
@@ -182,40 +180,35 @@ def find_notation(
         >>> find_notation(["1,234", "12,500"])[0].thousands, find_notation(["55,3", "7"])[0].decimal
         (',', ',')
     """
-    way = way_of(texts)
-    if way:
-        return Notation(way=way), [Note(f"is read in {WAYS[way].unit}", "converted")]
-    written = [own for text in texts[:_SAMPLE] if (own := split(text)) is not None]
-    units = Counter(own.unit for own in written if own.unit).most_common(1)
+    parts = way_of(texts)
+    if parts:
+        return Notation(way=parts), [Note(f"is read in {WAYS[parts].unit}", "converted")]
+    written = [number for number in map(split, texts[:_SAMPLE]) if number is not None]
+    units = Counter(number.unit for number in written if number.unit).most_common(1)
     unit = units[0][0] if units else ""
-    free = thousands not in (".", ",")
-    marks = [own for own in _MARKS if decimal in (None, own[0]) and (free or thousands == own[1])]
-    read = {
-        own: sum(not np.isnan(Notation(*own, unit).value(number)) for number in written)
-        for own in marks
-    }
-    best = max(marks, key=lambda own: read[own])
+    is_open = thousands not in (".", ",")
+    read = dict[tuple[str, str], int]()
+    for marks in _MARKS:
+        if decimal in (None, marks[0]) and (is_open or thousands == marks[1]):
+            notation = Notation(*marks, unit)
+            read[marks] = sum(not np.isnan(notation.value(number)) for number in written)
+    best = max(read, key=lambda marks: read[marks])
     notes = list[Note]()
     if best == (".", ",") and read.get((",", "")) == read[best]:
-        first = next(own.digits for own in written if "," in own.digits)
-        notes = [
-            Note(
-                f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','",
-                "guess",
-                alternatives=_EITHER_DECIMAL,
-            )
-        ]
+        first = next(number.digits for number in written if "," in number.digits)
+        text = f"{first!r} is read as {first.replace(',', '')}; if not, say decimal: ','"
+        notes = [Note(text, "guess", alternatives=_EITHER_DECIMAL)]
     elif best == (".", "") and decimal is thousands is None:
-        digits = [own.digits for own in written]
-        numbers = [Notation(unit=unit).value(own) for own in written]
+        digits = [number.digits for number in written]
+        numbers = [Notation(unit=unit).value(number) for number in written]
         notes = mark_of_thousands(pd.Series(digits, dtype=object), np.array(numbers))
     return Notation(*best, unit), notes
 
 
 def plain_numbers(values: pd.Series) -> np.ndarray | None:
     """Convert texts (n,) to float64, NaN if missing, if all are numbers as programs write them and
-    none has a leading zero, which would make it a code. Otherwise return None. This is the fast
-    way, which fits most columns.
+    none has a leading zero, which would make it a code. Otherwise return None. This fast path reads
+    most columns.
 
     Example:
         >>> plain_numbers(pd.Series(["1.5", None])), plain_numbers(pd.Series(["01"])), plain_numbers(pd.Series(["1,5"]))
@@ -224,18 +217,19 @@ def plain_numbers(values: pd.Series) -> np.ndarray | None:
     try:
         import pyarrow as pa
         import pyarrow.compute as pc
-    except ImportError:  # where an exported folder is scored; the other way reads the same numbers
+    except ImportError:
+        # pyarrow may be absent where an exported folder is scored; Notation reads the same numbers.
         return None
     try:
         cells = pa.chunked_array(pa.array(values, pa.large_string(), from_pandas=True))
         numbers: np.ndarray = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        # which are no codes, nor words
+        # If all numbers have fractions, no text is a code or a word.
         fractions = np.isfinite(numbers).all() and (numbers % 1 != 0).all()
         if pc.any(pc.match_substring_regex(cells, _PADDED)).as_py():
             return None
         if not fractions and pc.any(pc.match_substring_regex(cells, _NOT_PLAIN)).as_py():
             return None
-    except (pa.ArrowException, TypeError):  # typed cells among text, or text that is no number
+    except (pa.ArrowException, TypeError):  # A cell is typed, or is no number.
         return None
     return numbers
 
@@ -263,20 +257,18 @@ def mark_of_thousands(values: pd.Series, numbers: np.ndarray) -> list[Note]:
     """
     finite = numbers[:_SAMPLE][np.isfinite(numbers[:_SAMPLE])]
     between = finite[finite % 1 != 0]
-    if (
-        not len(between)
-        or abs(between).max() >= 1000
-        or not ((finite >= 100) & (finite < 1000)).any()
-    ):
-        return []  # nearly always
-    texts = [cell.strip() for cell in values.iloc[:_SAMPLE] if isinstance(cell, str)]
-    marked = [text2 for text2 in texts if "." in text2]
-    whole = [text2 for text2 in texts if len(text2) == 3 and text2.isdecimal()]
+    # Nearly all columns are sorted out here.
+    if not len(between) or abs(between).max() >= 1000:
+        return []
+    if not ((finite >= 100) & (finite < 1000)).any():
+        return []
+    cells = [cell.strip() for cell in values.iloc[:_SAMPLE] if isinstance(cell, str)]
+    marked = [cell for cell in cells if "." in cell]
+    whole = [cell for cell in cells if len(cell) == 3 and cell.isdecimal()]
     if not whole or not all(map(_THOUSAND.fullmatch, marked)):
         return []
-    question = (
+    text = (
         f"{marked[0]!r} is read as {float(marked[0]):g}, beside whole numbers such as "
-        f"{whole[0]!r}. If it is a "
+        f"{whole[0]!r}. If it is a thousand, write thousands: '.'"
     )
-    text = f"{question}thousand, write thousands: '.'"
     return [Note(text, "thousands", alternatives=[{"thousands": "."}, {"decimal": "."}])]

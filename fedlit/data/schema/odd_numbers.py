@@ -9,36 +9,49 @@ import numpy as np
 from fedlit.data.note import Note
 from fedlit.show.text import counted, shorten
 
-_REPEATED = {
-    float(sign * int(digit * n)) for digit in "98" for n in range(1, 7) for sign in (-1, 1)
-}
-_GAPS = _REPEATED - {8.0, -8.0} | {-1.0}
+
+def _repeated(digit: str) -> set[float]:
+    """Return 9, 99 to 999999 for the digit 9, and the same below zero."""
+    numbers = [float(digit * length) for length in range(1, 7)]
+    return {*numbers, *(-number for number in numbers)}
+
+
+_GAPS = (_repeated("9") | _repeated("8") | {-1.0}) - {8.0, -8.0}
 """Numbers that stand for a missing value alone."""
-_SEVENS = {float(sign * int("7" * n)) for n in range(1, 7) for sign in (-1, 1)}
-_BELOW_POWERS = {float(10**n - below) for n in (2, 3, 4) for below in (2, 3, 4)}
-_SETS = _SEVENS | _BELOW_POWERS | {float(-n) for n in range(2, 9)} | {8.0}
+_BELOW_POWERS = {96.0, 97.0, 98.0, 996.0, 997.0, 998.0, 9996.0, 9997.0, 9998.0}
+_SETS = _repeated("7") | _BELOW_POWERS | {float(-n) for n in range(2, 9)} | {8.0}
 """Numbers that stand for one of several reasons why there is no value: refused, unknown, not
 asked."""
 _ALL = _GAPS | _SETS
 _BELOW_ONES = -7.0
-_HARDLY = 888  # a code of three digits
-# of a scale such as 1 to 5, beside which 9 is no place; of rows at its end
+_HARDLY = 888
+"""The smallest code that is hardly a value."""
 _LONGEST_SCALE = 5
+"""The largest end of a scale, such as 1 to 5, to which a 7, 8 or 9 cannot belong."""
 _LEAST_SHARE = 0.05
+"""The smallest share of the rows at the end of such a scale."""
 _CODES_OF_SCALES = (7.0, 8.0, 9.0)
-_LARGE = 100  # from which small numbers below zero are no measurements
-_NEVER = 3.5  # standard deviations from the others to zero, where nothing lies between
-_NEAREST = 0.2  # of the median: the smallest number above an impossible zero
-_MOST_ZEROS = 0.2  # of the rows: where there are more, zero may be a group of its own
+_LARGE = 100
+"""The number from which small numbers below zero are no measurements."""
+_NEVER = 3.5
+"""Standard deviations from the other numbers to an impossible zero."""
+_NEAREST = 0.2
+"""The smallest number above an impossible zero, as a share of the median."""
+_MOST_ZEROS = 0.2
+"""The share of zeros from which zero may be a group of rows."""
 _MOST_ZEROS_OF_ALL = 0.6
-_NEAREST_TO_MANY = 0.5  # of the median: the smallest number above many zeros
+_NEAREST_TO_MANY = 0.5
+"""The smallest number above many zeros, as a share of the median."""
 _MANY = 20
 FAR = 8
 """Standard deviations from which a number is reported."""
-_NORMAL = 1.349  # standard deviations between the quartiles of a normal distribution
-_MOST_FAR = 0.01  # of the cells that may be errors
-# times the range of the others: what lies so far away is hardly the tail of a distribution
+_NORMAL = 1.349
+"""Standard deviations between the quartiles of a normal distribution."""
+_MOST_FAR = 0.01
+"""The largest share of the cells that may be errors."""
 _ALONE = 3
+"""The smallest distance of an error from the other numbers, in multiples of their range; nearer
+numbers may be the tail of a distribution."""
 _SHOWN = 5
 
 
@@ -53,7 +66,7 @@ def missing_codes(values: np.ndarray) -> list[float]:
         >>> missing_codes(np.array([1.0, 12.0, 6.0, 98.0, 99.0])), missing_codes(np.array([1.0, 2.0, 3.0, -8.0, -9.0]))
         ([98.0, 99.0], [-9.0, -8.0])
     """
-    # nearly always, and without sorting
+    # This sorts out nearly all columns, without sorting their numbers.
     if not {float(np.nanmin(values)), float(np.nanmax(values))} & _ALL:
         return []
     distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
@@ -68,12 +81,12 @@ def _single_codes(distinct: np.ndarray, counts: np.ndarray) -> list[float]:
     high = distinct[~code].max()
     most = counts[~code].max()
     count = (~code).sum()
-    # counted or measured otherwise
+    outside = (distinct < low) | (distinct > high)
+    # Other numbers are counts or measurements, which do not go below zero.
     below = (distinct < 0) & (low >= 0) & (count > np.where(distinct == -1, 10, 2))
     far = np.minimum(abs(distinct - low), abs(distinct - high)) > high - low
-    codes: list[float] = distinct[
-        code & ((distinct < low) | (distinct > high)) & (below | far | (counts > max(3, 3 * most)))
-    ].tolist()
+    frequent = counts > max(3, 3 * most)
+    codes: list[float] = distinct[code & outside & (below | far | frequent)].tolist()
     return codes
 
 
@@ -88,7 +101,7 @@ def _sets_of_codes(distinct: np.ndarray) -> list[float]:
     outside = code & ((distinct < low) | (distinct > high))
     far = outside & (np.minimum(abs(distinct - low), abs(distinct - high)) > high - low)
     isolated = outside & (distinct <= _BELOW_ONES) & (low >= 0)
-    if (outside & (distinct < 0) & ~isolated).any():  # numbers below zero go on to zero
+    if (outside & (distinct < 0) & ~isolated).any():  # Numbers below zero go on to zero.
         isolated[:] = False
     codes: list[float] = distinct[far | isolated].tolist()
     return codes if len(codes) > 1 else []
@@ -123,45 +136,55 @@ def doubtful_codes(values: np.ndarray) -> list[float]:
 def _is_impossible_zero(finite: np.ndarray) -> bool:
     positive = finite[finite > 0]
     zeros = len(finite) - len(positive)
-    few = zeros <= _MOST_ZEROS * len(finite)
-    nearest = (_NEAREST if few else _NEAREST_TO_MANY) * np.median(positive) if len(positive) else 0
-    if not 2 <= zeros <= _MOST_ZEROS_OF_ALL * len(finite) or positive.min() < nearest:
+    if not 2 <= zeros <= _MOST_ZEROS_OF_ALL * len(finite):
+        return False
+    nearest = _NEAREST if zeros <= _MOST_ZEROS * len(finite) else _NEAREST_TO_MANY
+    if positive.min() < nearest * np.median(positive):
         return False
     first, median, third = np.percentile(positive, [25, 50, 75])
-    return bool(median * _NORMAL > _NEVER * (third - first) > 0 and len(np.unique(positive)) >= _MANY)
+    is_far = median * _NORMAL > _NEVER * (third - first) > 0
+    return bool(is_far and len(np.unique(positive)) >= _MANY)
 
 
 def _beside_a_scale(finite: np.ndarray) -> list[float]:
     distinct, counts = np.unique(finite, return_counts=True)
     code = np.isin(distinct, _CODES_OF_SCALES)
     scale = distinct[~code]
-    end = scale[-1] if len(scale) else 0
-    fits = 2 < end <= _LONGEST_SCALE and np.array_equal(scale, np.arange(scale[0], end + 1))
-    apart = distinct[code].min() - end >= (2 if code.sum() > 1 else 4)
-    ends = counts[~code][-1] >= _LEAST_SHARE * len(finite) if len(scale) else False
-    return distinct[code].tolist() if fits and apart and ends else []
+    if not len(scale):
+        return []
+    end = scale[-1]
+    is_scale = 2 < end <= _LONGEST_SCALE and np.array_equal(scale, np.arange(scale[0], end + 1))
+    is_used = counts[~code][-1] >= _LEAST_SHARE * len(finite)
+    distance = 2 if code.sum() > 1 else 4
+    if not is_scale or not is_used or distinct[code].min() - end < distance:
+        return []
+    codes: list[float] = distinct[code].tolist()
+    return codes
 
 
 def _small_below_zero(finite: np.ndarray) -> list[float]:
     distinct, counts = np.unique(finite[finite < 0], return_counts=True)
-    whole = bool((distinct % 1 == 0).all() and (finite[:1000] % 1 == 0).all())
+    are_whole = (distinct % 1 == 0).all() and (finite[:1000] % 1 == 0).all()
+    if not are_whole or len(distinct) > 4 or counts.min() < 3:
+        return []
     codes: list[float] = distinct.tolist()
-    return codes if whole and len(distinct) <= 4 and counts.min() >= 3 else []
+    return codes
 
 
 def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     """Ask whether some of the numbers (n,) of a column or target stand for a missing value."""
     codes = missing_codes(numbers)
-    rest = numbers[~np.isin(numbers, codes)] if codes else numbers
-    certain = codes if len(codes) > 1 else [code for code in codes if _is_certain(code, numbers)]
-    plausible = [*(code for code in codes if code not in certain), *doubtful_codes(rest)]
+    certain = codes
+    if len(codes) == 1 and not _is_certain(codes[0], numbers):
+        certain = []
+    plausible = [code for code in codes if code not in certain]
+    plausible += doubtful_codes(numbers[~np.isin(numbers, codes)] if codes else numbers)
     notes = list[Note]()
     if certain:
-        notes.append(asked_missing(name, _shown(numbers, certain), _plain(certain)))
+        notes.append(asked_missing(name, _counted(numbers, certain), _plain(certain)))
     if plausible:
-        notes.append(
-            asked_missing(name, _shown(numbers, plausible), _plain(plausible), certain=False)
-        )
+        cells = _counted(numbers, plausible)
+        notes.append(asked_missing(name, cells, _plain(plausible), certain=False))
     return notes
 
 
@@ -175,7 +198,7 @@ def _is_certain(code: float, numbers: np.ndarray) -> bool:
 
 
 def asked_missing(name: str, cells: str, values: Sequence[object], *, certain: bool = True) -> Note:
-    """Ask whether cells have no value: ``words`` become a fix if that is nearly certain, and a
+    """Ask whether cells have no value: their values become a fix if that is nearly certain, and a
     choice otherwise.
     """
     text = f"does {cells} mean that there is no value? Then write missing: {{{name}: {[*values]}}}"
@@ -205,21 +228,22 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
     typical = finite[near]
     far = finite[abs(finite - typical.mean()) > FAR * typical.std()]
     codes = missing_codes(finite)
-    far = far[~np.isin(far, codes)] if codes else far
+    if codes:
+        far = far[~np.isin(far, codes)]
     if not len(far):
         return []
-    verb = "is" if len(far) == 1 else "are"
+    verb, pronoun = ("is", "it") if len(far) == 1 else ("are", "them")
+    examples = shorten([f"{number:.15g}" for number in np.unique(far)], _SHOWN)
     text = (
         f"{counted(len(far), 'cell')} {verb} over {FAR} standard deviations from the others, "
-        "such as "
+        f"such as {examples}"
     )
-    text += shorten([f"{number:.15g}" for number in np.unique(far)], _SHOWN)
     rest = finite[~np.isin(finite, far)]
     gap = np.minimum(abs(far - rest.min()), abs(far - rest.max())).min()
     if len(far) > max(1, _MOST_FAR * len(finite)) or gap <= _ALONE * np.ptp(rest):
         return [Note(text, "tail")]
     values = _plain(np.unique(far).tolist())
-    text += f"; correct {'it' if len(far) == 1 else 'them'}, or write missing: {{{name}: {values}}}"
+    text += f"; correct {pronoun}, or write missing: {{{name}: {values}}}"
     return [Note(text, "far", alternatives=[{"missing": {name: values}}])]
 
 
@@ -227,5 +251,5 @@ def _plain(numbers: Sequence[float]) -> list[float]:
     return [int(number) if float(number).is_integer() else number for number in numbers]
 
 
-def _shown(numbers: np.ndarray, codes: Sequence[float]) -> str:
+def _counted(numbers: np.ndarray, codes: Sequence[float]) -> str:
     return " and ".join(f"{code:g} ({int((numbers == code).sum()):,} cells)" for code in codes)

@@ -11,8 +11,9 @@ import pandas as pd
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, Conversions, Declared, ReadOptions, Recoding
 from fedlit.data.schema.column import Column, Typed
-from fedlit.data.schema.find import Found, declared_column, find
-from fedlit.errors import DataError, Told, did_you_mean, expect
+from fedlit.data.schema.detection import Detection
+from fedlit.data.schema.find import declared_column, find
+from fedlit.errors import DataError, did_you_mean, expect
 from fedlit.show.text import shorten
 
 _MANY_COLUMNS = 100
@@ -33,7 +34,7 @@ class Schema:
     Example:
         >>> raw = pd.DataFrame({"dose": ["1,5", "2,5"], "sex": ["m", "f"], "site": ["Bern", "Bern"]})
         >>> schema, typed, notes = Schema.find(raw)
-        >>> {name: own.kind for name, own in schema.columns.items()}
+        >>> {name: column.kind for name, column in schema.columns.items()}
         {'dose': 'numeric', 'sex': 'categorical', 'site': 'left out'}
         >>> typed.to_dict("list"), typed.equals(schema.apply(raw, "client 'bern'")[0])
         ({'dose': [1.5, 2.5], 'sex': ['m', 'f']}, True)
@@ -56,56 +57,50 @@ class Schema:
         """Detect what all columns hold.
 
         Args:
-            raw: the rows, without the target.
-            types: the declared types of some columns.
-            options: how the file is written; kept for new rows.
-            where: the beginning of messages.
-            kept: column → words, by lower case, that mean missing elsewhere, but are values there.
+            raw: The rows, without the target.
+            types: The declared types of some columns.
+            options: How the file is written; kept for new rows.
+            head: The text with which messages begin.
+            not_missing: Column → words, by lower case, that mean missing elsewhere, but are values
+                there.
 
         Returns:
-            The schema; the typed rows, as :meth:`apply` gives them; and notes for a person that
+            The schema; the typed rows, as :meth:`apply` returns them; and notes for a person that
             name their column.
 
         Raises:
-            ConfigError: a type or a column that is not known.
-            DataError: a column does not hold what is declared.
+            ConfigError: A type or a column is not known.
+            DataError: A column does not hold what is declared.
         """
-        declared = dict(types or {})
-        for key, names in (("types", declared), ("missing", options.missing_by_column)):
+        types = types or {}
+        for key, names in (("types", types), ("missing", options.missing_by_column)):
             for name in names:
-                expect(
-                    name in raw or name == "*", key, "one of the columns", name, known=map(str, raw)
-                )
-        detected = dict[str, Found]()
-        declarations = dict[str, Column | None]()
-        not_missing_in = dict(not_missing or {})
+                is_known = name in raw or name == "*"
+                expect(is_known, key, "one of the columns", name, known=map(str, raw))
+        not_missing = not_missing or {}
+        detected = dict[str, Detection]()
+        declared = dict[str, Column]()
         for column, cells in raw.items():
             name = str(column)
-            declarations[name] = (
-                declared_column(name, declared[name], options.missing_in(name))
-                if name in declared
-                else None
-            )
-            detected[name] = find(
-                cells, options, declarations[name], f"{head}, column {name!r}", not_missing_in.get(name)
-            )
-        if any(own.column.notation.decimal == "," for own in detected.values()):
-            # in a file with decimal commas, a point separates thousands
-            for name, own in detected.items():
-                if any(note.kind == "thousands" for note in own.notes):
+            if name in types:
+                declared[name] = declared_column(name, types[name], options.missing_in(name))
+            start = f"{head}, column {name!r}"
+            detected[name] = find(cells, options, declared.get(name), start, not_missing.get(name))
+        if any(detection.column.notation.decimal == "," for detection in detected.values()):
+            # In a file with decimal commas, a point separates thousands.
+            commas = replace(options, decimal=",", thousands=".")
+            for name, detection in detected.items():
+                if any(note.kind == "thousands" for note in detection.notes):
                     detected[name] = find(
-                        raw[name],
-                        replace(options, decimal=",", thousands="."),
-                        declarations[name],
-                        kept=not_missing_in.get(name),
+                        raw[name], commas, declared.get(name), not_missing=not_missing.get(name)
                     )
         collisions = _without_collisions(detected)
         notes = [*_of_all(raw, detected), *collisions]
-        notes += [
-            prefixed(name, note, column=name) for name, own in detected.items() for note in own.notes
-        ]
-        columns = {name: own.column for name, own in detected.items()}
-        typed: Typed = {key: values for own in detected.values() for key, values in own.typed.items()}
+        typed = Typed()
+        for name, detection in detected.items():
+            notes += [prefixed(name, note, column=name) for note in detection.notes]
+            typed |= detection.typed
+        columns = {name: detection.column for name, detection in detected.items()}
         reading = {
             key: value for key, value in options.to_dict().items() if key not in _OF_ONE_FILE
         }
@@ -139,7 +134,9 @@ class Schema:
     @property
     def left_out(self) -> dict[str, str]:
         """Maps each column that is not used to the reason."""
-        return {name: column.why for name, column in self.columns.items() if column.kind == "left out"}
+        return {
+            name: column.why for name, column in self.columns.items() if column.kind == "left out"
+        }
 
     @property
     def used(self) -> list[str]:
@@ -150,20 +147,22 @@ class Schema:
         """Convert raw rows to typed ones: float64, ``boolean``, or objects; NaN if missing.
 
         Args:
-            raw: the raw rows, with all columns that are used, in any order.
-            where: the beginning of messages.
+            raw: The raw rows, with all columns that are used, in any order.
+            head: The text with which messages begin.
 
         Returns:
             The typed rows, and notes that name their column.
 
         Raises:
-            DataError: a column is not there, or holds something else.
+            DataError: A column is absent, or holds something else.
         """
         typed = Typed()
         notes = list[Note]()
         check_columns(self.used, raw, head)
         for name in self.used:
-            converted, column_notes = self.columns[name].apply(raw[name], f"{head}, column {name!r}")
+            converted, column_notes = self.columns[name].apply(
+                raw[name], f"{head}, column {name!r}"
+            )
             typed |= converted
             notes += [prefixed(name, note, column=name) for note in column_notes]
         return _frame(typed, raw.index), notes
@@ -190,12 +189,15 @@ class Schema:
 
     def only(self, typed: Iterable[str]) -> Schema:
         """Keep the columns that become some of these typed ones, and those that identify rows."""
-        kept_names = {*typed}
+        used = {*typed}
         columns = dict[str, Column]()
         for name, column in self.columns.items():
-            parts = tuple(part for part in column.parts if f"{name}.{part}" in kept_names)
-            if column.kind == "left out" or (bool(parts) if column.kind == "date" else name in kept_names):
-                columns[name] = replace(column, parts=parts) if column.kind == "date" else column
+            if column.kind == "date":
+                parts = tuple(part for part in column.parts if f"{name}.{part}" in used)
+                if parts:
+                    columns[name] = replace(column, parts=parts)
+            elif column.kind == "left out" or name in used:
+                columns[name] = column
         return replace(self, columns=columns)
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,10 +212,11 @@ class Schema:
         """Restore a schema from plain data.
 
         Raises:
-            ValueError: a column is none that a table can have.
+            ValueError: The data describes a column that no table can have.
         """
         return cls(
-            {name: Column.of(column) for name, column in state["columns"].items()}, dict(state["reading"])
+            {name: Column.of(column) for name, column in state["columns"].items()},
+            dict(state["reading"]),
         )
 
 
@@ -221,16 +224,19 @@ def check_columns(names: Iterable[str], frame: pd.DataFrame, head: str) -> None:
     """Refuse rows that lack columns.
 
     Raises:
-        DataError: naming them; begins with ``where``.
+        DataError: Rows lack columns. The message names them, and begins with ``head``.
     """
     lacking = [name for name in names if name not in frame]
-    present = map(str, frame)
-    if lacking:
-        more = f"; nor are there {shorten(lacking[1:])}" * (len(lacking) > 1)
-        told = Told(f"none of this name{more}")
-        advice = "add it (empty cells are allowed)"
-        advice += (hint := did_you_mean(lacking[0], present)) and f".{hint}"
-        expect(False, head, f"the column {lacking[0]!r}", told, advice, DataError)
+    if not lacking:
+        return
+    message = f"{head}: expected the column {lacking[0]!r}, found none of this name"
+    if len(lacking) > 1:
+        message += f"; nor are there {shorten(lacking[1:])}"
+    message += "; add it (empty cells are allowed)"
+    hint = did_you_mean(lacking[0], map(str, frame))
+    if hint:
+        message += f".{hint}"
+    raise DataError(message)
 
 
 def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
@@ -240,17 +246,15 @@ def _frame(typed: Typed, index: pd.Index) -> pd.DataFrame:
     return pd.DataFrame(typed, index=index, copy=len(typed) > _MANY_COLUMNS)
 
 
-def _without_collisions(detected: dict[str, Found]) -> list[Note]:
+def _without_collisions(detected: dict[str, Detection]) -> list[Note]:
     """Take away parts of dates that are called as another column is, and ask which of the two is
     meant.
     """
     notes = list[Note]()
     for name, date in detected.items():
-        parts = (
-            [part for part in date.column.parts if f"{name}.{part}" in detected]
-            if date.column.kind == "date"
-            else []
-        )
+        if date.column.kind != "date":
+            continue
+        parts = [part for part in date.column.parts if f"{name}.{part}" in detected]
         if not parts:
             continue
         free = tuple(part for part in date.column.parts if part not in parts)
@@ -266,56 +270,51 @@ def _without_collisions(detected: dict[str, Found]) -> list[Note]:
                 {"rename": {column: f"{name}_{part}"}},
                 {"drop": [column]},
             ]
-            notes.append(
-                prefixed(column, Note(text, "collision", alternatives=either), column=column)
-            )
+            note = Note(text, "collision", alternatives=either)
+            notes.append(prefixed(column, note, column=column))
     return notes
 
 
-def _of_all(raw: pd.DataFrame, detected: Mapping[str, Found]) -> list[Note]:
+def _of_all(raw: pd.DataFrame, detected: Mapping[str, Detection]) -> list[Note]:
     """Return notes on what is odd about columns seen together."""
     notes = list[Note]()
     gaps = dict[str, list[str]]()
-    for name, one in detected.items():
-        for word, count in one.gaps.items():
-            gaps.setdefault(word, []).append(f"{name} ({count:,})")
-    if units := _second_header(raw, detected):
-        notes.append(
-            Note(
-                f"the first row looks like a second header ({units}). Remove it from the file",
-                "header",
-            )
-        )
-    for word, columns in gaps.items():
-        text = f"{word!r} counts as missing in {shorten(columns)}"
-        categorical = [
-            name
-            for name, one in detected.items()
-            if word in one.gaps and one.column.kind == "categorical"
-        ]
-        if categorical and word.isalpha():
-            text += f"; to keep it, write values: {{{categorical[0]}: {{{word!r}: {word!r}}}}}"
+    categorical = dict[str, str]()  # missing word → the first column of categories that has it
+    for name, detection in detected.items():
+        for gap, count in detection.gaps.items():
+            gaps.setdefault(gap, []).append(f"{name} ({count:,})")
+            if detection.column.kind == "categorical":
+                categorical.setdefault(gap, name)
+    units = _second_header(raw, detected)
+    if units:
+        text = f"the first row looks like a second header ({units}). Remove it from the file"
+        notes.append(Note(text, "header"))
+    for gap, columns in gaps.items():
+        text = f"{gap!r} counts as missing in {shorten(columns)}"
+        if gap in categorical and gap.isalpha():
+            text += f"; to keep it, write values: {{{categorical[gap]}: {{{gap!r}: {gap!r}}}}}"
         notes.append(Note(text, "gaps"))
-    if unique := [name for name, one in detected.items() if one.unique]:
-        advice = f"What names rows is left out by types: {{{unique[0]}: identifier}}"
-        notes.append(
-            Note(f"a different value in each row, and kept: {shorten(unique)}. {advice}", "unique")
+    unique = [name for name, detection in detected.items() if detection.unique]
+    if unique:
+        text = (
+            f"a different value in each row, and kept: {shorten(unique)}. What names rows is left "
+            f"out by types: {{{unique[0]}: identifier}}"
         )
+        notes.append(Note(text, "unique"))
     return notes
 
 
-def _second_header(raw: pd.DataFrame, detected: Mapping[str, Found]) -> str:
+def _second_header(raw: pd.DataFrame, detected: Mapping[str, Detection]) -> str:
     """Describe the first row's cells if they look like units below the names: words where all other
     rows have numbers.
     """
-    first = list[str]()
-    for name, column in detected.items():
-        if (
-            column.column.kind == "numeric"
-            and len(raw) > 1
-            and isinstance(text := raw[name].iloc[0], str)
-        ):
-            if text.strip().casefold() not in column.column.missing or not text.strip()[:1].isalpha():
-                return ""
-            first.append(text.strip())
-    return shorten(first)
+    units = list[str]()
+    for name, detection in detected.items():
+        first = raw[name].iloc[0] if len(raw) > 1 else None
+        if detection.column.kind != "numeric" or not isinstance(first, str):
+            continue
+        unit = first.strip()
+        if unit.casefold() not in detection.column.missing or not unit[:1].isalpha():
+            return ""
+        units.append(unit)
+    return shorten(units)

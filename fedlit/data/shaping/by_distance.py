@@ -17,7 +17,8 @@ from fedlit.data.table import SPLITS, ClientTable, has_classes, has_sequences
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.seeding import derive_seed
 
-_NORMAL = 0.05  # the p-value above which distances pass for normally distributed
+_NORMAL = 0.05
+"""The p-value above which distances pass for normally distributed."""
 _MOVES = 50
 _SEQUENCES = 5
 
@@ -77,11 +78,10 @@ class Distance(Deal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        number = isinstance(self.emd, int | float) and 0 <= self.emd < np.inf
-        named = self.emd in ("lowest", "middle", "highest")
-        expect(
-            number or named, "partition: deal: emd", "a number, lowest, middle or highest", self.emd
-        )
+        is_number = isinstance(self.emd, int | float) and 0 <= self.emd < np.inf
+        is_valid = is_number or self.emd in ("lowest", "middle", "highest")
+        expected = "a number, lowest, middle or highest"
+        expect(is_valid, "partition: deal: emd", expected, self.emd)
         must_be_known("partition: deal: features", [self.features], get_args(Features))
         expect(self.code >= 1, "partition: deal: code", "at least 1", self.code)
 
@@ -94,38 +94,44 @@ class Distance(Deal):
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         rows = {split: np.sort(whole.splits[split]) for split in SPLITS if split in whole.splits}
-        with threadpool_limits(1):  # with more, sums depend on which thread is first
+        with threadpool_limits(1):  # With more threads, sums depend on which one is first.
             space = Space(whole, rows["train"], seed, self.features, self.code)
             start = self._subsets(space, rows, clients, seed)
-            return start if self.emd == "highest" else self._nearer(space, rows, start, seed)
+            if self.emd == "highest":
+                return start
+            return self._nearer(space, rows, start, seed)
 
     def _subsets(self, space: Space, splits: Hand, clients: int, seed: int) -> np.ndarray:
         """Return the k-means subset of each row."""
         from sklearn.cluster import KMeans
 
         rng = np.random.default_rng(derive_seed(seed, "k-means"))
-        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31))).fit(
-            space.x[space.train]
-        )
+        means = KMeans(clients, n_init=1, random_state=int(rng.integers(2**31)))
+        means.fit(space.x[space.train])
         owner: np.ndarray = means.predict(space.x)
         for split, rows in splits.items():
-            while (sizes := np.bincount(owner[rows], minlength=clients)).min() < self.needs(split):
+            sizes = np.bincount(owner[rows], minlength=clients)
+            while sizes.min() < self.needs(split):
                 owner[rng.choice(rows[owner[rows] == sizes.argmax()])] = sizes.argmin()
+                sizes = np.bincount(owner[rows], minlength=clients)
         return owner
 
     def _nearer(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> np.ndarray:
         """Turn the first subsets into clients that are as far from the whole as wanted."""
-        wanted = self._wanted(space, splits, start, seed)
-        made = list[tuple[float, np.ndarray]]()
+        aim = self._aim(space, splits, start, seed)
+        attempts = list[tuple[float, np.ndarray]]()
         for sequence in range(_SEQUENCES):
-            dealt = splits, start, seed, sequence
-            owner = _shuffled(*dealt) if self.emd == "lowest" else _moved(*dealt, space, wanted)
-            made.append((space.normal(owner), owner))
-            if not made[-1][0] <= _NORMAL:  # nor where there are too few to test
+            if self.emd == "lowest":
+                owner = _shuffled(splits, start, seed, sequence)
+            else:
+                owner = _moved(splits, start, seed, sequence, space, aim)
+            p = space.normal(owner)
+            attempts.append((p, owner))
+            if not p <= _NORMAL:  # It is NaN if there are too few distances to test.
                 break
-        return max(made, key=lambda own: own[0])[1]
+        return max(attempts, key=lambda attempt: attempt[0])[1]
 
-    def _wanted(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> float:
+    def _aim(self, space: Space, splits: Hand, start: np.ndarray, seed: int) -> float:
         """Return the wanted distance as a number."""
         highest = space.mean(start)[0]
         lowest = space.mean(_shuffled(splits, start, seed, 0))[0]
@@ -135,10 +141,9 @@ class Distance(Deal):
             f"a distance from {lowest:.4g} (rows dealt at random) to {highest:.4g} (the "
             "k-means subsets)"
         )
-        fits = lowest <= self.emd <= highest
-        expect(
-            fits, "partition: deal: emd", reachable, self.emd, "or write lowest, middle or highest"
-        )
+        advice = "or write lowest, middle or highest"
+        is_reachable = lowest <= self.emd <= highest
+        expect(is_reachable, "partition: deal: emd", reachable, self.emd, advice)
         return self.emd
 
 
@@ -152,7 +157,7 @@ def _shuffled(splits: Hand, start: np.ndarray, seed: int, sequence: int) -> np.n
 
 
 def _moved(
-    splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Space, wanted: float
+    splits: Hand, start: np.ndarray, seed: int, sequence: int, space: Space, aim: float
 ) -> np.ndarray:
     """Exchange rows between the subset that is farthest from the whole and the others until it is
     near enough.
@@ -161,25 +166,25 @@ def _moved(
     clients = int(start.max()) + 1
     path = [start]
     for move in range(_MOVES * clients):
-        # one move changes the others little: they are measured again now and then
+        # A move hardly changes the other clients, which are measured again now and then.
         if move % clients == 0:
-            mean, each = space.mean(path[-1])
-            if mean <= wanted:
-                return path[bisect_left(path, True, key=lambda own: space.mean(own)[0] <= wanted)]
+            mean, distances = space.mean(path[-1])
+            if mean <= aim:
+                return path[bisect_left(path, True, key=lambda owner: space.mean(owner)[0] <= aim)]
             path = path[-1:]
-        far = int(each.argmax())
+        far = int(distances.argmax())
         owner = path[-1].copy()
         for rows in splits.values():
-            own = rows[owner[rows] == far]
-            others = rows[owner[rows] != far]
-            count = min(len(others), max(1, min(len(own) // 5, len(rows) // 50)))
-            leave = rng.choice(own, count, replace=False)
-            come = rng.choice(others, count, replace=False)
+            inside = rows[owner[rows] == far]
+            outside = rows[owner[rows] != far]
+            count = min(len(outside), max(1, min(len(inside) // 5, len(rows) // 50)))
+            leave = rng.choice(inside, count, replace=False)
+            come = rng.choice(outside, count, replace=False)
             owner[leave] = owner[come]
             owner[come] = far
         path.append(owner)
-        each[far] = space.away(owner, far)
+        distances[far] = space.away(owner, far)
     raise ConfigError(
         f"partition: deal: emd: expected a distance that {_MOVES} moves a client reach, found "
-        f"{wanted:.4g}"
+        f"{aim:.4g}"
     )

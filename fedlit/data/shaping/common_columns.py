@@ -85,7 +85,7 @@ def choose_common(
         orders = [rng.permutation(columns) for _ in range(DRAWN_WAYS)]
         ways = np.array([np.sort(order[:common]) for order in orders], np.int16)
     sums = strengths(related, ways)
-    places = {"maximum": len(sums) - 1, "median": len(sums) // 2, "minimum": 0}
+    positions = {"maximum": len(sums) - 1, "median": len(sums) // 2, "minimum": 0}
     order = np.argsort(sums, kind="stable")
-    chosen: np.ndarray = ways[order[places[rank]]].astype(np.int64)
+    chosen: np.ndarray = ways[order[positions[rank]]].astype(np.int64)
     return chosen

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -93,47 +93,38 @@ class ColumnSplit(Source):
         tables = sorted(self.source.tables(seed), key=lambda table: table.name)
         columns = list(tables[0].features)
         for table in tables:
-            same = list(table.features) == columns
-            told = f"the columns of {tables[0].name} at {table.name}"
-            expect(
-                same,
-                "column split: source",
-                told,
-                Told("others"),
-                "choose clients that have the same",
-                DataError,
+            if list(table.features) != columns:
+                raise DataError(
+                    f"column split: source: expected the columns of {tables[0].name} at "
+                    f"{table.name}, found others; choose clients that have the same"
+                )
+        common = max(1, round(self.common * len(columns)))
+        if len(columns) - common < len(tables):
+            raise DataError(
+                f"column split: common: expected a column of its own for each of {len(tables)} "
+                f"clients, beside {common} common ones, found {len(columns)} columns; take fewer "
+                "clients or a smaller share"
             )
-        kept = max(1, round(self.common * len(columns)))
-        told = f"a column of its own for each of {len(tables)} clients, beside {kept} common ones"
-        enough = len(columns) - kept >= len(tables)
-        found = Told(f"{len(columns)} columns")
-        expect(
-            enough,
-            "column split: common",
-            told,
-            found,
-            "take fewer clients or a smaller share",
-            DataError,
-        )
-        order = self._order(tables, seed, kept)
+        order = self._order(tables, seed, common)
+        private = np.array_split(order[common:], len(tables))
         split = []
-        for table, own in zip(tables, np.array_split(order[kept:], len(tables)), strict=True):
-            split.append(table.only([columns[place] for place in np.sort([*order[:kept], *own])]))
+        for table, private_columns in zip(tables, private, strict=True):
+            positions = np.sort([*order[:common], *private_columns])
+            split.append(table.only([columns[position] for position in positions]))
         return check_tables(split)
 
-    def _order(self, tables: list[ClientTable], seed: int, kept: int) -> np.ndarray:
+    def _order(self, tables: list[ClientTable], seed: int, count: int) -> np.ndarray:
         """Return the positions of all columns: the common ones, then the others in the order of
         dealing.
         """
-        way = seed % self.ways if self.ways else seed
-        order = np.random.default_rng(derive_seed(way, "columns")).permutation(
-            tables[0].features.shape[1]
-        )
+        way_seed = seed % self.ways if self.ways else seed
+        rng = np.random.default_rng(derive_seed(way_seed, "columns"))
+        order = rng.permutation(tables[0].features.shape[1])
         if self.by == "random":
             return order
-        seen = tables if way == seed else self.source.tables(way)
-        rng = np.random.default_rng(derive_seed(way, "common"))
-        common = choose_common(correlations(seen), kept, self.by, rng)
+        seen = tables if way_seed == seed else self.source.tables(way_seed)
+        rng = np.random.default_rng(derive_seed(way_seed, "common"))
+        common = choose_common(correlations(seen), count, self.by, rng)
         return np.concatenate([common, order[~np.isin(order, common)]])
 
 
@@ -167,32 +158,27 @@ class ConceptShift(Source):
         """Read the source's tables and change labels; ``seed`` determines whose, and how."""
         tables = self.source.tables(seed)
         names = sorted(table.name for table in tables)
+        classes = set[Any]()
         for table in tables:
-            told = f"one of several classes a row at {table.name}"
-            found = Told(without_classes(table))
-            expect(has_classes(table), "concept shift: source", told, found)
-        # by their text, as clients' labels may be of several types
-        labels = sorted(
-            {label for table in tables for label in table.target.unique().tolist()}, key=repr
-        )
-        told = f"from 1 to {len(names)}, one a client, and {len(labels)}, the number of labels"
-        expect(
-            0 < self.concepts <= min(len(names), len(labels)),
-            "concept shift: concepts",
-            told,
-            self.concepts,
-        )
+            expected = f"one of several classes a row at {table.name}"
+            problem = Told(without_classes(table))
+            expect(has_classes(table), "concept shift: source", expected, problem)
+            classes.update(table.target.unique().tolist())
+        # They are sorted by their text, as clients' labels may be of several types.
+        labels = sorted(classes, key=repr)
+        is_possible = 0 < self.concepts <= min(len(names), len(labels))
+        expected = f"from 1 to {len(names)}, one a client, and {len(labels)}, the number of labels"
+        expect(is_possible, "concept shift: concepts", expected, self.concepts)
         drawn = np.random.default_rng(derive_seed(seed, "concept", "clients")).permutation(names)
-        parts = np.array_split(drawn, self.concepts)
-        turns = {str(name): turn for turn, part in enumerate(parts) for name in part}
-        order = np.random.default_rng(derive_seed(seed, "concept", "labels")).permutation(
-            len(labels)
-        )
-        ring = [labels[place] for place in order]
+        turns = dict[str, int]()
+        for turn, part in enumerate(np.array_split(drawn, self.concepts)):
+            turns.update(dict.fromkeys(map(str, part), turn))
+        rng = np.random.default_rng(derive_seed(seed, "concept", "labels"))
+        ring = [labels[position] for position in rng.permutation(len(labels))]
         changed = []
         for table in tables:
-            # turned by a different number of places in each concept, so that no two of them agree
-            # anywhere
+            # Each concept turns the ring by another number of positions, so that no two concepts
+            # agree on a label.
             turn = turns[table.name]
             meanings = dict(zip(ring, ring[turn:] + ring[:turn], strict=True))
             target = table.target.map(meanings).astype(table.target.dtype)

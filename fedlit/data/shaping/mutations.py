@@ -7,7 +7,7 @@ come from how its table was made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable, check_client, has_classes, without_classes
-from fedlit.errors import Told, expect, must_be_known
+from fedlit.errors import ConfigError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 
 Kind = Literal["scale", "shift", "clip", "swap", "missing", "flip"]
@@ -48,19 +48,14 @@ class Mutation:
         must_be_known("data.mutations: kind", [self.kind], _FAULTS)
         key = f"data.mutations: {self.kind}"
         fault = _FAULTS[self.kind]
-        expect(
-            len(self.columns) == fault.columns,
-            key,
-            f"{fault.columns} of feature and other",
-            self.columns,
-        )
-        fits = self.by is None or (fault.by is not None and fault.above < self.by <= fault.most)
-        expect(
-            fits,
-            key,
-            "no by" if fault.by is None else f"by above {fault.above} and at most {fault.most}",
-            self.by,
-        )
+        expected = f"{fault.columns} of feature and other"
+        expect(len(self.columns) == fault.columns, key, expected, self.columns)
+        if self.by is None:
+            return
+        if fault.by is None:
+            raise ConfigError(f"{key}: expected no by, found {self.by!r}")
+        expected = f"by above {fault.above} and at most {fault.most}"
+        expect(fault.above < self.by <= fault.most, key, expected, self.by)
 
     @property
     def columns(self) -> list[str]:
@@ -108,36 +103,35 @@ def mutate(
         check_client("data.mutations", client, everyone)
         if client not in original:
             continue
-        # all clients' rows measure it
-        here = mutation.kind != "shift" or len(original) == len(everyone)
-        expect(
-            here,
-            key,
-            "the tables of all clients",
-            list(original),
-            "take scale, or run where all tables are",
-        )
-        table = original[client]
-        numbers = [str(name) for name in table.features if name not in table.categorical]
-        for name in mutation.columns:
-            fits = name in numbers and mutation.columns.count(name) == 1
-            told = f"a column of numbers of {client}"
-            expect(fits, key, told, name, f"these are {', '.join(numbers)}")
-        labelled = mutation.kind not in ("flip", "missing") or has_classes(table)
-        found = Told(without_classes(table))
-        expect(
-            labelled, key, f"one of several classes a row at {client}", found, "take another client"
-        )
-        by = (fault.by if mutation.by is None else mutation.by) or 0.0
+        # The rows of all clients are needed for the standard deviation.
+        is_measurable = mutation.kind != "shift" or len(original) == len(everyone)
+        advice = "take scale, or run where all tables are"
+        expect(is_measurable, key, "the tables of all clients", list(original), advice)
+        _check_table(mutation, original[client], key)
+        by = fault.by if mutation.by is None else mutation.by
+        by = by or 0.0
         rng = np.random.default_rng(derive_seed(seed, "mutation", position))
         changed[client] = _planted(mutation, changed[client], by, original, rng)
-        text = fault.text.format(
-            named=" and ".join(mutation.columns), by=by, rest=1 - by, percent=100 * by
-        )
+        columns = " and ".join(mutation.columns)
+        text = fault.text.format(named=columns, by=by, rest=1 - by, percent=100 * by)
         planted.append(
             Note(f"a fault was planted: {text}", "fault", clients=(client,), head=client)
         )
     return [changed[table.name] for table in tables], planted
+
+
+def _check_table(mutation: Mutation, table: ClientTable, key: str) -> None:
+    """Refuse a table that lacks the columns or the labels of a fault."""
+    client = table.name
+    numbers = [str(name) for name in table.features if name not in table.categorical]
+    for name in mutation.columns:
+        is_column = name in numbers and mutation.columns.count(name) == 1
+        advice = f"these are {', '.join(numbers)}"
+        expect(is_column, key, f"a column of numbers of {client}", name, advice)
+    if mutation.kind in ("flip", "missing"):
+        expected = f"one of several classes a row at {client}"
+        problem = Told(without_classes(table))
+        expect(has_classes(table), key, expected, problem, "take another client")
 
 
 def _planted(
@@ -153,37 +147,40 @@ def _planted(
     kind = mutation.kind
     frame = table.features
     train = table.splits["train"]
-    target = everywhere[table.name].target  # the labels of the table may be flipped by now
+    target = everywhere[table.name].target  # An earlier fault may have flipped the table's labels.
     labels = sorted(target.unique().tolist()) if kind in ("flip", "missing") else []
     if kind == "flip":
-        expect(
-            len(labels) == 2,
-            "data.mutations: flip",
-            f"two labels at {table.name}",
-            len(labels),
-            "take another client",
-        )
-        return replace(table, target=table.target.map(dict(zip(labels, labels[::-1], strict=True))))
+        expected = f"two labels at {table.name}"
+        advice = "take another client"
+        expect(len(labels) == 2, "data.mutations: flip", expected, len(labels), advice)
+        exchanged = dict(zip(labels, labels[::-1], strict=True))
+        return replace(table, target=table.target.map(exchanged))
     column = mutation.columns[0]
-    own = frame[column].astype(np.float64)
+    numbers = frame[column].astype(np.float64)
     if kind == "swap":
         new = {column: frame[mutation.columns[1]], mutation.columns[1]: frame[column]}
     elif kind == "scale":
-        new = {column: own * by}
+        new = {column: numbers * by}
     elif kind == "shift":
-        tables = [each for each in everywhere.values() if column in each.features]
-        values = [each.features[column].iloc[each.splits["train"]] for each in tables]
-        spread = np.nanstd(
-            np.concatenate([each.to_numpy(np.float64, na_value=np.nan) for each in values])
-        )
-        new = {column: own + by * float(spread)}
+        new = {column: numbers + by * _spread(everywhere.values(), column)}
     elif kind == "clip":
-        new = {column: own.clip(*own.iloc[train].quantile([by, 1 - by]))}
+        new = {column: numbers.clip(*numbers.iloc[train].quantile([by, 1 - by]))}
     else:
         most = labels[-1] if len(labels) <= 2 else target.iloc[train].mode().iloc[0]
         positive = most if table.positive is None else table.positive
-        new = {column: own.mask((target == positive).to_numpy() & (rng.random(len(target)) < by))}
+        is_lost = (target == positive).to_numpy() & (rng.random(len(target)) < by)
+        new = {column: numbers.mask(is_lost)}
     return replace(table, features=frame.assign(**new))
+
+
+def _spread(tables: Iterable[ClientTable], column: str) -> float:
+    """Return the standard deviation of a column over the training rows of the tables that have it."""
+    values = []
+    for table in tables:
+        if column in table.features:
+            rows = table.features[column].iloc[table.splits["train"]]
+            values.append(rows.to_numpy(np.float64, na_value=np.nan))
+    return float(np.nanstd(np.concatenate(values)))
 
 
 class _Fault(NamedTuple):

@@ -13,12 +13,12 @@ import numpy as np
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
-from fedlit.errors import DataError, Told, expect, must_be_known
+from fedlit.errors import ConfigError, DataError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 from fedlit.show.text import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Hand = Mapping[Split, np.ndarray]
 """What a client gets: positions of rows, by split."""
@@ -53,10 +53,10 @@ class Deal(ABC):
                 they are needed.
             DataError: there are too few rows.
         """
-        found = Told(without_classes(whole))
+        problem = Told(without_classes(whole))
         advice = "deal by fedlit.Iid or fedlit.ByColumn"
-        expect(self.takes(whole), "partition: deal", "classes to deal by", found, advice)
-        # the others are neither measured nor dealt
+        expect(self.takes(whole), "partition: deal", "classes to deal by", problem, advice)
+        # Rows outside of the splits are neither measured nor dealt.
         used = np.sort(np.concatenate(list(whole.splits.values())))
         splits = {split: np.searchsorted(used, rows) for split, rows in whole.splits.items()}
         whole = replace(
@@ -65,32 +65,28 @@ class Deal(ABC):
         names = self.names(whole, clients)
         for split, rows in whole.splits.items():
             needed = len(names) * self.needs(split)
-            told = f"at least {needed} {split} rows for {len(names)} clients"
-            expect(
-                len(rows) >= needed,
-                "partition: deal",
-                told,
-                len(rows),
-                "take fewer clients",
-                DataError,
-            )
+            if len(rows) < needed:
+                raise DataError(
+                    f"partition: deal: expected at least {needed} {split} rows for {len(names)} "
+                    f"clients, found {len(rows)}; take fewer clients"
+                )
         owner = self.owners(whole, len(names), seed)
-        return {
-            name: {
-                split: np.sort(used[rows[owner[rows] == place]])
+        hands = dict[str, Hand]()
+        for number, name in enumerate(names):
+            hands[name] = {
+                split: np.sort(used[rows[owner[rows] == number]])
                 for split, rows in whole.splits.items()
             }
-            for place, name in enumerate(names)
-        }
+        return hands
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return the clients' names: c01, c02, …"""
-        expect(
-            (clients or 0) > 0, "partition: clients", "the number of clients, at least 1", clients
-        )
-        return [
-            f"c{number:0{max(2, len(str(clients)))}d}" for number in range(1, (clients or 0) + 1)
-        ]
+        if clients is None or clients < 1:
+            raise ConfigError(
+                f"partition: clients: expected the number of clients, at least 1, found {clients!r}"
+            )
+        digits = max(2, len(str(clients)))
+        return [f"c{number:0{digits}d}" for number in range(1, clients + 1)]
 
     def takes(self, whole: ClientTable) -> bool:
         """Return whether rows with this target can be dealt."""
@@ -149,31 +145,35 @@ class Dirichlet(Deal):
 
     def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
         """Return the client of each row, see the class."""
-        (label, labels), place = _codes(whole.target), np.zeros(len(whole.target))
+        from fedlit.data.shaping.values import codes_of
+
+        codes, labels = codes_of(whole.target)
+        # The rank of each row among those of its split and label, in a random order, in (0, 1).
+        ranks = np.zeros(len(codes))
         for split, rows in whole.splits.items():
-            # a random order of the split's rows with this label, in (0, 1)
-            for code, own in enumerate(labels):
-                among = np.sort(rows[label[rows] == code])
-                rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(own)))
-                place[among] = (rng.permutation(len(among)) + 0.5) / max(len(among), 1)
-        draws = [np.random.default_rng(derive_seed(seed, "dirichlet", str(own))) for own in labels]
+            for code, label in enumerate(labels):
+                same_label = np.sort(rows[codes[rows] == code])
+                count = len(same_label)
+                rng = np.random.default_rng(derive_seed(seed, "dealing", split, str(label)))
+                ranks[same_label] = (rng.permutation(count) + 0.5) / max(count, 1)
+        rngs = [
+            np.random.default_rng(derive_seed(seed, "dirichlet", str(label))) for label in labels
+        ]
         for _ in range(_DRAWS):
-            proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in draws])
-            owner: np.ndarray = (place[:, None] >= proportions.cumsum(axis=1)[label, :-1]).sum(
-                axis=1
-            )
-            counts = {
-                split: np.bincount(owner[rows], minlength=clients)
+            proportions = np.stack([rng.dirichlet(np.full(clients, self.alpha)) for rng in rngs])
+            bounds = proportions.cumsum(axis=1)[codes, :-1]
+            owner: np.ndarray = (ranks[:, None] >= bounds).sum(axis=1)
+            fewest = {
+                split: np.bincount(owner[rows], minlength=clients).min()
                 for split, rows in whole.splits.items()
             }
-            if all(own.min() >= self.needs(split) for split, own in counts.items()):
+            if all(rows >= self.needs(split) for split, rows in fewest.items()):
                 return owner
-        told = (
-            f"proportions that leave each of {clients} clients {self.least} training rows and "
-            "one of other splits"
+        raise DataError(
+            f"partition: deal: expected proportions that leave each of {clients} clients "
+            f"{self.least} training rows and one of other splits, found none in {_DRAWS} draws; "
+            f"take a larger alpha than {self.alpha:g}, fewer clients, or fewer least rows"
         )
-        advice = f"take a larger alpha than {self.alpha:g}, fewer clients, or fewer least rows"
-        raise DataError(f"partition: deal: expected {told}, found none in {_DRAWS} draws; {advice}")
 
 
 @dataclass(eq=False)
@@ -203,19 +203,19 @@ class ByColumn(Deal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        rising = self.cuts is None or (
-            0 < len(self.cuts) == len({*self.cuts}) and sorted(self.cuts) == [*self.cuts]
-        )
-        expect(
-            rising, "partition: deal: cuts", "numbers, each larger than the one before", self.cuts
-        )
+        if self.cuts is not None:
+            are_distinct = 0 < len(self.cuts) == len({*self.cuts})
+            are_rising = are_distinct and sorted(self.cuts) == [*self.cuts]
+            expected = "numbers, each larger than the one before"
+            expect(are_rising, "partition: deal: cuts", expected, self.cuts)
         self.dropped = (self.column,) if self.drop else ()
 
     def names(self, whole: ClientTable, clients: int | None) -> list[str]:
         """Return a name for each value."""
         names = check_names(list(map(client_name, self._values(whole)[1])))
-        told = f"{len(names)}, the number of values of {self.column}"
-        expect(clients in (None, len(names)), "partition: clients", told, clients, "leave it out")
+        expected = f"{len(names)}, the number of values of {self.column}"
+        is_right = clients in (None, len(names))
+        expect(is_right, "partition: clients", expected, clients, "leave it out")
         return names
 
     def owners(self, whole: ClientTable, clients: int, seed: int) -> np.ndarray:
@@ -223,57 +223,25 @@ class ByColumn(Deal):
         return self._values(whole)[0]
 
     def _values(self, whole: ClientTable) -> tuple[np.ndarray, list[Any]]:
-        """Return the position among the values of each row's, and the values that become
-        clients.
+        """Return the position of each row's value (n,) among the values that become clients, and
+        these values.
         """
+        from fedlit.data.shaping.values import codes_of, ranges_of
+
         columns = list(map(str, whole.features))
-        has = self.column in columns
-        expect(
-            has,
-            "partition: deal: column",
-            f"one of {', '.join(columns)}",
-            self.column,
-            known=columns,
-        )
-        own = whole.features[self.column]
-        own = own if self.cuts is None else _ranges(own, self.cuts)
-        told = f"a value of {self.column} in every row"
-        found = Told(f"{counted(own.isna().sum(), 'row')} without one")
-        expect(
-            bool(own.notna().all()),
-            "partition: deal",
-            told,
-            found,
-            "deal by another column",
-            DataError,
-        )
-        return _codes(own)
-
-
-def _codes(column: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Return the position of each row's value among the sorted values (n,), and these."""
-    import pandas as pd
-
-    values = sorted(column.unique().tolist())
-    codes: np.ndarray = pd.Index(values).get_indexer(pd.Index(column))
-    return codes, values
-
-
-def _ranges(own: pd.Series, cuts: list[float]) -> pd.Series:
-    """Return the name of the range of each number (n,). Missing values stay missing."""
-    import pandas as pd
-
-    told = f"numbers in {own.name}"
-    first = next(iter(own.dropna()), None)
-    expect(
-        own.dtype.kind in "iuf", "partition: deal: cuts", told, first, "leave cuts out", DataError
-    )
-    edges = [f"{cut:g}" for cut in cuts]
-    middle = [f"{low}-to-{high}" for low, high in itertools.pairwise(edges)]
-    names = [f"below-{edges[0]}", *middle, f"from-{edges[-1]}"]
-    return pd.cut(own, [-np.inf, *cuts, np.inf], right=False, labels=names, ordered=False).astype(
-        object
-    )
+        expected = f"one of {', '.join(columns)}"
+        is_column = self.column in columns
+        expect(is_column, "partition: deal: column", expected, self.column, known=columns)
+        values = whole.features[self.column]
+        if self.cuts is not None:
+            values = ranges_of(values, self.cuts)
+        gaps = values.isna().sum()
+        if gaps:
+            raise DataError(
+                f"partition: deal: expected a value of {self.column} in every row, found "
+                f"{counted(gaps, 'row')} without one; deal by another column"
+            )
+        return codes_of(values)
 
 
 # ---------------------------------------------------------------------- the source
@@ -340,23 +308,21 @@ class Partition(Source):
         import pandas as pd
 
         must_be_known("partition: rows", self.rows or (), SPLITS)
-        first, *others = tables = self.source.tables(seed)
-        for table in others:
-            told = f"the columns, the target and the task of {first.name} at {table.name}"
-            same = _same(table) == _same(first)
-            expect(
-                same,
-                "partition: source",
-                told,
-                Told("others"),
-                "choose clients that have the same",
-                DataError,
-            )
+        tables = self.source.tables(seed)
+        first = tables[0]
+        for table in tables:
+            if _in_common(table) != _in_common(first):
+                raise DataError(
+                    "partition: source: expected the columns, the target and the task of "
+                    f"{first.name} at {table.name}, found others; choose clients that have the same"
+                )
         features = pd.concat([table.features for table in tables])
         target = pd.concat([table.target for table in tables])
-        known = [table.groups for table in tables if table.groups is not None]
-        groups = np.concatenate(known) if len(known) == len(tables) else None
-        if not features.index.is_unique:  # rows of several files
+        groups_of_tables = [table.groups for table in tables if table.groups is not None]
+        groups = None
+        if len(groups_of_tables) == len(tables):
+            groups = np.concatenate(groups_of_tables)
+        if not features.index.is_unique:  # They are rows of several files.
             features = features.reset_index(drop=True)
             target = target.reset_index(drop=True)
         splits, shared = self._drawn(tables, seed)
@@ -364,22 +330,26 @@ class Partition(Source):
             first, features=features, target=target, splits=splits, concept=None, keys={}, notes=()
         )
         deal = self.deal or Iid()
-        made = []
-        kept = [str(column) for column in features if column not in deal.dropped]
+        dealt = []
+        columns = [str(column) for column in features if column not in deal.dropped]
         for name, hand in deal.deal(whole, self.clients, seed).items():
             parts = [np.sort({**hand, **shared}[split]) for split in SPLITS]
-            own = np.concatenate(parts)
+            rows = np.concatenate(parts)
             ends = np.cumsum(list(map(len, parts)))
-            splits = dict(zip(SPLITS, np.split(np.arange(len(own)), ends[:-1]), strict=True))
-            rows = {"features": features.iloc[own], "target": target.iloc[own], "splits": splits}
-            made.append(
-                replace(
-                    whole, name=name, groups=None if groups is None else groups[own], **rows
-                ).only(kept)
+            client_groups = None if groups is None else groups[rows]
+            table = replace(
+                whole,
+                name=name,
+                features=features.iloc[rows],
+                target=target.iloc[rows],
+                splits=dict(zip(SPLITS, np.split(np.arange(len(rows)), ends[:-1]), strict=True)),
+                groups=client_groups,
             )
-        # once, for all that are dealt
-        made[0] = replace(made[0], notes=tuple(note for table in tables for note in table.notes))
-        return check_tables(made)
+            dealt.append(table.only(columns))
+        # The notes of all tables stand once, at the first client.
+        notes = list(itertools.chain.from_iterable(table.notes for table in tables))
+        dealt[0] = replace(dealt[0], notes=tuple(notes))
+        return check_tables(dealt)
 
     def _drawn(
         self, tables: list[ClientTable], seed: int
@@ -387,13 +357,13 @@ class Partition(Source):
         """Return the positions of rows in the concatenated tables, in a random order: those to
         deal, and those that all clients get.
         """
-        starts = np.cumsum([0, *(len(table.features) for table in tables)])
-        whole = {
-            split: np.concatenate(
-                [start + table.splits[split] for start, table in zip(starts, tables, strict=False)]
-            )
-            for split in SPLITS
-        }
+        starts = np.cumsum([0, *(len(table.features) for table in tables)]).tolist()
+        whole = dict[Split, np.ndarray]()
+        for split in SPLITS:
+            parts = [
+                start + table.splits[split] for start, table in zip(starts, tables, strict=False)
+            ]
+            whole[split] = np.concatenate(parts)
         if self.redraw is not None:
             used = np.sort(np.concatenate([whole[split] for split in self.redraw.splits]))
             drawn = random_split(len(used), seed, self.redraw.test, self.redraw.validation)
@@ -401,9 +371,11 @@ class Partition(Source):
         for split, rows in whole.items():
             order = np.random.default_rng(derive_seed(seed, "partition", split)).permutation(rows)
             whole[split] = order[: max(0, (self.rows or {}).get(split, len(order)))]
-        return whole, {"test": whole.pop("test")} if self.shared_test else {}
+        if not self.shared_test:
+            return whole, {}
+        return whole, {"test": whole.pop("test")}
 
 
-def _same(table: ClientTable) -> object:
+def _in_common(table: ClientTable) -> object:
     """Return what must be the same at all clients whose rows are dealt."""
     return {*table.features}, {*table.categorical}, table.target.name, table.positive, table.task

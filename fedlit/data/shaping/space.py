@@ -94,30 +94,35 @@ class Space:
         self.x = _points(whole, train, raw=features == "raw")
         self.y = _labels(whole)
         self.train = train
-        # in the order of their numbers, so that it is all the same who has which row, and where it
-        # stands
+        # Rows are drawn in the order of their numbers, so that it does not matter who has which
+        # row, and where it stands.
         ordered = train[np.argsort(whole.features.index.to_numpy()[train], kind="stable")]
-        drawn = ordered[
-            np.random.default_rng(derive_seed(seed, "distance")).permutation(len(ordered))
-        ]
+        rng = np.random.default_rng(derive_seed(seed, "distance"))
+        drawn = ordered[rng.permutation(len(ordered))]
         if features == "autoencoded":
             self.x = codes_of_autoencoder(
                 self.x, drawn[:_LEARNT], code, derive_seed(seed, "autoencoder")
             )
-        self._turn = np.full(len(self.x), -1)  # a row comes in a turn of its own, whoever has it
+        # The turn of a row is the same for every owner.
+        self._turn = np.full(len(self.x), -1)
         self._turn[drawn] = np.arange(len(drawn))
-        self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())  # what another label costs
+        # A different label costs the mean distance between two rows.
+        self._label = float(pdist(self.x[drawn[:SAMPLE]]).mean())
 
-    def away(self, owner: np.ndarray, client: int, other: int | None = None) -> float:
+    def away(self, owner: np.ndarray, client: int, second: int | None = None) -> float:
         """Return the distance of a client's training rows to those of another client, or to the
         whole, given the client of each row.
         """
-        one = self._sample(owner, client)
-        two = self._sample(owner, other)
-        return emd(self.x[one], self.y[one], self.x[two], self.y[two], self._label)
+        rows = self._sample(owner, client)
+        second_rows = self._sample(owner, second)
+        return emd(
+            self.x[rows], self.y[rows], self.x[second_rows], self.y[second_rows], self._label
+        )
 
     def _sample(self, owner: np.ndarray, client: int | None) -> np.ndarray:
-        rows = self.train if client is None else self.train[owner[self.train] == client]
+        rows = self.train
+        if client is not None:
+            rows = rows[owner[rows] == client]
         return rows[np.argsort(self._turn[rows])][:SAMPLE]
 
     def mean(self, owner: np.ndarray) -> tuple[float, np.ndarray]:
@@ -125,8 +130,8 @@ class Space:
         (Eq. 9), and the distance of each client.
         """
         sizes = np.bincount(owner[self.train])
-        each = np.array([self.away(owner, client) for client in range(len(sizes))])
-        return float(np.average(each, weights=sizes)), each
+        distances = np.array([self.away(owner, client) for client in range(len(sizes))])
+        return float(np.average(distances, weights=sizes)), distances
 
     def normal(self, owner: np.ndarray) -> float:
         """Return the p-value of Shapiro and Wilk's test that the distances between clients are
@@ -134,11 +139,11 @@ class Space:
         """
         from scipy.stats import shapiro
 
-        between = [
-            self.away(owner, *pair)
-            for pair in islice(combinations(range(owner.max() + 1), 2), _PAIRS)
-        ]
-        return float(shapiro(between).pvalue) if len(between) > 2 else np.nan
+        pairs = islice(combinations(range(owner.max() + 1), 2), _PAIRS)
+        distances = [self.away(owner, *pair) for pair in pairs]
+        if len(distances) < 3:
+            return np.nan
+        return float(shapiro(distances).pvalue)
 
 
 def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
@@ -152,7 +157,7 @@ def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
     numbers = numbers.fillna(mean)
     if not raw:
         numbers = (numbers - mean) / scale.where(scale > 0, 1)
-    # categories stay 0 and 1: a rare one is not to count more
+    # Categories stay 0 and 1, so that a rare one does not count more.
     coded = [pd.get_dummies(whole.features[name], dtype=np.float32) for name in categorical]
     return np.concatenate([numbers, *coded], axis=1)
 
@@ -160,7 +165,7 @@ def _points(whole: ClientTable, train: np.ndarray, raw: bool) -> np.ndarray:
 def _labels(whole: ClientTable) -> np.ndarray:
     if has_classes(whole):
         return whole.target.factorize()[0]
-    texts = whole.target.tolist()  # one letter for each position
+    texts = whole.target.tolist()  # They have a letter for each position.
     length = len(texts[0])
     return np.array(texts, dtype=f"U{length}").view(np.uint32).reshape(len(texts), length)
 
@@ -190,7 +195,7 @@ def codes_of_autoencoder(x: np.ndarray, rows: np.ndarray, code: int, seed: int) 
         hidden_layer_sizes=code, batch_size=batch, max_iter=passes, random_state=seed % 2**32
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is fixed
+        warnings.simplefilter("ignore", ConvergenceWarning)  # The number of steps is fixed.
         network.fit(inputs, inputs if x.shape[1] > 1 else inputs.ravel())
     hidden = x @ network.coefs_[0] + network.intercepts_[0]
     codes: np.ndarray = np.maximum(hidden, 0).astype(np.float32)

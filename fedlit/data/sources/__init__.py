@@ -30,4 +30,5 @@ def known_sources() -> dict[str, type[Source]]:
     >>> known_sources()["heart"].__name__
     'Heart'
     """
-    return dict(sorted((own.name, own) for own in (getattr(fedlit, name) for name in _SHIPPED)))
+    sources = [getattr(fedlit, name) for name in _SHIPPED]
+    return {source.name: source for source in sorted(sources, key=lambda source: source.name)}

@@ -1,7 +1,7 @@
 """The base class of sources, and the checks that every table passes before it leaves one.
 
-Its annotations are no text (``from __future__ import annotations``), for jsonargparse reads them
-where a source of one's own stands, which need not know their names.
+This module does without ``from __future__ import annotations``, because jsonargparse reads the
+annotations in the module of a user's own source, which need not import their names.
 """
 
 import re
@@ -40,7 +40,8 @@ RESERVED = (
 """Names that no client can have, in lower case: those of pooled rows, of tags in logs and of a
 run's folders."""
 _LONGEST_NAME = 64
-_MOST_NUMBERS = 30  # that pass for classes where nobody says so
+_MOST_NUMBERS = 30
+"""The largest number of different numbers that are taken for classes if no task is named."""
 
 
 class Source(ABC):
@@ -69,11 +70,11 @@ class Source(ABC):
             ConfigError: a share is outside (0, 1), or a client does not exist.
         """
         check_fractions(getattr(self, "test", 0.5), getattr(self, "validation", 0.5))
-        own: Any = self
+        source: Any = self  # A source with known clients has the attribute clients.
         for key, value in vars(self).items():
             setattr(self, key, plain(value))
         if self.known:
-            own.clients = choose_clients(own.clients, self.known, self.name)
+            source.clients = choose_clients(source.clients, self.known, self.name)
 
     @abstractmethod
     def tables(self, seed: int) -> list[ClientTable]:
@@ -119,20 +120,16 @@ def check_client_name(name: object) -> None:
         ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is
             one that logs use.
     """
-    fits = names_a_folder(name, _LONGEST_NAME)
-    plain = (
+    is_valid = names_a_folder(name, _LONGEST_NAME)
+    expected = (
         f"a name of at most {_LONGEST_NAME} letters A-Z and a-z, digits, '_' and '-', not '-' or "
         "'_' first, and no device such as CON"
     )
-    expect(fits, f"client {name!r}", plain, name, "it becomes a folder's name: rename the client")
-    free = str(name).casefold() not in RESERVED
-    expect(
-        free,
-        f"client {name!r}: this name is taken by fedlit itself",
-        "another",
-        name,
-        "rename the client",
-    )
+    advice = "it becomes a folder's name: rename the client"
+    expect(is_valid, f"client {name!r}", expected, name, advice)
+    is_free = str(name).casefold() not in RESERVED
+    key = f"client {name!r}: this name is taken by fedlit itself"
+    expect(is_free, key, "another", name, "rename the client")
 
 
 def client_name(text: object) -> str:
@@ -164,7 +161,7 @@ def owners_of(values: "pd.Series") -> "pd.Series":
         >>> owners_of(pd.Series(["north ", "NORTH", "north", "St. Gallen"])).tolist()
         ['north', 'north', 'north', 'St_Gallen']
     """
-    owners = values.map({own: client_name(own) for own in values.unique()})
+    owners = values.map({value: client_name(value) for value in values.unique()})
     usual = dict[str, str]()
     for name in owners.value_counts().index:
         usual.setdefault(name.casefold(), name)
@@ -172,20 +169,20 @@ def owners_of(values: "pd.Series") -> "pd.Series":
 
 
 def choose_clients(
-    wanted: Sequence[str] | None, known: Sequence[str], source: str
+    chosen_names: Sequence[str] | None, all_names: Sequence[str], source: str
 ) -> tuple[str, ...]:
-    """Return the clients to read: those wanted, or all known ones if None.
+    """Return the clients to read: those chosen, or all if None.
 
     Raises:
-        ConfigError: no client is wanted, one is unknown, or one is named twice.
+        ConfigError: No client is chosen, one is unknown, or one is named twice.
     """
-    chosen = tuple(known if wanted is None else wanted)
-    once = not isinstance(wanted, str) and 0 < len(chosen) == len({*chosen})
-    expect(
-        once, f"{source}: clients", f"a list of names among {', '.join(known)}, each once", wanted
-    )
+    key = f"{source}: clients"
+    chosen = tuple(all_names if chosen_names is None else chosen_names)
+    are_distinct = not isinstance(chosen_names, str) and 0 < len(chosen) == len({*chosen})
+    expected = f"a list of names among {', '.join(all_names)}, each once"
+    expect(are_distinct, key, expected, chosen_names)
     for client in chosen:
-        check_client(f"{source}: clients", client, known)
+        check_client(key, client, all_names)
     return chosen
 
 
@@ -206,22 +203,22 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
     names = {"usecols": list(columns)} if header else {"header": None, "names": list(columns)}
     with published(path):
         frame: pd.DataFrame = pd.read_csv(path, **names, **how)
-        # which pandas makes of fields without a name
+        # pandas makes an index of fields without a name.
         if not isinstance(frame.index, pd.RangeIndex):
             raise ValueError(f"more than {len(columns)} columns")
     return frame
 
 
-def published(path: Path, what: str = "the published file") -> AbstractContextManager[None]:
+def published(path: Path, expected: str = "the published file") -> AbstractContextManager[None]:
     """Turn whatever a reader raises for a damaged file into a :class:`DataError`.
 
     Args:
-        path: the file, for messages.
-        what: what is expected of the file.
+        path: The file, for messages.
+        expected: The expected content of the file.
     """
     return told_as(
         lambda error: DataError(
-            f"file {path}: expected {what}, found: {error}. Get the original again."
+            f"file {path}: expected {expected}, found: {error}. Get the original again."
         )
     )
 
@@ -244,13 +241,8 @@ def check_names(names: Sequence[str]) -> list[str]:
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
-        expect(
-            times == 1,
-            f"client {name!r}: {times} clients have this name",
-            "one",
-            times,
-            "rename one",
-        )
+        key = f"client {name!r}: {times} clients have this name"
+        expect(times == 1, key, "one", times, "rename one")
     return list(names)
 
 
@@ -264,110 +256,80 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         ConfigError: a client name is not allowed, or two clients have the same name.
         DataError: a table cannot be used. The message names the client, and the column or split.
     """
-    expect(
-        len(tables) > 0,
-        "clients",
-        "at least one client",
-        Told("none"),
-        "name the clients to read",
-        DataError,
-    )
+    if not tables:
+        raise DataError(
+            "clients: expected at least one client, found none; name the clients to read"
+        )
     check_names([table.name for table in tables])
     for table in tables:
         check_client_name(table.name)
-        for check in (_check_columns, _check_target, _check_splits):
+        for check in (_check_columns, _check_numbers, _check_target, _check_splits):
             check(table, partial(expect, kind=DataError), f"client {table.name!r}")
     return list(tables)
 
 
-def _check_columns(table: ClientTable, expect: Callable[..., None], where: str) -> None:
+def _check_columns(table: ClientTable, expect: Callable[..., None], head: str) -> None:
     features = table.features
     names = list(table.features.columns)
-    left = shorten(
-        [f"{name} ({why})" for name, why in (table.schema.left_out if table.schema else {}).items()]
-    )
-    found = "none" + f"; left out: {left}" * bool(left)
-    expect(
-        bool(names),
-        where,
-        "a column beside the target",
-        Told(found),
-        "types keeps a column that is needed",
-    )
-    texts = len(names) == len({*names}) and all(isinstance(column, str) for column in names)
-    expect(texts, where, "columns whose names are text, each once", names[:9])
+    problem = "none"
+    if table.schema is not None and table.schema.left_out:
+        reasons = [f"{name} ({why})" for name, why in table.schema.left_out.items()]
+        problem += f"; left out: {shorten(reasons)}"
+    advice = "types keeps a column that is needed"
+    expect(bool(names), head, "a column beside the target", Told(problem), advice)
+    are_texts = len(names) == len({*names}) and all(isinstance(column, str) for column in names)
+    expect(are_texts, head, "columns whose names are text, each once", names[:9])
     for column in table.categorical:
-        expect(column in names, f"{where}: categorical", "columns", column, known=names)
-    found = f"{len(features)} rows of features and {len(table.target)} labels, or other row numbers"
-    same = features.index.equals(table.target.index)
-    expect(same, where, "one label for each row, in the same order", Told(found))
-    numbers = features.loc[:, [name not in table.categorical for name in names]]
-    odd = {name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"}
-    expect(
-        not odd,
-        f"{where}: columns",
-        "numbers",
-        odd,
-        "correct the file, or list them as categorical",
+        expect(column in names, f"{head}: categorical", "columns", column, known=names)
+    problem = (
+        f"{len(features)} rows of features and {len(table.target)} labels, or other row numbers"
     )
-    infinite = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
-    wrong = {name: count for name, count in zip(numbers, infinite.tolist(), strict=True) if count}
-    expect(
-        not wrong,
-        f"{where}: columns",
-        "finite numbers",
-        Told(f"infinite ones: {wrong}"),
-        "empty these cells",
-    )
+    are_aligned = features.index.equals(table.target.index)
+    expect(are_aligned, head, "one label for each row, in the same order", Told(problem))
 
 
-def _check_target(table: ClientTable, expect: Callable[..., None], where: str) -> None:
+def _check_numbers(table: ClientTable, expect: Callable[..., None], head: str) -> None:
+    key = f"{head}: columns"
+    numbers = table.features.loc[:, [name not in table.categorical for name in table.features]]
+    wrong_types = {
+        name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"
+    }
+    advice = "correct the file, or list them as categorical"
+    expect(not wrong_types, key, "numbers", wrong_types, advice)
+    counts = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
+    infinite = {name: count for name, count in zip(numbers, counts.tolist(), strict=True) if count}
+    problem = Told(f"infinite ones: {infinite}")
+    expect(not infinite, key, "finite numbers", problem, "empty these cells")
+
+
+def _check_target(table: ClientTable, expect: Callable[..., None], head: str) -> None:
     target = table.target
-    several = ()
-    if isinstance(target.name, tuple) and not outcome_for(table.task, table.name).several_columns:
-        several = target.name
+    columns = target.name if isinstance(target.name, tuple) else ()
+    is_allowed = not columns or outcome_for(table.task, table.name).several_columns
     expected = f"one column for task: {task_name(table)}"
-    expect(
-        not several, f"{where}: target", expected, several, f"name one, or say task: {LABELS_TASK}"
-    )
-    where = f"{where}, target {target.name!r}"
+    advice = f"name one, or say task: {LABELS_TASK}"
+    expect(is_allowed, f"{head}: target", expected, columns, advice)
+    head = f"{head}, target {target.name!r}"
     missing = int(target.isna().sum())
-    advice = "fill them in, or drop those rows"
-    expect(
-        not missing,
-        where,
-        "a label in every row",
-        Told(f"{counted(missing, 'row')} without one"),
-        advice,
-    )
-    if (
-        table.task is None
-        and target.dtype.kind in "iuf"
-        and (values := target.nunique()) > _MOST_NUMBERS
-    ):
-        found = Told(f"{values:,} different numbers such as {target.iloc[0]}")
-        advice = (
-            "say task: regression (predict a number), counts, or classification (each number "
-            "is a class)"
-        )
-        expect(False, where, "classes, or a task", found, advice)
+    problem = Told(f"{counted(missing, 'row')} without one")
+    expect(not missing, head, "a label in every row", problem, "fill them in, or drop those rows")
+    if table.task is None and target.dtype.kind in "iuf":
+        different = target.nunique()
+        if different > _MOST_NUMBERS:
+            raise DataError(
+                f"{head}: expected classes, or a task, found {different:,} different numbers such "
+                f"as {target.iloc[0]}; say task: regression (predict a number), counts, or "
+                "classification (each number is a class)"
+            )
 
 
-def _check_splits(table: ClientTable, expect: Callable[..., None], where: str) -> None:
-    expect({*table.splits} == {*SPLITS}, where, f"the splits {list(SPLITS)}", sorted(table.splits))
+def _check_splits(table: ClientTable, expect: Callable[..., None], head: str) -> None:
+    expect({*table.splits} == {*SPLITS}, head, f"the splits {list(SPLITS)}", sorted(table.splits))
     for split, rows in table.splits.items():
-        expect(
-            len(rows) > 0,
-            where,
-            f"rows in {split}",
-            Told("none"),
-            "give it rows, or leave the client out",
-        )
+        advice = "give it rows, or leave the client out"
+        expect(len(rows) > 0, head, f"rows in {split}", Told("none"), advice)
     used = np.concatenate(list(table.splits.values()))
-    inside = used.min() >= 0 and used.max() < len(table.features)
-    expect(
-        inside and len(np.unique(used)) == len(used),
-        where,
-        "rows of the table, each in one split",
-        Told("others"),
-    )
+    are_inside = used.min() >= 0 and used.max() < len(table.features)
+    are_distinct = len(np.unique(used)) == len(used)
+    expected = "rows of the table, each in one split"
+    expect(are_inside and are_distinct, head, expected, Told("others"))

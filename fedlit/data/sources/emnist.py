@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import string
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -18,9 +19,8 @@ CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """The characters of the files' labels 0 to 61, in their order."""
 _SIDE = 28
 """The pixels of an image's row and of its column."""
-_COLUMNS = [
-    f"pixel_{row:02}_{column:02}" for row in range(1, _SIDE + 1) for column in range(1, _SIDE + 1)
-]
+_NUMBERS = range(1, _SIDE + 1)
+_COLUMNS = [f"pixel_{row:02}_{column:02}" for row, column in product(_NUMBERS, _NUMBERS)]
 
 _Half = Literal["train", "test"]
 _HALVES: tuple[_Half, ...] = ("train", "test")
@@ -85,8 +85,8 @@ class EMNIST(Source):
 
     name: ClassVar[str] = "emnist"
     known_files: ClassVar[tuple[RemoteFile, ...]] = (
-        *(_idx(half, kind) for half in _HALVES for kind in _KINDS),
-        *(_csv(half) for half in _HALVES),
+        *(_idx(half, kind) for half, kind in product(_HALVES, _KINDS)),
+        *map(_csv, _HALVES),
     )
 
     root: str | None = None
@@ -96,20 +96,20 @@ class EMNIST(Source):
         """Read the table; ``seed`` draws the validation rows."""
         import pandas as pd
 
-        from fedlit.seeding import derive_seed  # torch, which a list of sources does without
+        # It imports torch, which a list of sources does without.
+        from fedlit.seeding import derive_seed
 
         halves = [self._half(half) for half in _HALVES]
         labels = np.concatenate([labels for labels, _ in halves])
         images = np.concatenate([images for _, images in halves])
         upright = images.transpose(0, 2, 1).reshape(len(images), -1)
         training = len(halves[0][0])
-        order = np.random.default_rng(derive_seed(seed, "emnist", "validation")).permutation(
-            training
-        )
-        held = max(1, round(self.validation * training))
+        rng = np.random.default_rng(derive_seed(seed, "emnist", "validation"))
+        order = rng.permutation(training)
+        count = max(1, round(self.validation * training))
         splits: dict[Split, np.ndarray] = {
-            "train": np.sort(order[held:]),
-            "validation": np.sort(order[:held]),
+            "train": np.sort(order[count:]),
+            "validation": np.sort(order[:count]),
             "test": np.arange(training, len(images)),
         }
         features = pd.DataFrame(upright, columns=_COLUMNS)

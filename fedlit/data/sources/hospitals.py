@@ -63,8 +63,10 @@ _PRIVATE = {
     "south": {"lactate": _Measurement(1.6, 0.4, 1, 0.0, 0.6, 0.3)},
     "west": {"bmi": _Measurement(27, 4, 1, 0.3, 0.0, 14)},
 }
-_MALE = 0.3  # added to the log odds
-_MICROMOLES = 88.4  # µmol/L of creatinine in one mg/dL
+_MALE = 0.3
+"""The number that is added to the log odds of men."""
+_MICROMOLES = 88.4
+"""µmol/L of creatinine in one mg/dL."""
 _ROWS = {
     "north": {"train": 30, "validation": 30, "test": 1500},
     "south": {"train": 800, "validation": 300, "test": 2500},
@@ -191,9 +193,8 @@ class Hospitals(Source):
         columns = {}
         for name, measurement in _measurements(client).items():
             unit = _unit(client, name)
-            values = self._generator(client, part, name).normal(
-                measurement.mean, measurement.sd, rows
-            )
+            rng = self._generator(client, part, name)
+            values = rng.normal(measurement.mean, measurement.sd, rows)
             digits = 0 if unit > 1 else measurement.digits
             written = np.round(np.maximum(values, measurement.least) * unit, digits)
             columns[name] = written if digits else written.astype(np.int64)
@@ -203,7 +204,8 @@ class Hospitals(Source):
         return frame
 
     def _generator(self, *purpose: str) -> np.random.Generator:
-        from fedlit.seeding import derive_seed  # torch, which a list of sources does without
+        # It imports torch, which a list of sources does without.
+        from fedlit.seeding import derive_seed
 
         return np.random.default_rng(derive_seed(self.draw, "hospitals", *purpose))
 

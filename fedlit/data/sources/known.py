@@ -14,7 +14,7 @@ from fedlit.data.files import RemoteFile, locate
 from fedlit.data.sources.base import Source, check_tables, read_known
 from fedlit.data.splitting import random_split
 from fedlit.data.table import SPLITS, ClientTable
-from fedlit.errors import DataError, Told, expect, must_be_known
+from fedlit.errors import DataError, must_be_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,7 @@ class Heart(Source):
     def _table(self, client: str, seed: int) -> ClientTable:
         site = _SITES[client]
         path = locate(_FILES[client], self.root)
-        # the file of sa begins with a row number, which is left out
+        # The file of sa begins with a row number, which is left out.
         columns = [*site["features"], site["target"]]
         frame = read_known(
             path,
@@ -192,15 +192,15 @@ class Covertype(Source):
         types = {name: np.float64 if name in _NUMERIC else np.uint8 for name in _NAMES}
         frame = read_known(path, _NAMES, header=False, dtype=types)
         blocks = [frame[list(columns)].to_numpy() for columns in (_AREA_COLUMNS, _SOIL_COLUMNS)]
-        one = all(((block == 1).sum(axis=1) == 1).all() and block.max() == 1 for block in blocks)
-        fits = one and len(frame) > _TRAIN + _VALIDATION and frame[_LABEL].between(1, 7).all()
-        told = (
-            f"over {_TRAIN + _VALIDATION:,} rows, each of one area, one soil and a cover type "
-            "from 1 to 7"
+        are_one_hot = all(
+            ((block == 1).sum(axis=1) == 1).all() and block.max() == 1 for block in blocks
         )
-        expect(
-            bool(fits), f"file {path}", told, Told("others"), "get the original again", DataError
-        )
+        are_labelled = frame[_LABEL].between(1, 7).all()
+        if not are_one_hot or not are_labelled or len(frame) <= _TRAIN + _VALIDATION:
+            raise DataError(
+                f"file {path}: expected over {_TRAIN + _VALIDATION:,} rows, each of one area, one "
+                "soil and a cover type from 1 to 7, found others; get the original again"
+            )
         area, soil = (block.argmax(axis=1) for block in blocks)
         return frame, area, soil
 

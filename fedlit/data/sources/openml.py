@@ -92,21 +92,22 @@ class OpenML(Source):
         columns = bunch.feature_names
         target = self.target or bunch.details.get("default_target_attribute", "")
         key = f"openml: data set {self.dataset!r}: target"
-        known = f"one of {shorten(columns, 20)}"
-        expect(target in columns, key, known, target, known=columns)
+        expected = f"one of {shorten(columns, 20)}"
+        expect(target in columns, key, expected, target, known=columns)
         client = client_name(str(bunch.details["name"]).lower())
-        client = f"openml-{bunch.details['id']}" if client in RESERVED else client
+        if client in RESERVED:
+            client = f"openml-{bunch.details['id']}"
         check_task(self.task, [client])
         frame = bunch.data.apply(_plain)
         classes = DEFAULT_TASK if not is_numeric_dtype(bunch.data[target]) else None
         features = frame.drop(columns=target)
-        nominal = [own for own in features if not is_numeric_dtype(bunch.data[own])]
+        nominal = [name for name in features if not is_numeric_dtype(bunch.data[name])]
         table = ClientTable(
             name=client,
             features=features,
             target=class_labels(client, frame[target], self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
-            categorical=tuple(own for own in nominal if features[own].notna().any()),
+            categorical=tuple(name for name in nominal if features[name].notna().any()),
             task=own_task(self.task, client) or classes,
         )
         return check_tables([table])
@@ -116,33 +117,40 @@ class OpenML(Source):
         from sklearn.datasets import fetch_openml
 
         folder = cache_folder() if self.root is None else Path(self.root).expanduser()
-        own = str(self.dataset)
+        dataset = str(self.dataset)
         version = self.version or "active"
-        # a command line hands over text
-        which = {"data_id": int(own)} if own.isdecimal() else {"name": own}
-        told = (
+        # An id may be text, because a command line passes on text.
+        query = {"data_id": int(dataset)} if dataset.isdecimal() else {"name": dataset}
+        expected = (
             f"openml: data set {self.dataset!r}, version {version}: expected it below "
             f"{folder / 'openml'} or from {_SITE}"
         )
         advice = "without a network copy that folder from elsewhere; remove it if it is damaged"
-        if not _asked_before(folder, own):  # scikit-learn itself waits without end
+        if not _was_asked_before(folder, dataset):  # scikit-learn would wait without end.
             for reason in unreachable([_SITE]).values():
-                raise DataError(f"{told}, found: {reason}; {advice}")
-        # One quick retry: who has no network shall not wait to be told so. The slower parser,
-        # because the other one fails (scikit-learn 1.9 with pandas 3) where categories are whole
-        # numbers, and then throws the cached file away. What it raises has no public class.
-        with told_as(
+                raise DataError(f"{expected}, found: {reason}; {advice}")
+        # There is one quick retry, so that nobody waits long without a network. The slower parser
+        # is taken, because the other one fails (scikit-learn 1.9 with pandas 3) if categories are
+        # whole numbers, and then removes the cached file. Its errors have no public class.
+        failure = told_as(
             lambda error: DataError(
-                f"{told}, found: {' '.join(described(error).split())}; {advice}"
+                f"{expected}, found: {' '.join(described(error).split())}; {advice}"
             )
-        ):
-            how = {"as_frame": True, "parser": "liac-arff", "n_retries": 1, "delay": 0.25}
+        )
+        with failure:
             return fetch_openml(
-                **which, version=version, data_home=folder, target_column=None, **how
+                **query,
+                version=version,
+                data_home=folder,
+                target_column=None,
+                as_frame=True,
+                parser="liac-arff",
+                n_retries=1,
+                delay=0.25,
             )
 
 
-def _asked_before(folder: Path, dataset: str) -> bool:
+def _was_asked_before(folder: Path, dataset: str) -> bool:
     """Return whether scikit-learn has stored OpenML's first answer about a data set."""
     answers = folder / "openml" / "openml.org" / "api" / "v1" / "json" / "data"
     if dataset.isdecimal():

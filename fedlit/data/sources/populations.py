@@ -15,9 +15,9 @@ from fedlit.errors import expect
 
 _A, _C, _G, _N, _T = range(len(BASES))
 _CALLED = np.array([_A, _C, _G, _T], np.int8)
-# Of each kind the probability of A, C, G, T after A, C, G, T (rows). Background: A and T are a
-# little more frequent. Island: C and G are, and G follows C as often as not, as in the CpG islands
-# of mammals. Repeat: two bases in turn.
+# For each kind of region, the probability of A, C, G, T (columns) after A, C, G, T (rows).
+# Background: A and T are a little more frequent. Island: C and G are more frequent, and G follows
+# C as often as not, as in the CpG islands of mammals. Repeat: two bases take turns.
 _NEXT = np.array(
     [
         [[0.30, 0.20, 0.20, 0.30]] * 4,
@@ -35,13 +35,15 @@ _NEXT = np.array(
         ],
     ]
 )
-_SHARE = np.array([0.5, 0.3, 0.2])  # of regions
-# mean bases of a region; probability that a base is not read
+_SHARE = np.array([0.5, 0.3, 0.2])
+"""The shares of the kinds among regions."""
 _REGION = 60.0
+"""The mean number of bases of a region."""
 _UNCALLED = 0.001
-# times as often as others a C before a G, or that G, varies: cytosines there mutate most (Nachman
-# 2000)
+"""The probability that a base is not read."""
 _HOT = 10.0
+"""How many times as often as others a C before a G, or that G, varies: cytosines there mutate most
+(Nachman 2000)."""
 _WORD = 5
 
 
@@ -139,87 +141,102 @@ class Populations(Source):
         """Check the arguments."""
         super().__post_init__()
         for key in ("variants", "errors", "flip", "divergence"):
-            fits = 0 < (own := getattr(self, key)) < 1 or (own in (0, 1) and key != "divergence")
-            expect(fits, f"populations: {key}", "a share between 0 and 1", own)
+            share = getattr(self, key)
+            is_share = 0 < share < 1 or (share in (0, 1) and key != "divergence")
+            expect(is_share, f"populations: {key}", "a share between 0 and 1", share)
         expect(self.reads >= 3, "populations: reads", "at least 3, one for each split", self.reads)
-        known = set(self.flipped) <= set(range(1, self.populations + 1))
-        expect(known, "populations: flipped", f"numbers from 1 to {self.populations}", self.flipped)
-        expect(
-            1 <= self.length <= self.reference,
-            "populations: length",
-            f"1 to {self.reference} bases",
-            self.length,
-        )
+        are_populations = set(self.flipped) <= set(range(1, self.populations + 1))
+        expected = f"numbers from 1 to {self.populations}"
+        expect(are_populations, "populations: flipped", expected, self.flipped)
+        is_length = 1 <= self.length <= self.reference
+        expected = f"1 to {self.reference} bases"
+        expect(is_length, "populations: length", expected, self.length)
 
     def world(self, seed: int) -> World:
         """Draw the reference, its regions and its variants."""
         rng = _generator(seed, "world")
         kinds = np.empty(0, np.int64)
         while len(kinds) < self.reference:
-            kinds = np.append(
-                kinds, np.repeat(rng.choice(len(_SHARE), p=_SHARE), rng.geometric(1 / _REGION))
-            )
-        kinds = kinds[: self.reference]
+            kind = rng.choice(len(_SHARE), p=_SHARE)
+            kinds = np.append(kinds, np.repeat(kind, rng.geometric(1 / _REGION)))
+        chain = self._chain(kinds[: self.reference], rng)
+        pairs = np.append((chain[:-1] == 1) & (chain[1:] == 2), False)  # A C stands before a G.
+        rate = np.where(pairs | np.roll(pairs, 1), _HOT, 1.0)
+        sites = np.flatnonzero(rng.random(self.reference) < self.variants * rate / rate.mean())
+        alternative = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
+        ancestral = rng.uniform(0.05, 0.95, len(sites))
+        scale = (1 - self.divergence) / self.divergence
+        shape = (self.populations, len(sites))
+        return World(
+            reference=_CALLED[chain],
+            sites=sites,
+            alternative=_CALLED[alternative],
+            ancestral=ancestral,
+            frequencies=rng.beta(ancestral * scale, (1 - ancestral) * scale, shape),
+            recurrent=self._recurrent(chain),
+        )
+
+    def _chain(self, kinds: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw the bases of the reference, counted from 0, given the kind of each position."""
         steps = _NEXT.cumsum(2)
         drawn = rng.random(self.reference)
         base = int(rng.integers(4))
         chain = np.empty(self.reference, np.int64)
-        for place, (kind, own) in enumerate(zip(kinds.tolist(), drawn.tolist(), strict=True)):
-            chain[place] = base = min(int(np.searchsorted(steps[kind, base], own, "right")), 3)
-        pairs = np.append((chain[:-1] == 1) & (chain[1:] == 2), False)  # a C before a G
-        rate = np.where(pairs | np.roll(pairs, 1), _HOT, 1.0)
-        sites = np.flatnonzero(rng.random(self.reference) < self.variants * rate / rate.mean())
-        other = (chain[sites] + rng.integers(1, 4, len(sites))) % 4
-        ancestral = rng.uniform(0.05, 0.95, len(sites))
-        scale = (1 - self.divergence) / self.divergence
-        own = rng.beta(ancestral * scale, (1 - ancestral) * scale, (self.populations, len(sites)))
-        words = np.lib.stride_tricks.sliding_window_view(
-            np.pad(chain, _WORD // 2, "wrap"), _WORD
-        ) @ 4 ** np.arange(_WORD)
-        counts = np.bincount(words)
+        for position, kind in enumerate(kinds.tolist()):
+            step = np.searchsorted(steps[kind, base], drawn[position], "right")
+            base = min(int(step), 3)
+            chain[position] = base
+        return chain
+
+    def _recurrent(self, chain: np.ndarray) -> np.ndarray:
+        """Return whether each position is the middle of one of the most recurrent words, which
+        together make up the share ``flip`` of the reference.
+        """
+        padded = np.pad(chain, _WORD // 2, "wrap")
+        windows = np.lib.stride_tricks.sliding_window_view(padded, _WORD)
+        codes = windows @ 4 ** np.arange(_WORD)
+        counts = np.bincount(codes)
         order = np.argsort(-counts, kind="stable")
-        most = order[counts[order].cumsum() <= self.flip * self.reference]
-        return World(_CALLED[chain], sites, _CALLED[other], ancestral, own, np.isin(words, most))
+        most_recurrent = order[counts[order].cumsum() <= self.flip * self.reference]
+        return np.isin(codes, most_recurrent)
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Draw all reads; ``seed`` draws everything."""
         world = self.world(seed)
-        return check_tables(
-            [
-                self._table(world, population, f"pop{population + 1}_{number + 1}", seed)
-                for population in range(self.populations)
-                for number in range(self.clients)
-            ]
-        )
+        tables = []
+        for population in range(self.populations):
+            names = [f"pop{population + 1}_{number + 1}" for number in range(self.clients)]
+            tables += [self._table(world, population, name, seed) for name in names]
+        return check_tables(tables)
 
     def _table(self, world: World, population: int, client: str, seed: int) -> ClientTable:
         rng = _generator(seed, client)
-        places = rng.integers(0, self.reference - self.length + 1, self.reads)[:, None] + np.arange(
-            self.length
-        )
+        starts = rng.integers(0, self.reference - self.length + 1, self.reads)
+        positions = starts[:, None] + np.arange(self.length)
         frequency = np.zeros(self.reference)
-        other = world.reference.copy()
         frequency[world.sites] = world.frequencies[population]
-        other[world.sites] = world.alternative
-        codes = np.where(
-            rng.random(places.shape) < frequency[places], other[places], world.reference[places]
-        )
+        alternative = world.reference.copy()
+        alternative[world.sites] = world.alternative
+        is_alternative = rng.random(positions.shape) < frequency[positions]
+        codes = np.where(is_alternative, alternative[positions], world.reference[positions])
         wrong = rng.random(codes.shape) < self.errors
         position = np.searchsorted(_CALLED, codes[wrong])
         codes[wrong] = _CALLED[(position + rng.integers(1, 4, len(position))) % 4]
         codes[rng.random(codes.shape) < _UNCALLED] = _N
         reported = np.isin(np.arange(self.reference), world.sites)
-        reported = reported ^ world.recurrent if population + 1 in self.flipped else reported
-        labels = ["".join(row) for row in np.where(reported[places], "1", "0").tolist()]
+        is_flipped = population + 1 in self.flipped
+        if is_flipped:
+            reported = reported ^ world.recurrent
+        labels = ["".join(row) for row in np.where(reported[positions], "1", "0").tolist()]
         table = table_of(self, client, codes, labels, seed)
-        return (
-            replace(table, concept=str(1 + (population + 1 in self.flipped)))
-            if self.flipped
-            else table
-        )
+        if not self.flipped:
+            return table
+        return replace(table, concept="2" if is_flipped else "1")
 
 
 def _generator(seed: int, purpose: str) -> np.random.Generator:
-    from fedlit.seeding import derive_seed  # torch, which a list of sources does without
+    from fedlit.seeding import (
+        derive_seed,
+    )  # It imports torch, which a list of sources does without.
 
     return np.random.default_rng(derive_seed(seed, "populations", purpose))

@@ -19,7 +19,7 @@ from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.sources.places import Place, places_of
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import ConfigError, DataError, Told, expect, told_as
+from fedlit.errors import ConfigError, DataError, expect, told_as
 from fedlit.extras import needs
 from fedlit.outcomes import SEQUENCE_TASK
 from fedlit.show.text import counted
@@ -30,62 +30,55 @@ read. The code of a position behind a read's end is −1."""
 ENDINGS = (".fasta", ".fa", ".fna", ".fastq", ".fq")
 
 _LABELS = re.compile(r"(?:^|\s)labels=(\S*)")
-# RNA; IUPAC's letters for one of several bases
 _PLAIN = str.maketrans({"U": "T", **dict.fromkeys("RYSWKMBDHV", "N")})
+"""RNA's U, and IUPAC's letters for one of several bases → the base that stands for them."""
 _LETTERS = np.array([*BASES, None], dtype=object)
 
 
-def codes_of(reads: Sequence[str], length: int, where: str) -> tuple[np.ndarray, list[str]]:
+def codes_of(reads: Sequence[str], length: int, head: str) -> tuple[np.ndarray, list[str]]:
     """Return the codes of bases (n, length) int8, with −1 after a read's end. Longer reads are cut.
     Other letters for a base are converted, which notes report.
 
     Args:
-        reads: texts of letters.
-        length: the number of positions.
-        where: the owner of the reads, for messages.
+        reads: Texts of letters.
+        length: The number of positions.
+        head: The text with which messages begin: the owner of the reads.
 
     Returns:
         The codes, and notes.
 
     Raises:
-        DataError: a letter does not stand for a base.
+        DataError: A letter does not stand for a base.
 
     Example:
         >>> codes, notes = codes_of(["ACGTT", "u"], 4, "client 'north'")
         >>> codes.tolist(), notes[0]
         ([[0, 1, 2, 4], [4, -1, -1, -1]], 'converted: u to T (1)')
     """
-    made = []
+    rows = []
     converted = Counter[str]()
-    for row, read in enumerate(reads, 1):
+    for number, read in enumerate(reads, 1):
         plain = read[:length].upper().translate(_PLAIN)
         wrong = min(set(plain) - {*BASES}, default="")
-        expect(
-            not wrong,
-            f"{where}, read {row}",
-            "bases (A, C, G, T, N)",
-            wrong,
-            "correct it",
-            DataError,
-        )
+        key = f"{head}, read {number}"
+        expect(not wrong, key, "bases (A, C, G, T, N)", wrong, "correct it", DataError)
         if plain != read[:length]:
             converted.update(
                 f"{old} to {new}" for old, new in zip(read, plain, strict=False) if old != new
             )
-        made.append([BASES.find(base) for base in plain.ljust(length)])
-    told = (
-        f"converted: {', '.join(f'{own} ({times:,})' for own, times in sorted(converted.items()))}"
-    )
+        rows.append([BASES.find(base) for base in plain.ljust(length)])
+    notes = []
+    if converted:
+        changes = [f"{change} ({times:,})" for change, times in sorted(converted.items())]
+        notes.append(f"converted: {', '.join(changes)}")
     shorter = sum(len(read) < length for read in reads)
+    if shorter:
+        count = counted(shorter, "read")
+        notes.append(f"{count} shorter than {length}: no base and no label beyond the end")
     longer = sum(len(read) > length for read in reads)
-    notes = {
-        told: len(converted),
-        f"{counted(shorter, 'read')} shorter than {length}: no base and no label beyond the end": shorter,
-        f"{counted(longer, 'read')} longer than {length}: the rest is cut off": longer,
-    }
-    return np.array(made, dtype=np.int8).reshape(-1, length), [
-        note for note, times in notes.items() if times
-    ]
+    if longer:
+        notes.append(f"{counted(longer, 'read')} longer than {length}: the rest is cut off")
+    return np.array(rows, dtype=np.int8).reshape(-1, length), notes
 
 
 def position_names(length: int) -> list[str]:
@@ -95,7 +88,7 @@ def position_names(length: int) -> list[str]:
         >>> position_names(10)[:2]
         ['p01', 'p02']
     """
-    return [f"p{place + 1:0{len(str(length))}}" for place in range(length)]
+    return [f"p{position + 1:0{len(str(length))}}" for position in range(length)]
 
 
 def are_positions(columns: Sequence[str]) -> bool:
@@ -108,7 +101,7 @@ def are_positions(columns: Sequence[str]) -> bool:
     return list(columns) == position_names(len(columns))
 
 
-def records_of(path: Path, where: str) -> list[tuple[str, str]]:
+def records_of(path: Path, head: str) -> list[tuple[str, str]]:
     """Return the header and the bases of each record of a FASTA or FASTQ file, compressed or not.
 
     Raises:
@@ -118,47 +111,43 @@ def records_of(path: Path, where: str) -> list[tuple[str, str]]:
     try:
         import dnaio
     except ImportError as error:
-        raise ConfigError(f"{where}: {needs('dnaio')}") from error
-    what = "expected FASTA or FASTQ, found"
-    tell = told_as(
+        raise ConfigError(f"{head}: {needs('dnaio')}") from error
+    failure = told_as(
         lambda error: DataError(
-            f"{where}: {what}: {' '.join(str(error).split())}. Fetch the file again."
+            f"{head}: expected FASTA or FASTQ, found: {' '.join(str(error).split())}. Fetch the "
+            "file again."
         )
     )
-    with tell, dnaio.open(path) as reader:
+    with failure, dnaio.open(path) as reader:
         records = [(record.name, record.sequence) for record in reader]
-    expect(
-        len(records) > 0,
-        where,
-        "reads",
-        Told("an empty file"),
-        "fetch or write the file again",
-        DataError,
-    )
+    if not records:
+        raise DataError(
+            f"{head}: expected reads, found an empty file; fetch or write the file again"
+        )
     return records
 
 
-def new_reads(path: Path, columns: Sequence[str], where: str) -> Raw:
+def new_reads(path: Path, columns: Sequence[str], head: str) -> Raw:
     """Return the records in a FASTA or FASTQ file, whose headers need no labels: the column
     ``name``, and a column for each position, without a value where there is no base. Bases are
     converted in the same way as in training.
 
     Args:
-        path: the file.
-        columns: the columns of the positions, in their order.
-        where: the owner and the name of the file, for messages.
+        path: The file.
+        columns: The columns of the positions, in their order.
+        head: The text with which messages begin: the owner and the name of the file.
 
     Raises:
         ConfigError: dnaio is not installed.
-        DataError: the file is damaged or empty, or a letter does not stand for a base.
+        DataError: The file is damaged or empty, or a letter does not stand for a base.
     """
     import pandas as pd
 
-    names, reads = zip(*records_of(path, where), strict=True)
-    codes, notes = codes_of(reads, len(columns), where)
+    names, reads = zip(*records_of(path, head), strict=True)
+    codes, notes = codes_of(reads, len(columns), head)
     frame = pd.DataFrame(_LETTERS[codes], columns=list(columns))
-    frame.insert(0, "name", [next(iter(own.split()), "") for own in names])
-    return Raw(frame, tuple(map(Note, notes)), where)
+    frame.insert(0, "name", [next(iter(name.split()), "") for name in names])
+    return Raw(frame, tuple(map(Note, notes)), head)
 
 
 @dataclass(eq=False)
@@ -204,31 +193,32 @@ class Reads(Source):
 
     def tables(self, seed: int) -> list[ClientTable]:
         """Read the files; ``seed`` draws the splits."""
-        places = places_of(self.files, None, self.root, self.name, ENDINGS)
-        return check_tables([self._table(place, seed) for place in places])
+        locations = places_of(self.files, None, self.root, self.name, ENDINGS)
+        return check_tables([self._table(location, seed) for location in locations])
 
-    def _table(self, place: Place, seed: int) -> ClientTable:
-        # torch, which a list of sources does without
+    def _table(self, location: Place, seed: int) -> ClientTable:
+        # It imports torch, which a list of sources does without.
         from fedlit.tasks.sequence_labelling import NO_LABEL
 
-        client = place.client
-        path = place.find()
-        where = f"client {client!r}, file {path}"
+        client = location.client
+        path = location.find()
+        head = f"client {client!r}, file {path}"
         reads = []
         labels = []
-        for row, (header, read) in enumerate(records_of(path, where), 1):
-            found = _LABELS.findall(header)
-            own = found[0] if len(found) == 1 else ""
-            labelled = len(read) == len(own) and bool(own[: self.length].strip(NO_LABEL))
-            told = (
+        for row, (header, read) in enumerate(records_of(path, head), 1):
+            texts = _LABELS.findall(header)
+            text = texts[0] if len(texts) == 1 else ""
+            is_labelled = len(read) == len(text) and bool(text[: self.length].strip(NO_LABEL))
+            expected = (
                 f"a label for each of {len(read)} bases ({NO_LABEL}: none) and one at least: "
                 ">name labels=bbbii"
             )
-            expect(labelled, f"{where}, read {row}", told, header[:80], "correct it", DataError)
+            key = f"{head}, read {row}"
+            expect(is_labelled, key, expected, header[:80], "correct it", DataError)
             reads.append(read)
-            labels.append(own[: self.length].ljust(self.length, NO_LABEL))
-        codes, notes = codes_of(reads, self.length, where)
-        notes = [*filter(None, [place.note]), *(f"{client}: {note}" for note in notes)]
+            labels.append(text[: self.length].ljust(self.length, NO_LABEL))
+        codes, notes = codes_of(reads, self.length, head)
+        notes = [*filter(None, [location.note]), *(f"{client}: {note}" for note in notes)]
         return table_of(self, client, codes, labels, seed, notes)
 
 
@@ -253,12 +243,13 @@ def table_of(
     """
     import pandas as pd
 
-    # declared, so that the codes of all clients are the same whatever their training rows hold
+    # The bases are declared, so that all clients have the same codes, whatever their training rows
+    # hold.
     bases = pd.CategoricalDtype([*BASES])
     names = position_names(codes.shape[1])
     columns = {
-        name: pd.Categorical.from_codes(codes[:, place], dtype=bases)
-        for place, name in enumerate(names)
+        name: pd.Categorical.from_codes(codes[:, position], dtype=bases)
+        for position, name in enumerate(names)
     }
     features = pd.DataFrame(columns)
     return ClientTable(

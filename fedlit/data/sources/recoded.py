@@ -27,20 +27,22 @@ def converted(raws: Raws, conversions_of: Callable[[str], Mapping[str, Conversio
     """
     from fedlit.data.schema.convert import convert
 
-    made: Raws = {}
-    for client, (raw, place) in raws.items():
+    tables: Raws = {}
+    for client, (raw, location) in raws.items():
         frame = raw.frame
         notes = list(raw.notes)
-        options = place.options
+        options = location.options
         for column, conversions in conversions_of(client).items():
             if column not in frame:
                 continue
             marks = options.decimal, options.thousands
-            numbers, said = convert(frame[column], conversions, options.missing_in(column), marks)
+            numbers, column_notes = convert(
+                frame[column], conversions, options.missing_in(column), marks
+            )
             frame = frame.assign(**{column: numbers})
-            notes += [prefixed(f"{client}: {column}", note, column=column) for note in said]
-        made[client] = (replace(raw, frame=frame, notes=tuple(notes)), place)
-    return made
+            notes += [prefixed(f"{client}: {column}", note, column=column) for note in column_notes]
+        tables[client] = (replace(raw, frame=frame, notes=tuple(notes)), location)
+    return tables
 
 
 def recoded(
@@ -57,9 +59,9 @@ def recoded(
     """
     from fedlit.data.schema.recode import recode
 
-    made: Raws = {}
+    tables: Raws = {}
     unused: dict[str, list[set[str]]] = {}
-    for client, (raw, place) in raws.items():
+    for client, (raw, location) in raws.items():
         frame = raw.frame
         notes = list(raw.notes)
         for column, recoding in values_of(client).items():
@@ -68,10 +70,10 @@ def recoded(
             mapped = recode(frame[column], recoding)
             frame = frame.assign(**{column: mapped.values})
             unused.setdefault(column, []).append(set(mapped.unused))
-            said = mapped.unmapped_notes if together else mapped.notes
-            notes += [prefixed(f"{client}: {column}", note, column=column) for note in said]
-        made[client] = (replace(raw, frame=frame, notes=tuple(notes)), place)
-    return _with_unused(made, unused) if together else made
+            column_notes = mapped.unmapped_notes if together else mapped.notes
+            notes += [prefixed(f"{client}: {column}", note, column=column) for note in column_notes]
+        tables[client] = (replace(raw, frame=frame, notes=tuple(notes)), location)
+    return _with_unused(tables, unused) if together else tables
 
 
 def _with_unused(raws: Raws, unused: Mapping[str, list[set[str]]]) -> Raws:
@@ -82,5 +84,5 @@ def _with_unused(raws: Raws, unused: Mapping[str, list[set[str]]]) -> Raws:
     for column, missed in unused.items():
         everywhere = sorted(set.intersection(*missed))
         notes += [prefixed(column, note, column=column) for note in unused_note(everywhere)]
-    client, (raw, place) = next(iter(raws.items()))
-    return {**raws, client: (replace(raw, notes=(*raw.notes, *notes)), place)}
+    client, (raw, location) = next(iter(raws.items()))
+    return {**raws, client: (replace(raw, notes=(*raw.notes, *notes)), location)}

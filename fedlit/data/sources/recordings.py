@@ -27,7 +27,7 @@ ACTIVITIES: tuple[str, ...] = get_args(Activity)
 
 
 class Recording(NamedTuple):
-    """One client's rows, and how they were read where that is worth a note."""
+    """One client's rows, and a note on how they were read, if there is one."""
 
     features: pd.DataFrame
     target: pd.Series
@@ -106,7 +106,7 @@ class HumanActivity(Recordings):
     known: ClassVar[tuple[str, ...]] = tuple(f"subject_{number:02}" for number in range(1, 31))
     known_files: ClassVar[tuple[RemoteFile, ...]] = (
         RemoteFile(
-            path="activity/UCI HAR Dataset/features.txt",  # the others are in the same folder
+            path="activity/UCI HAR Dataset/features.txt",  # The other files are in its folder.
             url=None,
             sha256=None,
             about="10,299 rows of 561 numbers: UCI's archive, unpacked",
@@ -124,18 +124,18 @@ class HumanActivity(Recordings):
             line.strip().partition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()
         ]
         names = [
-            f"{own} #{line}" if names.count(own) > 1 else own
-            for line, own in enumerate(names, start=1)
+            f"{name} #{line}" if names.count(name) > 1 else name
+            for line, name in enumerate(names, start=1)
         ]
         widths = {"X": len(names), "y": 1, "subject": 1}
         with published(
             path.parent, "an activity from 1 to 6 and a subject from 1 to 30 for each row"
         ):
-            halves = (
-                [_numbers(path, name, half, widths[name]) for name in widths]
-                for half in ("train", "test")
-            )
-            rows = np.concatenate([np.hstack(half) for half in halves])
+            halves = []
+            for half in ("train", "test"):
+                blocks = [_numbers(path, name, half, width) for name, width in widths.items()]
+                halves.append(np.hstack(blocks))
+            rows = np.concatenate(halves)
             codes = rows[:, -2].astype(np.int64)
             subject = rows[:, -1]
             if not (np.isin(rows[:, -2], range(1, 7)) & np.isin(subject, range(1, 31))).all():
@@ -143,7 +143,8 @@ class HumanActivity(Recordings):
         features = pd.DataFrame(rows[:, :-2], columns=names)
         labels = np.array(ACTIVITIES, dtype=object)[codes - 1]
         target = pd.Series(labels, name="activity")
-        target = target if self.positive is None else target.isin(self.positive).astype(np.int64)
+        if self.positive is not None:
+            target = target.isin(self.positive).astype(np.int64)
         people = (np.flatnonzero(subject == number) for number in range(1, 31))
         return [Recording(features.iloc[rows], target.iloc[rows]) for rows in people]
 

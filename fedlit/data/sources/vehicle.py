@@ -159,9 +159,9 @@ def _of_node(archive: zipfile.ZipFile, node: int, runs: dict[str, list[str]]) ->
         halves = [_lines(archive, name) for name in names]
         lengths = [len(half) for half in halves]
         if len(lengths) != 2 or len({*lengths}) != 1:
-            where = f"file {archive.filename}, run {run}, node {node}"
+            head = f"file {archive.filename}, run {run}, node {node}"
             raise DataError(
-                f"{where}: expected two files of as many lines, found {lengths}; get the original "
+                f"{head}: expected two files of as many lines, found {lengths}; get the original "
                 "again"
             )
         values.append(np.hstack(halves))

@@ -807,7 +807,7 @@ def test_new_rows_that_do_not_fit() -> None:
     with pytest.raises(
         DataError, match=r"there, column 'seen': expected dates, found 40 other cells"
     ):
-        Schema.find(days, where="there")
+        Schema.find(days, head="there")
     some = raw.copy()
     some.loc[:3, "milligrams"] = "7 g"  # another unit is another number
     typed, notes = schema.apply(some, "here")
