@@ -40,7 +40,7 @@ marks together decide."""
 LEVEL = 0.001
 """The significance level of p. It is not 5 %, because clients' corrections have heavier tails than
 a normal distribution: with 5 %, most of 24 federations without a fault had a finding
-(``benchmarks/README.md``)."""
+(``docs/studies/corrections.md``)."""
 
 LEAST = 0.01
 """A correction that differs by less from the other clients' is never a finding, however significant
