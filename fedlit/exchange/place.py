@@ -74,9 +74,9 @@ def refuse_ranks(what: str) -> None:
     Raises:
         ConfigError: torchrun or srun started several processes.
     """
-    if (place := find_place()) is not None:
+    if (rank_place := find_place()) is not None:
         raise ConfigError(
-            f"expected one process for {what}, found {place.size} (torchrun or srun); start it "
+            f"expected one process for {what}, found {rank_place.size} (torchrun or srun); start it "
             "without them. Several processes can fit, validate, test, predict and describe one "
             "federation"
         )

@@ -74,8 +74,8 @@ class QuestionTerms:
 
     def __str__(self) -> str:
         """Return the bounds in words."""
-        each = f" for each {self.about.rstrip('.')}" if self.about else ""
-        parts = [] if self.times is None else [f"at most {self.times:,} in a round{each}"]
+        per_unit = f" for each {self.about.rstrip('.')}" if self.about else ""
+        parts = [] if self.times is None else [f"at most {self.times:,} in a round{per_unit}"]
         parts += [] if self.elements is None else [f"at most {self.elements:,} values each"]
         for name, (dtype, shape) in (self.forms or {}).items():
             value = f" = {self.values[name]:g}" if name in self.values else ""
@@ -102,10 +102,10 @@ class QuestionTerms:
         sizes: dict[str, int] = {}
         for name, tensor in tensors.items() if self.forms is not None else ():
             dtype, shape = form_of(tensor)
-            wanted = self._form(name)
-            if wanted is None or wanted[0] != dtype or not _fits(shape, wanted[1], sizes, others):
+            form = self._form(name)
+            if form is None or form[0] != dtype or not _fits(shape, form[1], sizes, others):
                 expected = (
-                    "no such tensor" if wanted is None else f"at most {wanted[0]} {list(wanted[1])}"
+                    "no such tensor" if form is None else f"at most {form[0]} {list(form[1])}"
                 )
                 raise _refused(kind, f"{name}: {expected}", f"{dtype} {list(shape)}")
         values = elements_of(question)
@@ -115,11 +115,11 @@ class QuestionTerms:
         if seed is not None:
             fixed |= {name: derive_seed(seed, purpose) for name, purpose in self.seeds.items()}
         for name, value in fixed.items():
-            found = (
+            actual = (
                 tensors[name].item() if name in tensors and tensors[name].numel() == 1 else "none"
             )
-            if found != value:
-                raise _refused(kind, f"{name}: {value}", str(found))
+            if actual != value:
+                raise _refused(kind, f"{name}: {value}", str(actual))
 
     def counted_as(self, question: Question) -> str:
         """Return the name under which a question counts."""

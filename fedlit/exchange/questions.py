@@ -71,24 +71,24 @@ class FederatedFunction:
                 # without statistics of its own it uses those of its input
                 module.track_running_stats = False
                 module.running_mean = module.running_var = module.num_batches_tracked = None
-        known = {name for name, _ in self._chain.named_parameters()}
-        self.parameters = tuple(name for name in federated if name in known)
+        parameter_names = {name for name, _ in self._chain.named_parameters()}
+        self.parameters = tuple(name for name in federated if name in parameter_names)
         self.shape = tuple(shape)
         self.activations = self._count()
         self.ends_in_head = CHAIN[-1] in modules
 
     @torch.no_grad()
     def _count(self) -> int:
-        found: list[int] = []
+        sizes: list[int] = []
         leaves = [module for module in self._chain.modules() if not list(module.children())]
         hooks = [
-            leaf.register_forward_hook(lambda _, __, out: found.append(out.numel() // 2))
+            leaf.register_forward_hook(lambda _, __, out: sizes.append(out.numel() // 2))
             for leaf in leaves
         ]
         self({}, torch.zeros(2, *self.shape))
         for hook in hooks:
             hook.remove()
-        return sum(found)
+        return sum(sizes)
 
     def to(self, device: torch.device) -> FederatedFunction:
         """Move the function to a device and return it."""
@@ -120,18 +120,19 @@ class FederatedFunction:
 
 def _span(federated: Sequence[str]) -> tuple[int, int]:
     """Return the first and the last part of the chain that have federated parameters."""
-    held = [
-        CHAIN.index(name) for name in CHAIN if any(key.startswith(f"{name}.") for key in federated)
+    first_parts = {key.partition(".")[0] for key in federated}
+    positions = [position for position, name in enumerate(CHAIN) if name in first_parts]
+    misplaced = [
+        key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")
     ]
-    odd = [key for key in federated if key.partition(".")[0] not in CHAIN or key.endswith("]")]
-    if not held or odd:
+    if not positions or misplaced:
         raise ConfigError(
             "exchange.rule: this rule calls the federated part as a function, expected whole "
-            f"tensors within encoder, core and head, found {', '.join(odd[:3]) or 'nothing'}; "
+            f"tensors within encoder, core and head, found {', '.join(misplaced[:3]) or 'nothing'}; "
             "choose another rule or other patterns in exchange.federated, or set "
             "exchange.by_name: []"
         )
-    return held[0], held[-1]
+    return positions[0], positions[-1]
 
 
 def entering(client: nn.Module, federated: Sequence[str], x: Tensor) -> Tensor:
@@ -219,7 +220,8 @@ class AnswerForm:
         if dtype not in self.dtypes or len(shape) != len(self.shape):
             return False
         return all(
-            wanted is None or size == wanted for size, wanted in zip(shape, self.shape, strict=True)
+            expected is None or size == expected
+            for size, expected in zip(shape, self.shape, strict=True)
         )
 
 
@@ -262,17 +264,17 @@ def wrong_answer(question: Question, answer: Any) -> str:
     """
     if isinstance(question, Losses):
         shape = (len(question.states),)
-        fits = (
+        valid = (
             isinstance(answer, Tensor) and answer.dtype == torch.float32 and answer.shape == shape
         )
-        return "" if fits else f"float32 of shape {shape}"
+        return "" if valid else f"float32 of shape {shape}"
     if isinstance(question, InputRange):
-        fits = (
+        valid = (
             isinstance(answer, Tensor)
             and answer.dtype == torch.float32
             and answer.shape[:1] == (2,)
         )
-        return "" if fits else "float32 of shape (2, …)"
+        return "" if valid else "float32 of shape (2, …)"
     named = isinstance(answer, dict) and all(isinstance(value, Tensor) for value in answer.values())
     if not named or not all(bool(value.isfinite().all()) for value in answer.values()):
         return "finite named tensors"
@@ -293,8 +295,8 @@ def wrong_forms(
     """
     if forms.keys() != expected.keys():
         return f"tensors named {', '.join(expected) or 'nothing'}"
-    odd = (name for name, form in expected.items() if not form.fits(*forms[name]))
-    return next((f"{name}: {expected[name]}" for name in odd), "")
+    wrong = (name for name, form in expected.items() if not form.fits(*forms[name]))
+    return next((f"{name}: {expected[name]}" for name in wrong), "")
 
 
 @dataclass
@@ -323,10 +325,9 @@ class Blueprint:
 
     def part(self, names: Collection[str]) -> Blueprint:
         """Return a blueprint that has only some of the federated tensors."""
-        kept, parameters = (
-            [name for name in mine if name in names] for mine in (self.names, self.parameters)
-        )
-        return replace(self, names=kept, parameters=parameters)
+        remaining = [name for name in self.names if name in names]
+        parameters = [name for name in self.parameters if name in names]
+        return replace(self, names=remaining, parameters=parameters)
 
     def function(self) -> FederatedFunction:
         """Return the federated part as a function."""
@@ -390,24 +391,24 @@ class Answerer:
         return torch.stack(total).float()
 
     def _own(self, question: Own) -> State:
-        where = (
+        source = (
             f"client {self.client.spec.name!r}: "
             f"{type(self.client).__name__}.answer({question.topic!r})"
         )
-        with told_as(lambda error: RunError(f"{where}: {type(error).__name__}: {error}")):
-            found = self.client.answer(question.topic, question.tensors, self.rows)
-        if not isinstance(found, dict) or not all(
-            isinstance(value, Tensor) for value in found.values()
+        with told_as(lambda error: RunError(f"{source}: {type(error).__name__}: {error}")):
+            answer = self.client.answer(question.topic, question.tensors, self.rows)
+        if not isinstance(answer, dict) or not all(
+            isinstance(value, Tensor) for value in answer.values()
         ):
             raise RunError(
-                f"{where}: expected named tensors, found {type(found).__name__}; return a "
+                f"{source}: expected named tensors, found {type(answer).__name__}; return a "
                 "dictionary"
             )
-        return found
+        return answer
 
     def _input_range(self) -> Tensor:
-        found = torch.cat([entering(self.client, self.parameters, x) for x, _ in self._batches()])
-        return torch.stack([found.amin(0), found.amax(0)])
+        inputs = torch.cat([entering(self.client, self.parameters, x) for x, _ in self._batches()])
+        return torch.stack([inputs.amin(0), inputs.amax(0)])
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         return zip(self.rows.x.split(ROWS), self.rows.y.split(ROWS), strict=True)

@@ -248,11 +248,11 @@ def settings_of(rule: Rule) -> str:
         >>> settings_of(FedAvgM(0.5))
         "FedAvgM(momentum=0.5, weights='uniform', lr=1.0)"
     """
-    known = vars(rule)
+    attributes = vars(rule)
     parameters = inspect.signature(type(rule).__init__).parameters
     names = [
         name
         for name in parameters
-        if name in known and isinstance(known[name], str | int | float | dict | None)
+        if name in attributes and isinstance(attributes[name], str | int | float | dict | None)
     ]
-    return f"{type(rule).__name__}({', '.join(f'{name}={known[name]!r}' for name in names)})"
+    return f"{type(rule).__name__}({', '.join(f'{name}={attributes[name]!r}' for name in names)})"

@@ -28,14 +28,14 @@ def pack(message: Mapping[str, Any]) -> bytes:
         {'round': 3, 'states': [{'w': tensor([1., 1.])}]}
     """
     tensors: dict[str, Tensor] = {}
-    places: dict[int, str] = {}
+    names_of: dict[int, str] = {}
 
     def plain(value: Any) -> Any:
         if isinstance(value, Tensor):
-            if id(value) not in places:
-                places[id(value)] = str(len(places))
-                tensors[places[id(value)]] = value.detach().cpu().contiguous().clone()
-            return {_PLACE: places[id(value)]}
+            if id(value) not in names_of:
+                names_of[id(value)] = str(len(names_of))
+                tensors[names_of[id(value)]] = value.detach().cpu().contiguous().clone()
+            return {_PLACE: names_of[id(value)]}
         if isinstance(value, Mapping):
             return {name: plain(part) for name, part in value.items()}
         return [plain(part) for part in value] if isinstance(value, list | tuple) else value
@@ -56,19 +56,21 @@ def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]
     """
     try:
         (length,) = struct.unpack(">Q", content[:8])
-        tensors = {place: value.to(device) for place, value in load(content[8 + length :]).items()}
-        found: dict[str, Any] = _whole(json.loads(content[8 : 8 + length]), tensors)
+        tensors = {name: value.to(device) for name, value in load(content[8 + length :]).items()}
+        content_tree: dict[str, Any] = _whole(json.loads(content[8 : 8 + length]), tensors)
         eight_bits = any(
             value.is_floating_point() and value.itemsize == 1 for value in tensors.values()
         )
-        if not isinstance(found, dict) or eight_bits:  # torch cannot calculate with the latter
+        if (
+            not isinstance(content_tree, dict) or eight_bits
+        ):  # torch cannot calculate with the latter
             raise ValueError
     except (Exception, RecursionError) as error:  # safetensors raises kinds of its own
         raise RunError(
             f"expected a message of fedlit, found {len(content)} bytes that are none "
             f"({type(error).__name__}); do all sites run the same version?"
         ) from error
-    return found
+    return content_tree
 
 
 def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:

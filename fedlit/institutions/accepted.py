@@ -31,7 +31,7 @@ def accepted(folder: Path, terms: Terms) -> bool:
 def without(folder: Path, terms: Terms) -> tuple[str, ...]:
     """Return the protection that a person gave up by accepting these terms."""
     words = [entry.get("without", []) for entry in _kept(folder) if _is(entry, terms)]
-    return tuple(sorted({word for entry in words for word in entry}))
+    return tuple(sorted(set().union(*words)))
 
 
 def given_up(folder: Path, terms: Terms) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def given_up(folder: Path, terms: Terms) -> tuple[str, ...]:
     before = [_last(folder, terms).get("privacy") or {}]
     if (folder / PRIVATE / MEMORY).is_file():
         before.append(Ledger(folder / PRIVATE, terms.identity).account.get("protection", {}))
-    return tuple(sorted({word for own in before for word in weaker(own, terms.privacy)}))
+    return tuple(sorted(set().union(*(weaker(own, terms.privacy) for own in before))))
 
 
 def differences(folder: Path, terms: Terms) -> list[str]:

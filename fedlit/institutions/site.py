@@ -310,7 +310,7 @@ def _named(run: Run) -> list[str]:
         if isinstance(common, Mapping)
         else [common if isinstance(common, list) else []]
     )
-    return sorted({column for own in groups for column in own})
+    return sorted(set().union(*groups))
 
 
 def _refuse(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
@@ -51,8 +52,10 @@ class ByPart(Rule):
                 if out
                 else "name a part of the network"
             )
-            wanted = "a pattern such as core or '*'"
-            demand(bool(pattern.strip()) and not out, "ByPart: parts", wanted, repr(pattern), mend)
+            expected = "a pattern such as core or '*'"
+            demand(
+                bool(pattern.strip()) and not out, "ByPart: parts", expected, repr(pattern), mend
+            )
         self.parts = {
             pattern: settings_of(part) if isinstance(part, Rule) else part
             for pattern, part in parts.items()
@@ -60,7 +63,7 @@ class ByPart(Rule):
         self._rules = {
             pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"
         }
-        for what, speaking in {
+        for role, speaking in {
             "clusters clients": [
                 key for key, rule in self._rules.items() if isinstance(rule, Clustered)
             ],
@@ -68,9 +71,9 @@ class ByPart(Rule):
                 key for key, rule in self._rules.items() if rule.sends
             ],
         }.items():
-            found = f"it at {' and '.join(speaking)}"
+            actual = f"it at {' and '.join(speaking)}"
             mend = "give one of these parts another rule"
-            demand(len(speaking) < 2, "ByPart", f"at most one rule that {what}", found, mend)
+            demand(len(speaking) < 2, "ByPart", f"at most one rule that {role}", actual, mend)
         rules = self._rules.values()
         at = self._rules.items()
         self.needs = frozenset[Need]().union(*(rule.needs for rule in rules))
@@ -82,9 +85,7 @@ class ByPart(Rule):
             # a masked sum has one weight a client
             by_mean=all(rule.facts.by_mean for rule in rules)
             and len({rule.needs for rule in rules}) == 1,
-            questions={
-                kind: terms for rule in rules for kind, terms in rule.facts.questions.items()
-            },
+            questions=dict(chain.from_iterable(rule.facts.questions.items() for rule in rules)),
             whole_rate=any(rule.facts.whole_rate for rule in rules),
             private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
             by_name=tuple(
@@ -111,26 +112,30 @@ class ByPart(Rule):
         """Refuse a federated tensor without a part, a part without a tensor, and whatever a part's
         rule refuses.
         """
-        found = {name: self.part_of(name) for name in sharing.all_names}
-        lonely = [name for name, pattern in found.items() if pattern is None]
-        more = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
+        pattern_of = {name: self.part_of(name) for name in sharing.all_names}
+        lonely = [name for name, pattern in pattern_of.items() if pattern is None]
+        rest = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
         mend = 'name it, begin with a default ("*": mean), or keep it private (none)'
-        wanted = "a part for each federated tensor"
-        demand(not lonely, "ByPart", wanted, f"none for {' '.join(lonely[:1])}{more}", mend)
+        expected = "a part for each federated tensor"
+        demand(not lonely, "ByPart", expected, f"none for {' '.join(lonely[:1])}{rest}", mend)
         remarks = []
         for pattern, rule in self._rules.items():
             later = " and ".join(
                 dict.fromkeys(
-                    repr(taker) for name, taker in found.items() if select([name], [pattern])
+                    repr(taker) for name, taker in pattern_of.items() if select([name], [pattern])
                 )
             )
             why = f"that what stands behind it, {later}, takes all" if later else "none"
             mend = f"put {later} first" if later else "look at exchange.federated, or leave it out"
-            demand(pattern in found.values(), f"ByPart: {pattern}", "a federated tensor", why, mend)
-            names, parameters = (
-                {client: self._of(pattern, mine) for client, mine in every.items()}
-                for every in (sharing.names, sharing.parameters)
+            demand(
+                pattern in pattern_of.values(),
+                f"ByPart: {pattern}",
+                "a federated tensor",
+                why,
+                mend,
             )
+            names = self._of_clients(pattern, sharing.names)
+            parameters = self._of_clients(pattern, sharing.parameters)
             forms = {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)}
             shared = Sharing(names, parameters, forms)
             try:
@@ -153,11 +158,9 @@ class ByPart(Rule):
         received = _joined(
             rule(self._round(round, pattern)) for pattern, rule in self._rules.items()
         )
-        self.scalars = {
-            f"{at}/{tag}": value
-            for at, rule in self._rules.items()
-            for tag, value in rule.scalars.items()
-        }
+        self.scalars = {}
+        for part, rule in self._rules.items():
+            self.scalars |= {f"{part}/{tag}": value for tag, value in rule.scalars.items()}
         self.clustering = next(
             (rule.clustering for rule in self._rules.values() if isinstance(rule, Clustered)), None
         )
@@ -165,6 +168,11 @@ class ByPart(Rule):
 
     def _of(self, pattern: str, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in names if self.part_of(name) == pattern)
+
+    def _of_clients(
+        self, pattern: str, names: Mapping[str, Iterable[str]]
+    ) -> dict[str, tuple[str, ...]]:
+        return {client: self._of(pattern, client_names) for client, client_names in names.items()}
 
     def _round(self, round: Round, pattern: str) -> Round:
         """Return the round as the rule of a part sees it, with the clients that have sent tensors
@@ -178,9 +186,7 @@ class ByPart(Rule):
                     update, state=state, parameters=self._of(pattern, update.parameters)
                 )
         receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
-        model = round.model and round.model.part(
-            {name for names in receivers.values() for name in names}
-        )
+        model = round.model and round.model.part(set().union(*receivers.values()))
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
@@ -198,23 +204,23 @@ class ByPart(Rule):
 def _rule_of(pattern: str, part: Part) -> Rule:
     if isinstance(part, str) and part in ("mean", "by_name"):
         return Mean()
-    where = f"ByPart: {pattern}"
+    key = f"ByPart: {pattern}"
     close = did_you_mean(str(part), ["mean", "none", "by_name"])
-    wanted = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
-    demand(isinstance(part, Rule), where, wanted, f"{part!r}.{close}")
+    expected = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
+    demand(isinstance(part, Rule), key, expected, f"{part!r}.{close}")
     assert isinstance(part, Rule)
     why = (
         "has parts itself"
         if isinstance(part, ByPart)
         else "works by questions and looks at no tensor"
     )
-    found = f"{type(part).__name__}, which {why}"
+    actual = f"{type(part).__name__}, which {why}"
     mend = "make it the whole exchange.rule"
     demand(
         not (isinstance(part, ByPart) or part.facts.by_questions),
-        where,
+        key,
         "a rule of a part",
-        found,
+        actual,
         mend,
     )
     return part

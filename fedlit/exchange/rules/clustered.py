@@ -1,5 +1,6 @@
 """Rules that find which clients belong together, and give each group its own state."""
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -34,7 +35,11 @@ def cosine_similarities(updates: Mapping[str, Tensor]) -> dict[tuple[str, str], 
     vectors = torch.stack([updates[name] for name in names])
     unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
     matrix = (unit @ unit.T).clamp(-1, 1).tolist()
-    return {(a, b): matrix[i][j] for i, a in enumerate(names) for j, b in enumerate(names) if a < b}
+    return {
+        (names[row], names[column]): matrix[row][column]
+        for row, column in itertools.product(range(len(names)), repeat=2)
+        if names[row] < names[column]
+    }
 
 
 class Clustered(Rule):
@@ -62,13 +67,13 @@ class Clustered(Rule):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse clients with different federated tensors, because they cannot be compared."""
-        first, *others = sorted(sharing.names)
-        for other in others:
-            for name in sorted({*sharing.names[first]} ^ {*sharing.names[other]}):
-                here, there = (first, other) if name in sharing.names[first] else (other, first)
+        first, *rest = sorted(sharing.names)
+        for second in rest:
+            for name in sorted({*sharing.names[first]} ^ {*sharing.names[second]}):
+                having, there = (first, second) if name in sharing.names[first] else (second, first)
                 raise ConfigError(
                     f"exchange.rule: {type(self).__name__} compares clients, expected the same "
-                    f"federated tensors at all, found {name} at {here} and not at {there}; "
+                    f"federated tensors at all, found {name} at {having} and not at {there}; "
                     "federate what all have, or take another rule"
                 )
 
@@ -80,11 +85,12 @@ class Clustered(Rule):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         self.clustering, states = self.cluster(round)
         self.scalars = {"clusters": float(len(self.clustering.clusters)), **self.clustering.scalars}
-        return {
-            client: {name: state[name] for name in round.receivers[client] if name in state}
-            for cluster, state in zip(self.clustering.clusters, states, strict=True)
-            for client in cluster
-        }
+        received: dict[str, dict[str, Tensor]] = {}
+        for cluster, state in zip(self.clustering.clusters, states, strict=True):
+            for client in cluster:
+                names = round.receivers[client]
+                received[client] = {name: state[name] for name in names if name in state}
+        return received
 
 
 Linkage = Literal["single", "complete", "average"]
@@ -137,21 +143,19 @@ class _OfUpdates(Clustered):
 
         labels = [0]
         if len(clients) > 1:
-            distance = np.array(
-                [
-                    [0 if a == b else 1 - similar[min(a, b), max(a, b)] for b in clients]
-                    for a in clients
-                ]
-            )
+            distance = np.zeros((len(clients), len(clients)))
+            for row, column in itertools.permutations(range(len(clients)), 2):
+                first, second = sorted((clients[row], clients[column]))
+                distance[row, column] = 1 - similar[first, second]
             clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
             labels = clustering.fit_predict(distance).tolist()
-        found = sort_clusters(
-            [c for c, found in zip(clients, labels, strict=True) if found == label]
-            for label in {*labels}
-        )
-        largest = max(found, key=len)
+        members: dict[int, list[str]] = {}
+        for client, label in zip(clients, labels, strict=True):
+            members.setdefault(label, []).append(client)
+        clusters = sort_clusters(members.values())
+        largest = max(clusters, key=len)
         return sort_clusters(
-            (*cluster, *absent) if cluster is largest else cluster for cluster in found
+            (*cluster, *absent) if cluster is largest else cluster for cluster in clusters
         )
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
@@ -159,8 +163,10 @@ class _OfUpdates(Clustered):
         or what it received last if none of them took part.
         """
         last = zip(self._clusters, self._before, strict=True)
-        before = {client: state for cluster, state in last for client in cluster}
-        present = [[client for client in cluster if client in updates] for cluster in clusters]
+        before: dict[str, dict[str, Tensor]] = {}
+        for cluster, state in last:
+            before |= dict.fromkeys(cluster, state)
+        present = [list(filter(updates.__contains__, cluster)) for cluster in clusters]
         self._before = [
             self.mean_of(updates, members) if members else before[cluster[0]]
             for cluster, members in zip(clusters, present, strict=True)
@@ -234,12 +240,14 @@ class CFL(_OfUpdates):
             if len(present) > 1 and means[-1] < self.epsilon_1 and largest[-1] > self.epsilon_2:
                 absent = [client for client in cluster if client not in moved]
                 halves[-1:] = self._cut(present, similar, absent, n_clusters=2)
-        found = sort_clusters(halves)
+        clusters = sort_clusters(halves)
         scalars = {
             "mean_update": max(means, default=0.0),
             "largest_update": max(largest, default=0.0),
         }
-        return Clustering(found, similar, "cosine similarity", scalars), self._keep(updates, found)
+        return Clustering(clusters, similar, "cosine similarity", scalars), self._keep(
+            updates, clusters
+        )
 
     def _mean_update(
         self, moved: Mapping[str, Tensor], updates: Mapping[str, Update], clients: Sequence[str]
@@ -301,7 +309,8 @@ class Agglomerative(_OfUpdates):
         clusters = self._clusters
         if self._rounds == self.after:
             number = None if self.clusters is None else min(self.clusters, len(moved))
-            absent = [client for cluster in clusters for client in cluster if client not in moved]
+            everybody = itertools.chain.from_iterable(clusters)
+            absent = [client for client in everybody if client not in moved]
             clusters = self._cut(
                 sorted(moved), similar, absent, n_clusters=number, distance_threshold=self.distance
             )
@@ -366,8 +375,8 @@ class IFCA(Clustered):
             generator = torch.Generator().manual_seed(derive_seed(round.seed, "start"))
             order = torch.randperm(len(round.updates), generator=generator).tolist()
             self._picked = {
-                client: place % self.clusters
-                for client, place in zip(round.updates, order, strict=True)
+                client: position % self.clusters
+                for client, position in zip(round.updates, order, strict=True)
             }
         else:
             self._pick(round)
@@ -389,10 +398,10 @@ class IFCA(Clustered):
                     **self.mean_of(round.updates, members),
                 }
         self._pick(round)
-        clusters = sort_clusters(
-            [client for client in round.receivers if self._picked[client] == number]
-            for number in range(self.clusters)
-        )
+        chosen: list[list[str]] = [[] for _ in range(self.clusters)]
+        for client in round.receivers:
+            chosen[self._picked[client]].append(client)
+        clusters = sort_clusters(chosen)
         return Clustering(clusters), [
             self._models[self._picked[cluster[0]]] for cluster in clusters
         ]

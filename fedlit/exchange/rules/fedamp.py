@@ -63,16 +63,16 @@ class FedAMP(Rule):
         """Map each client to ξ_kj of each other client."""
         names = sorted(updates)
         weights: dict[str, dict[str, float]] = {name: {} for name in names}
-        for place, first in enumerate(names):
-            for second in names[place + 1 :]:
+        for position, first in enumerate(names):
+            for second in names[position + 1 :]:
                 distance = squared_distance(updates[first], updates[second])
                 weight = self.alpha / self.sigma * math.exp(-distance / self.sigma)
                 weights[first][second] = weight
                 weights[second][first] = weight
-        for others in weights.values():
-            total = max(1.0, sum(others.values()))
-            for name in others:
-                others[name] /= total
+        for row in weights.values():
+            total = max(1.0, sum(row.values()))
+            for name in row:
+                row[name] /= total
         return weights
 
 
@@ -98,7 +98,7 @@ def _moved(
     their names.
     """
     moved = value.clone()
-    for other, weight in weights.items():
-        if name in updates[other].state:
-            moved += weight * (updates[other].state[name] - value)
+    for peer, weight in weights.items():
+        if name in updates[peer].state:
+            moved += weight * (updates[peer].state[name] - value)
     return moved

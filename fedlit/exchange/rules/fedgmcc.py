@@ -2,7 +2,7 @@
 "Federated Geometric Monte Carlo Clustering to Counter Non-IID Datasets", arXiv:2204.11017).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.questions import Blueprint, FederatedFunction, InputRange
-from fedlit.exchange.rule import Facts, Need, Round, demand
+from fedlit.exchange.rule import Facts, Need, Round, Update, demand
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
@@ -141,12 +141,12 @@ class Curves:
         for step in range(grid):
             u = (step + 0.5) / grid
             with torch.enable_grad():
-                here = {
+                parameters = {
                     name: value.requires_grad_() for name, value in self.at(u, self.bend).items()
                 }
                 gradients = torch.autograd.grad(
-                    self.losses(here).sum(),
-                    list(here.values()),
+                    self.losses(parameters).sum(),
+                    list(parameters.values()),
                     materialize_grads=True,
                     allow_unused=True,
                 )
@@ -162,7 +162,7 @@ class Curves:
                 )
                 .flatten(1)
                 .sum(1)
-                for name, gradient in zip(here, gradients, strict=True)
+                for name, gradient in zip(parameters, gradients, strict=True)
             ]
             slopes.append(2 * torch.stack(terms).sum(0))
         return torch.stack(slopes)
@@ -184,6 +184,17 @@ class Joined(NamedTuple):
     def loss(self) -> float:
         """The training loss: the mean of L along the curve."""
         return float(np.nan_to_num(np.mean(self.bent), nan=np.inf))
+
+
+def _stacked(
+    updates: Mapping[str, Update], clients: Sequence[str], names: Iterable[str]
+) -> dict[str, Tensor]:
+    """Return the tensors of clients along a new first axis, float32."""
+    stacked = {}
+    for name in names:
+        tensors = [updates[client].state[name].detach().float() for client in clients]
+        stacked[name] = torch.stack(tensors)
+    return stacked
 
 
 class FedGMCC(Clustered):
@@ -293,10 +304,10 @@ class FedGMCC(Clustered):
         compared.
         """
         super().check(sharing, rate, model, clients)
-        fits = model.function().ends_in_head or self.outputs == "raw"
-        wanted = "the head in exchange.federated"
+        possible = model.function().ends_in_head or self.outputs == "raw"
+        expected = "the head in exchange.federated"
         mend = "take outputs: raw"
-        demand(fits, "FedGMCC: outputs: probabilities", wanted, "a part without it", mend)
+        demand(possible, "FedGMCC: outputs: probabilities", expected, "a part without it", mend)
 
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
         """Connect clients by curves as the class describes it, and return the clusters with their
@@ -305,14 +316,14 @@ class FedGMCC(Clustered):
         updates = {client: round.updates[client] for client in sorted(round.updates)}
         pairs = list(combinations(updates, 2))
         inputs = self._draw(round, updates) if pairs else None
-        known = (
+        joined_pairs = (
             self._join(round, pairs, inputs)
             if self.epsilon == "barriers" or not self._losses
             else {}
         )
-        self._losses = self._losses or sorted(joined.loss for joined in known.values())
+        self._losses = self._losses or sorted(joined.loss for joined in joined_pairs.values())
         levels = (
-            [joined.barrier for joined in known.values()]
+            [joined.barrier for joined in joined_pairs.values()]
             if self.epsilon == "barriers"
             else self._losses
         )
@@ -322,31 +333,31 @@ class FedGMCC(Clustered):
         of: dict[str, tuple[str, ...]] = {client: (client,) for client in updates}
         curves: list[tuple[str, State]] = []
         for k in updates:
-            row = [(k, other) for other in updates if other > k and other not in of[k]]
-            known |= self._join(round, [pair for pair in row if pair not in known], inputs)
+            row = [(k, partner) for partner in updates if partner > k and partner not in of[k]]
+            joined_pairs |= self._join(
+                round, [pair for pair in row if pair not in joined_pairs], inputs
+            )
             for pair in row:
-                if pair[1] not in of[k] and known[pair].barrier <= epsilon:
+                if pair[1] not in of[k] and joined_pairs[pair].barrier <= epsilon:
                     joint = (*of[k], *of[pair[1]])
                     of |= dict.fromkeys(joint, joint)
-                    curves.append((k, known[pair].mean))
-        found = sort_clusters(set(of.values()))
+                    curves.append((k, joined_pairs[pair].mean))
+        grouped = sort_clusters(set(of.values()))
         states: list[State] = []
-        for cluster in found:
+        for cluster in grouped:
             means = [mean for client, mean in curves if client in cluster]
-            joined = (
-                {name: torch.stack([mean[name] for mean in means]).mean(0) for name in means[0]}
-                if means
-                else {}
-            )
+            joined = {}
+            for name in means[0] if means else ():
+                joined[name] = torch.stack([mean[name] for mean in means]).mean(0)
             # what the function does not depend on has no curve: buffers
             states.append({**self.mean_of(updates, cluster), **joined})
         scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
-        self._advance(found)
-        clusters, states = self._everybody(round.receivers, found, states)
-        barriers = {pair: joined.barrier for pair, joined in known.items()}
+        self._advance(grouped)
+        clusters, states = self._everybody(round.receivers, grouped, states)
+        barriers = {pair: joined.barrier for pair, joined in joined_pairs.items()}
         paths = {
             pair: {"straight": joined.straight, "bent": joined.bent}
-            for pair, joined in known.items()
+            for pair, joined in joined_pairs.items()
         }
         return Clustering(clusters, barriers, "barrier", scalars, paths), states
 
@@ -354,17 +365,24 @@ class FedGMCC(Clustered):
         self, receivers: Iterable[str], found: Clusters, states: list[State]
     ) -> tuple[Clusters, list[State]]:
         """Return the clusters and their states, with the clients that took no part."""
-        at = {client: number for number, cluster in enumerate(found) for client in cluster}
+        at: dict[str, int] = {}
+        for number, cluster in enumerate(found):
+            at |= dict.fromkeys(cluster, number)
         whole = [list(cluster) for cluster in found]
         for client in sorted(receivers):
             if client not in at:
-                met = [at[other] for other in self._companions.get(client, at) if other in at]
-                if met:
-                    whole[max(met, key=met.count)].append(client)
+                companions = [
+                    at[companion]
+                    for companion in self._companions.get(client, at)
+                    if companion in at
+                ]
+                if companions:
+                    whole[max(companions, key=companions.count)].append(client)
                 else:
                     whole.append([client])
                     states.append({})
-        self._companions |= {client: sorted(cluster) for cluster in whole for client in cluster}
+        for members in whole:
+            self._companions |= dict.fromkeys(members, sorted(members))
         order = sorted(range(len(whole)), key=lambda number: min(whole[number]))
         return sort_clusters(whole), [states[number] for number in order]
 
@@ -400,20 +418,13 @@ class FedGMCC(Clustered):
         part = part.to(device)
         size = sum(state[name].numel() for name in part.parameters)
         # a handful of copies of the parameters, and outputs of layers with their gradients
-        each = 4 * (8 * size + 2 * self.samples * part.activations)
-        at_once = max(1, MEMORY.get(device.type, ACCELERATOR_MEMORY) // each)
-        found: dict[tuple[str, str], Joined] = {}
+        bytes_of_pair = 4 * (8 * size + 2 * self.samples * part.activations)
+        at_once = max(1, MEMORY.get(device.type, ACCELERATOR_MEMORY) // bytes_of_pair)
+        joined_pairs: dict[tuple[str, str], Joined] = {}
         for start in range(0, len(pairs), at_once):
             some = pairs[start : start + at_once]
-            first, last = (
-                {
-                    name: torch.stack(
-                        [updates[client].state[name].detach().float() for client in clients]
-                    )
-                    for name in part.parameters
-                }
-                for clients in zip(*some, strict=True)
-            )
+            first = _stacked(updates, [pair[0] for pair in some], part.parameters)
+            last = _stacked(updates, [pair[1] for pair in some], part.parameters)
             curves = Curves(part, first, last, x.to(device), self.outputs == "probabilities")
             straight, along = (losses.T.tolist() for losses in curves.train(u, self.lr, self.grid))
             slopes = curves.slopes(self.grid)
@@ -427,8 +438,8 @@ class FedGMCC(Clustered):
             }
             for at, pair in enumerate(some):
                 mean = {name: value[at] for name, value in means.items()}
-                found[pair] = Joined(barriers[at], straight[at], along[at], mean)
-        return found
+                joined_pairs[pair] = Joined(barriers[at], straight[at], along[at], mean)
+        return joined_pairs
 
     def _advance(self, clusters: Clusters) -> None:
         if len(self._last) == 1 < len(clusters):  # ε has come down to them

@@ -69,7 +69,7 @@ class FedPACMean(Mean):
         for state in received.values():
             state.update(prototypes)
         for client, weights in collaboration(updates).items():
-            combined = mean({other: heads[other] for other in weights}, weights)
+            combined = mean({peer: heads[peer] for peer in weights}, weights)
             received[client].update(
                 {name: combined[name] for name in heads[client] if name in combined}
             )
@@ -89,14 +89,14 @@ def collaboration(updates: Mapping[str, Update]) -> dict[str, dict[str, float]]:
     v = torch.stack([updates[name].published[VARIANCE].double().cpu() for name in names])
     products = h @ h.T
     weights = {}
-    for place, client in enumerate(names):
-        to_client = products[place]
-        p = products - to_client - to_client[:, None] + to_client[place] + v.diag()
-        alpha = least_on_simplex(p, place)
+    for row, client in enumerate(names):
+        to_client = products[row]
+        p = products - to_client - to_client[:, None] + to_client[row] + v.diag()
+        alpha = least_on_simplex(p, row)
         alpha[alpha <= LEAST] = 0
         alpha /= alpha.sum()
         chosen = zip(names, alpha.tolist(), strict=True)
-        weights[client] = {other: weight for other, weight in chosen if weight > 0}
+        weights[client] = {peer: weight for peer, weight in chosen if weight > 0}
     return weights
 
 
@@ -160,15 +160,15 @@ def _affine_least(p: Tensor, support: Tensor) -> Tensor:
     """Return the least point of αᵀPα among weights of a support that sum to 1, without regard to
     their signs.
     """
-    places = support.nonzero().flatten()
-    count = len(places)
+    columns = support.nonzero().flatten()
+    count = len(columns)
     system = torch.ones(count + 1, count + 1, dtype=p.dtype)
-    system[:count, :count] = p[places][:, places]
+    system[:count, :count] = p[columns][:, columns]
     system[count, count] = 0
     right = torch.zeros(count + 1, dtype=p.dtype)
     right[count] = 1
     target = torch.zeros(len(p), dtype=p.dtype)
-    target[places] = torch.linalg.solve_ex(system, right).result[:count]
+    target[columns] = torch.linalg.solve_ex(system, right).result[:count]
     return target
 
 
@@ -179,17 +179,14 @@ def _features(published: list[State]) -> Tensor:
     Shape:
         - output: (clients, labels · d) float64
     """
-    names = sorted(
-        {name for statistics in published for name in statistics if name.startswith(FEATURE)}
-    )
-    width = len(
-        next(statistics[name] for name in names for statistics in published if name in statistics)
-    )
+    sent = set().union(*published)
+    names = sorted(name for name in sent if name.startswith(FEATURE))
+    width = len(next(statistics[names[0]] for statistics in published if names[0] in statistics))
     h = torch.zeros(len(published), len(names), width, dtype=torch.float64)
     for client, statistics in enumerate(published):
-        for place, name in enumerate(names):
+        for row, name in enumerate(names):
             if name in statistics:
-                h[client, place] = statistics[name].double().cpu()
+                h[client, row] = statistics[name].double().cpu()
     h = h.flatten(1)
     return h - h.mean(0)
 

@@ -112,12 +112,12 @@ class GrowForest(Rule):
         )
         sums = "of all nodes and classes, so that sums over clients do; " if summed else ""
         few = f"no number of rows from 1 to {minimum - 1} is sent"
-        told = few if minimum > 1 else "counts of single rows are sent: minimum is 1"
+        settings = few if minimum > 1 else "counts of single rows are sent: minimum is 1"
         self.asks = (
             f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to "
             f"50 questions, at most {levels}): how many, of each class, are not above a threshold, "
             "or their number, sum and sum of squares; and once the range of each column, in whole "
-            f"numbers; {sums}{told}. In each round, a row's value in a column is compared with at "
+            f"numbers; {sums}{settings}. In each round, a row's value in a column is compared with at "
             f"most {trees * levels * thresholds:,} thresholds ({thresholds} in each of {levels} "
             f"levels of {trees} trees): unless sums are masked, the counts of many trees come down "
             "to single rows"
@@ -141,17 +141,21 @@ class GrowForest(Rule):
             "number": ("uint8", ("nodes",)),
             "empty": ("uint8", ("columns", self.thresholds, "nodes")),
         }
-        asked = {"forest/start": start, "forest/counts": QuestionTerms(nodes, times=self.levels)}
+        numbers = {"forest/start": start, "forest/counts": QuestionTerms(nodes, times=self.levels)}
         if self.summed:
-            asked["forest/totals"] = QuestionTerms({}, times=1)
-        return asked
+            numbers["forest/totals"] = QuestionTerms({}, times=1)
+        return numbers
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors, which this rule does not use."""
-        found = f"patterns that match {sharing.all_names[:1]}"
-        wanted = "[] with GrowForest, which works by questions"
+        actual = f"patterns that match {sharing.all_names[:1]}"
+        expected = "[] with GrowForest, which works by questions"
         demand(
-            not sharing.all_names, "exchange.federated", wanted, found, "set exchange.federated: []"
+            not sharing.all_names,
+            "exchange.federated",
+            expected,
+            actual,
+            "set exchange.federated: []",
         )
 
     def __call__(self, round: Round) -> Mapping[str, State]:
@@ -164,7 +168,7 @@ class GrowForest(Rule):
         ) -> list[Arrays]:
             nonlocal questions
             questions += 1
-            said = {}
+            questions_of = {}
             for name, question, expected in zip(clients, told, shapes, strict=True):
                 if question is not None:
                     tensors = {key: _tensor(value) for key, value in question.items()}
@@ -172,12 +176,9 @@ class GrowForest(Rule):
                         key: AnswerForm(_TYPES.get(key, _WHOLE), shape)
                         for key, shape in expected.items()
                     }
-                    said[name] = Own(f"forest/{topic}", tensors, forms)
-            answers = round.ask(said)
-            return [
-                {key: value.numpy() for key, value in answers.get(name, {}).items()}
-                for name in clients
-            ]
+                    questions_of[name] = Own(f"forest/{topic}", tensors, forms)
+            answers = round.ask(questions_of)
+            return [_arrays(answers.get(name, {})) for name in clients]
 
         seed = derive_seed(round.seed, "forest")
         start = {key: np.array(value) for key, value in {"seed": seed, **self._limits}.items()}
@@ -195,7 +196,7 @@ class GrowForest(Rule):
         columns = len(starts[0]["low"])
         classes = int(starts[0]["classes"])
         tried = max(1, int(np.rint(self.max_features * columns)))
-        way = Growth(
+        growth = Growth(
             classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed
         )
         if self.summed:
@@ -210,9 +211,9 @@ class GrowForest(Rule):
                 "high": np.max([one["high"] for one in starts], 0),
             }
             (totals,) = ask_all("totals", [{}], [{"totals": (self.trees, classes or 3)}])
-            grown = grow(ask_all, [{**totals, **box}], root_keys(seed, self.trees), way)
+            grown = grow(ask_all, [{**totals, **box}], root_keys(seed, self.trees), growth)
         else:
-            grown = grow(ask, starts, root_keys(seed, self.trees), way)
+            grown = grow(ask, starts, root_keys(seed, self.trees), growth)
         if len(grown.feature) == grown.roots:
             _log.warning(
                 "%s: no node was split together: too few rows for GrowForest.minimum (%d), or "
@@ -227,12 +228,12 @@ class GrowForest(Rule):
     def _refuse_others(self, clients: Sequence[str], starts: Sequence[Arrays]) -> None:
         for name, start in zip(clients, starts, strict=True):
             columns, target = start["meaning"] == starts[0]["meaning"]
-            what = "classes" if columns else "columns"
+            subject = "classes" if columns else "columns"
             advice = "data.align: both"
             if columns and not start["classes"]:
-                what = "units of the target"
+                subject = "units of the target"
                 advice = "the task's targets: pooled"
-            same = f"the {what} of {clients[0]!r}, which GrowForest needs"
+            same = f"the {subject} of {clients[0]!r}, which GrowForest needs"
             demand(columns and target, f"client {name!r}", same, "others", f"set {advice}")
 
 
@@ -241,8 +242,15 @@ _WHOLE = ("uint8", "int16", "int32", "int64", "uint64")
 _TYPES = {"low": ("float32",), "high": ("float32",)}
 
 
+def _arrays(answer: Mapping[str, Tensor]) -> Arrays:
+    return {key: value.numpy() for key, value in answer.items()}
+
+
 def _added(answers: Sequence[Arrays]) -> Arrays:
-    return {key: np.sum([answer[key] for answer in answers], 0) for key in answers[0]}
+    total = {}
+    for key in answers[0]:
+        total[key] = np.sum([answer[key] for answer in answers], 0)
+    return total
 
 
 def _tensor(array: NDArray) -> Tensor:
@@ -254,12 +262,12 @@ def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
     split.
     """
     totals = grown.totals[grown.leaves]
-    fits = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
+    small = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
     sent: dict[str, Any] = {
         "feature": grown.feature,
         "threshold": grown.threshold,
         "child": grown.child,
-        "totals": totals.astype(np.int16) if fits else totals,
+        "totals": totals.astype(np.int16) if small else totals,
         "seed": np.array(seed),
         "trees": np.array(grown.roots),
     }

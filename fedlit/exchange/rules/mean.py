@@ -3,6 +3,7 @@ Networks from Decentralized Data").
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -47,10 +48,12 @@ def mean(
             for name, value in state.items()
         }
         first = [name for name in state if name not in total]
-        others = [name for name in state if name in total]
-        if others:
+        known_names = [name for name in state if name in total]
+        if known_names:
             torch._foreach_add_(
-                [total[name] for name in others], [terms[name] for name in others], alpha=weight
+                [total[name] for name in known_names],
+                [terms[name] for name in known_names],
+                alpha=weight,
             )
         if first:
             total |= zip(
@@ -69,19 +72,19 @@ def counted(round: Round) -> dict[str, Tensor]:
     their clients keep state in step with the server, which a client that was left out must not
     change.
     """
-    device = next(
-        (value.device for update in round.updates.values() for value in update.state.values()), None
-    )
-    yes, no = (torch.tensor(value, device=device) for value in (1.0, 0.0))
+    sent = chain.from_iterable(update.state.values() for update in round.updates.values())
+    device = next((value.device for value in sent), None)
+    yes = torch.tensor(1.0, device=device)
+    no = torch.tensor(0.0, device=device)
     return {name: yes if name in round.updates else no for name in round.receivers}
 
 
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
     """Map each client to the averaged tensors that it has."""
-    return {
-        client: {name: average[name] for name in names if name in average}
-        for client, names in round.receivers.items()
-    }
+    received = {}
+    for client, names in round.receivers.items():
+        received[client] = {name: average[name] for name in names if name in average}
+    return received
 
 
 class Mean(Rule):

@@ -1,7 +1,7 @@
 """Mixed models of the rows of all sites, from sums of terms."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -68,16 +68,19 @@ class MixedEffects(Rule):
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
         """Refuse federated tensors that are not effects, and patterns that match no column."""
-        odd = [name for name in sharing.all_names if not name.startswith(_PREFIX)]
-        wanted = "exchange.federated: [effects] and clients of fedlit.MixedModel"
+        wrong = [name for name in sharing.all_names if not name.startswith(_PREFIX)]
+        expected = "exchange.federated: [effects] and clients of fedlit.MixedModel"
         demand(
-            not odd, "exchange.rule: MixedEffects finds effects by name", wanted, "".join(odd[:1])
+            not wrong,
+            "exchange.rule: MixedEffects finds effects by name",
+            expected,
+            "".join(wrong[:1]),
         )
         columns = sorted({name.partition(": ")[2] for name in sharing.all_names} - {_INTERCEPT})
         for pattern in self.slopes:
-            fits = any(fnmatchcase(column, pattern) for column in columns)
+            matches = any(fnmatchcase(column, pattern) for column in columns)
             demand(
-                fits,
+                matches,
                 "MixedEffects: slopes",
                 f"patterns of columns such as {', '.join(columns[:8])}",
                 pattern,
@@ -85,30 +88,26 @@ class MixedEffects(Rule):
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Fit a model for each output, and return the effects that each client receives."""
-        outputs = dict.fromkeys(
-            name.partition(": ")[0] for names in round.receivers.values() for name in names
-        )
+        everything = set().union(*round.receivers.values())
+        outputs = {name.partition(": ")[0] for name in everything}
         received: dict[str, dict[str, Tensor]] = {client: {} for client in round.receivers}
-        asked = 0
+        questions = 0
         for output in sorted(outputs):
-            names = sorted(
-                {
-                    name
-                    for own in round.receivers.values()
-                    for name in own
-                    if name.startswith(f"{output}: ")
-                }
-            )
+            names = sorted(name for name in everything if name.startswith(f"{output}: "))
             names.sort(key=lambda name: not name.endswith(_INTERCEPT))  # first
             problem = _Problem(round, names, self.slopes, self.ridge)
             fit = problem.solve()
-            asked = max(asked, problem.asked)
-            for client, own in round.receivers.items():
-                mine = [name for name in names if name in own]
-                if mine:
-                    received[client] |= problem.told(fit, mine)
-        self.scalars = {"questions": float(asked)}
+            questions = max(questions, problem.asked)
+            for client, client_names in round.receivers.items():
+                of_output = [name for name in names if name in client_names]
+                if of_output:
+                    received[client] |= problem.told(fit, of_output)
+        self.scalars = {"questions": float(questions)}
         return received
+
+
+def _matches(column: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(column, pattern) for pattern in patterns)
 
 
 class _Problem:
@@ -121,10 +120,11 @@ class _Problem:
         self.names = list(names)
         self.asked = 0
         columns = [name.partition(": ")[2] for name in names]
-        private = [
-            any(fnmatchcase(column, pattern) for pattern in slopes) for column in columns[1:]
+        private = [_matches(column, slopes) for column in columns[1:]]
+        self.places = [
+            0,
+            *(sum(private[: at + 1]) if is_private else 0 for at, is_private in enumerate(private)),
         ]
-        self.places = [0, *(sum(private[: at + 1]) if own else 0 for at, own in enumerate(private))]
         self.q = 1 + sum(private)
         self.output = names[0].partition(": ")[0].removeprefix(_PREFIX)
         self.family = "gaussian" if self.output.endswith(" (number)") else "quasi"
@@ -133,14 +133,14 @@ class _Problem:
     def solve(self) -> reml.Fit:
         """Return the fit (see :func:`fedlit.reml.solve`)."""
         try:
-            fit, self.asked, found = reml.solve(
+            fit, self.asked, settled = reml.solve(
                 self._ask, len(self.names), self.q, self.family, self.ridge
             )
         except ValueError as error:
             raise DataError(
                 f"MixedEffects: {self.output}: {error}; leave columns out (data.columns)"
             ) from error
-        if not found:
+        if not settled:
             _log.warning(
                 "exchange %d: variances were not found in %d questions; are there slopes that the "
                 "rows cannot tell apart?",
@@ -151,9 +151,8 @@ class _Problem:
     def _ask(self, theta: np.ndarray, at: np.ndarray, effects: np.ndarray) -> reml.Terms:
         """Ask all clients the same question, and return the sum of their answers."""
         columns = zip(self.names, self.places, effects, strict=True)
-        told = {
-            name: _tensor([place, slope, effect])
-            for place, (name, slope, effect) in enumerate(columns)
+        tensors = {
+            name: _tensor([row, slope, effect]) for row, (name, slope, effect) in enumerate(columns)
         }
         both = len(self.names) + 1, len(self.names) + 1
         shapes = {
@@ -164,18 +163,21 @@ class _Problem:
             "rows": (),
         }
         forms = {name: AnswerForm(("float64",), shape) for name, shape in shapes.items()}
-        question = Own("mixed", {**told, "theta": _tensor(theta), "at": _tensor(at)}, forms)
+        question = Own("mixed", {**tensors, "theta": _tensor(theta), "at": _tensor(at)}, forms)
         answers = self.round.ask(dict.fromkeys(sorted(self.round.updates), question))
-        said = [answers[client] for client in sorted(answers)]
-        return {name: np.sum([own[name].numpy() for own in said], 0) for name in said[0]}
+        client_answers = [answers[client] for client in sorted(answers)]
+        sums = {}
+        for name in client_answers[0]:
+            sums[name] = np.sum([answer[name].numpy() for answer in client_answers], 0)
+        return sums
 
     def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
         """Return what a client receives: the effects of its columns, and what it needs to explain
         and predict.
         """
         at = [self.names.index(name) for name in mine]
-        where = f"{DOWN}{self.output}/"
-        rows = [[place, self.places[own], fit.effects[own]] for place, own in enumerate(at)]
+        prefix = f"{DOWN}{self.output}/"
+        rows = [[row, self.places[column], fit.effects[column]] for row, column in enumerate(at)]
         beside = {
             "effects": rows,
             "theta": fit.theta,
@@ -183,9 +185,10 @@ class _Problem:
             "sigma2": fit.sigma2,
         }
         effects = {
-            name: torch.tensor(fit.effects[own]).float() for name, own in zip(mine, at, strict=True)
+            name: torch.tensor(fit.effects[column]).float()
+            for name, column in zip(mine, at, strict=True)
         }
-        return {**effects, **{where + name: _tensor(own) for name, own in beside.items()}}
+        return {**effects, **{prefix + name: _tensor(column) for name, column in beside.items()}}
 
 
 def _tensor(value: object) -> Tensor:

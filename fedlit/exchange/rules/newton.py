@@ -128,17 +128,17 @@ class Newton(Rule):
         """Refuse tensors that are not coefficients, and log which clients have nothing in common
         with any other.
         """
-        odd = [
+        wrong = [
             name
             for name in sharing.all_names
             if not name.startswith("prior.") or tuple(sharing.forms[name][1])
         ]
-        wanted = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
+        expected = "exchange.federated: [prior] and clients of fedlit.PooledLogistic"
         demand(
-            not odd,
+            not wrong,
             "exchange.rule: Newton finds single coefficients by name",
-            wanted,
-            "".join(odd[:1]),
+            expected,
+            "".join(wrong[:1]),
         )
         shared = _shared(sharing.names)
         nothing = [
@@ -180,12 +180,12 @@ class Newton(Rule):
             )
         received = {}
         for client, names in round.receivers.items():
-            found = self._found.get(self._whose(client), {})
+            solution = self._found.get(self._whose(client), {})
             behind = len(round.updates.keys() - {self._whose(client)})
-            told: dict[str, Tensor] = {
-                name: torch.tensor(found[name]).float() for name in names if name in found
+            tensors: dict[str, Tensor] = {
+                name: torch.tensor(solution[name]).float() for name in names if name in solution
             }
-            received[client] = {**told, "down/clients": torch.tensor(float(behind))}
+            received[client] = {**tensors, "down/clients": torch.tensor(float(behind))}
         return received
 
     def _whose(self, client: str) -> str:
@@ -197,56 +197,58 @@ class Newton(Rule):
         """
         shared = _shared(round.receivers)
         problems = []
-        held = {
+        outputs_of = {
             client: _by_output(shared.intersection(round.receivers[client]))
             for client in sorted(round.updates)
         }
         for whose in sorted({self._whose(client) for client in round.receivers}):
             before = self._found.get(whose, {})
-            for output in sorted({output for outputs in held.values() for output in outputs}):
+            for output in sorted(set().union(*outputs_of.values())):
                 if whose and output not in _by_output(round.receivers[whose]):
                     continue
-                others = {
+                coefficients_of = {
                     name: has[output]
-                    for name, has in held.items()
+                    for name, has in outputs_of.items()
                     if name != whose and output in has
                 }
                 # those that the receiver does not have matter too: they take their share of what
                 # others' rows say
-                names = sorted({name for coefficients in others.values() for name in coefficients})
+                names = sorted(set().union(*coefficients_of.values()))
                 at = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
-                problems.append((whose, _Problem(output, names, others, at)))
+                problems.append((whose, _Problem(output, names, coefficients_of, at)))
         return problems
 
     def _ask(self, round: Round, problems: list[_Problem]) -> None:
         """Ask all clients whose rows are needed, and take a step in each problem."""
         ridge = torch.tensor(self.ridge, dtype=torch.float64)
-        asked: dict[str, dict[str, list[_Problem]]] = {}
+        problems_of: dict[str, dict[str, list[_Problem]]] = {}
         for problem in problems:
             for client in problem.clients:
-                asked.setdefault(client, {}).setdefault(problem.output, []).append(problem)
-        points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in asked}
-        for client, outputs in asked.items():
+                problems_of.setdefault(client, {}).setdefault(problem.output, []).append(problem)
+        points: dict[str, dict[str, Tensor]] = {client: {"ridge": ridge} for client in problems_of}
+        for client, outputs in problems_of.items():
             for some in outputs.values():
                 for name in some[0].clients[client]:
                     points[client][name] = torch.stack(
                         [problem.tried[problem.names.index(name)] for problem in some]
                     )
-        answers = round.ask({client: _question(points[client]) for client in sorted(asked)})
+        answers = round.ask({client: _question(points[client]) for client in sorted(problems_of)})
         for problem in problems:
             d = len(problem.names)
             value, gradient, curvature = (
                 torch.zeros(shape, dtype=torch.float64) for shape in ((), (d,), (d, d))
             )
             for client, names in problem.clients.items():
-                place = next(
-                    i for i, one in enumerate(asked[client][problem.output]) if one is problem
+                position = next(
+                    i for i, one in enumerate(problems_of[client][problem.output]) if one is problem
                 )
                 at = torch.tensor([problem.names.index(name) for name in names])
-                said = {what: answers[client][f"{what} {problem.output}"][place] for what in _SAID}
-                value += said["value"]
-                gradient[at] += said["gradient"]
-                curvature[at[:, None], at] += said["curvature"]
+                terms = {
+                    term: answers[client][f"{term} {problem.output}"][position] for term in _SAID
+                }
+                value += terms["value"]
+                gradient[at] += terms["gradient"]
+                curvature[at[:, None], at] += terms["curvature"]
             problem.take(value, gradient, curvature, self.ridge)
 
 
@@ -256,8 +258,8 @@ def _question(points: Mapping[str, Tensor]) -> Own:
     for output, names in _by_output(name for name in points if name != "ridge").items():
         sizes = len(points[names[0]]), len(names), len(names)
         forms |= {
-            f"{what} {output}": AnswerForm(("float64",), sizes[: n + 1])
-            for n, what in enumerate(_SAID)
+            f"{term} {output}": AnswerForm(("float64",), sizes[: n + 1])
+            for n, term in enumerate(_SAID)
         }
     return Own("curvature", points, forms)
 
@@ -269,10 +271,10 @@ def _output(name: str) -> str:
 
 def _by_output(names: Iterable[str]) -> dict[str, list[str]]:
     """Map each output to the sorted names of its coefficients."""
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for name in sorted(names):
-        found.setdefault(_output(name), []).append(name)
-    return found
+        names_of.setdefault(_output(name), []).append(name)
+    return names_of
 
 
 def _shared(names: Mapping[str, Iterable[str]]) -> set[str]:

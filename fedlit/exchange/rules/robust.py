@@ -60,17 +60,17 @@ class Robust(Rule):
     tolerates."""
 
     def __init__(self, attackers: int | float = 1) -> None:
-        fits = (
+        valid = (
             attackers >= 1
             if isinstance(attackers, int)
             else isinstance(attackers, float) and 0 < attackers < 0.5
         )
-        wanted = "a whole number of at least 1, or a share in (0, 0.5)"
+        expected = "a whole number of at least 1, or a share in (0, 0.5)"
         mend = "where there are none take fedlit.Mean"
         demand(
-            fits and attackers is not True,
+            valid and attackers is not True,
             f"{type(self).__name__}: attackers",
-            wanted,
+            expected,
             repr(attackers),
             mend,
         )
@@ -87,10 +87,10 @@ class Robust(Rule):
 
     def most(self, clients: int) -> int:
         """Return how many attackers the rule's theory allows among a number of clients."""
-        found = 0
-        while self.fewest(found + 1) <= clients:
-            found += 1
-        return found
+        attackers = 0
+        while self.fewest(attackers + 1) <= clients:
+            attackers += 1
+        return attackers
 
     def expected(self, clients: int) -> int:
         """Return how many attackers the rule is configured to expect among a number of clients."""
@@ -153,13 +153,13 @@ class Robust(Rule):
                 f"lower attackers,{mend} federate less (exchange.federated: [..., !NAME]), or "
                 "take fedlit.Mean"
             )
-            wanted = (
+            expected = (
                 f"at least {self.fewest(attackers)} clients in a round, which it needs for "
                 f"{_attackers(attackers)}"
             )
-            where = f"exchange.rule: {type(self).__name__}"
-            found = f"{names[0]} at {who}{part}"
-            demand(coming >= self.fewest(attackers), where, wanted, found, mend)
+            key = f"exchange.rule: {type(self).__name__}"
+            actual = f"{names[0]} at {who}{part}"
+            demand(coming >= self.fewest(attackers), key, expected, actual, mend)
         return self._promise(sharing, clients)
 
     # ------------------------------------------------------------------ a round
@@ -169,7 +169,7 @@ class Robust(Rule):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         average: dict[str, Tensor] = {}
         borne: list[int] = []
-        moving = {name for update in round.updates.values() for name in update.parameters}
+        moving = set().union(*(update.parameters for update in round.updates.values()))
         for owners, names in by_owners(
             {name: update.state for name, update in round.updates.items()}
         ).items():
@@ -183,9 +183,9 @@ class Robust(Rule):
                 average |= _tensors(
                     self.aggregate(_matrix(states, vectors), vectors), vectors, states[0]
                 )
-            others = [name for name in names if name not in moving]
-            if others:
-                average |= _tensors(middle(_matrix(states, others)), others, states[0])
+            buffers = [name for name in names if name not in moving]
+            if buffers:
+                average |= _tensors(middle(_matrix(states, buffers)), buffers, states[0])
         self._say(round, min(borne, default=0))
         return spread(average, round)
 
@@ -202,9 +202,9 @@ class Robust(Rule):
         """
 
     def _say(self, round: Round, borne: int) -> None:
-        known = self.scalars.get("bears")
+        reported = self.scalars.get("bears")
         self.scalars = {"bears": float(borne)}
-        if round.updates and borne < self.expected(len(round.updates)) and borne != known:
+        if round.updates and borne < self.expected(len(round.updates)) and borne != reported:
             _log.warning(
                 f"exchange {round.number + 1}: {type(self).__name__} has updates of "
                 f"{len(round.updates)} clients and tolerates {_attackers(borne)} among those that "
@@ -248,7 +248,7 @@ class Moves(Robust):
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
         received = super().__call__(round)
-        parameters = {name for update in round.updates.values() for name in update.parameters}
+        parameters = set().union(*(update.parameters for update in round.updates.values()))
         for state in received.values():
             self._given |= {name: state[name].clone() for name in parameters & state.keys()}
         return received
@@ -288,9 +288,10 @@ def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
     """Return [clients, numbers], in a wide dtype so that the square of a huge number is finite."""
     # Apple's GPUs have no other
     wide = torch.float32 if states[0][names[0]].device.type == "mps" else torch.float64
-    return torch.stack(
-        [torch.cat([state[name].detach().to(wide).flatten() for name in names]) for state in states]
-    )
+    rows = []
+    for state in states:
+        rows.append(torch.cat([state[name].detach().to(wide).flatten() for name in names]))
+    return torch.stack(rows)
 
 
 def _tensors(vector: Tensor, names: Sequence[str], like: State) -> dict[str, Tensor]:
@@ -396,16 +397,16 @@ class GeometricMedian(Robust):
 
     def aggregate(self, sent: Tensor, names: Sequence[str]) -> Tensor:
         """Return the geometric median."""
-        found = middle(sent)
+        center = middle(sent)
         tiny = torch.finfo(sent.dtype).tiny
         for _ in range(self.iterations):
-            apart = (sent - found).norm(dim=1)
-            here = apart <= self.smoothing
-            weights = torch.where(here, 0.0, apart.clamp_min(self.smoothing).reciprocal())
-            pull = (weights[:, None] * (sent - found)).sum(0)
-            stay = (here.sum() / pull.norm().clamp_min(tiny)).clamp_max(1)
-            found = found + (1 - stay) * pull / weights.sum().clamp_min(tiny)
-        return found
+            distances = (sent - center).norm(dim=1)
+            at_center = distances <= self.smoothing
+            weights = torch.where(at_center, 0.0, distances.clamp_min(self.smoothing).reciprocal())
+            pull = (weights[:, None] * (sent - center)).sum(0)
+            stay = (at_center.sum() / pull.norm().clamp_min(tiny)).clamp_max(1)
+            center = center + (1 - stay) * pull / weights.sum().clamp_min(tiny)
+        return center
 
 
 class Krum(Robust):
@@ -443,9 +444,9 @@ class Krum(Robust):
         """Return the positions of clients, ordered from the best score to the worst."""
         near = max(1, len(sent) - self.bears(len(sent)) - 2)
         # not by products of matrices: beside a huge vector, these cannot tell the others apart
-        apart = torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square()
+        distances = torch.cdist(sent, sent, compute_mode="donot_use_mm_for_euclid_dist").square()
         # the first is its distance from itself
-        scores = apart.sort(1).values[:, 1 : near + 1].sum(1)
+        scores = distances.sort(1).values[:, 1 : near + 1].sum(1)
         return torch.nan_to_num(scores, nan=torch.inf).sort(stable=True).indices
 
 
@@ -481,8 +482,8 @@ class MultiKrum(Krum):
         is.
         """
         most = len(sent) - self.bears(len(sent))
-        kept = self._order(sent)[: min(most, self.keep or most)]
-        return sent[kept.sort().values].mean(0)
+        nearest = self._order(sent)[: min(most, self.keep or most)]
+        return sent[nearest.sort().values].mean(0)
 
 
 class NormBound(Moves):

@@ -56,13 +56,13 @@ class ServerOptimizer(Mean):
         Raises:
             ConfigError: the setting is out of range.
         """
-        wanted = (
+        expected = (
             f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
         )
         demand(
             (low < value if open_low else low <= value) and value < high,
             f"{type(self).__name__}: {key}",
-            wanted,
+            expected,
             value,
         )
         return value
@@ -80,7 +80,7 @@ class ServerOptimizer(Mean):
     @torch.no_grad()
     def __call__(self, round: Round) -> Mapping[str, State]:
         """See :class:`~fedlit.exchange.rule.Rule`."""
-        moving = {name for update in round.updates.values() for name in update.parameters}
+        moving = set().union(*(update.parameters for update in round.updates.values()))
         average = self.average(round.updates)
         for name, value in average.items():
             before = self._given.get(name)
@@ -92,9 +92,9 @@ class ServerOptimizer(Mean):
 
     def _moved(self, name: str, before: Tensor, mean: Tensor) -> Tensor:
         wide = torch.promote_types(mean.dtype, torch.float32)
-        own = {moment: self._moments[moment].get(name) for moment in self.moments}
-        moved, kept = self.step(name, before.to(wide), mean.to(wide), own)
-        for moment, value in kept.items():
+        moments = {moment: self._moments[moment].get(name) for moment in self.moments}
+        moved, new_moments = self.step(name, before.to(wide), mean.to(wide), moments)
+        for moment, value in new_moments.items():
             self._moments[moment][name] = value
         return moved.to(mean.dtype)
 
@@ -372,12 +372,12 @@ class FedNova(ServerOptimizer):
                 "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is "
                 "that of plain momentum, found nesterov=True; set nesterov: false"
             )
-        if (found := float(optimizer.defaults["momentum"])) != self.momentum:
+        if (momentum := float(optimizer.defaults["momentum"])) != self.momentum:
             return (
-                f"believes in momentum {self.momentum:g}, clients have {found:g}: set both to "
+                f"believes in momentum {self.momentum:g}, clients have {momentum:g}: set both to "
                 "the same value"
             )
-        if found and not reset:
+        if momentum and not reset:
             return "takes momentum to begin at 0 in each round: set exchange.optimizer_state: reset"
         return ""
 
@@ -411,11 +411,13 @@ class FedNova(ServerOptimizer):
         state = dict(update.state)
         moving = self._given.keys() & set(update.parameters)
         for owners, names in by_owners(
-            {client: other.state for client, other in updates.items()}
+            {client: update_of.state for client, update_of in updates.items()}
         ).items():
-            mine = [name for name in names if name in moving]
-            factor = self._factor(update, [updates[client] for client in owners]) if mine else 1
-            for name in mine if factor != 1 else ():
+            moving_names = [name for name in names if name in moving]
+            factor = (
+                self._factor(update, [updates[client] for client in owners]) if moving_names else 1
+            )
+            for name in moving_names if factor != 1 else ():
                 before = self._given[name]
                 state[name] = before.lerp(update.state[name].to(before.dtype), factor)
         return replace(update, state=state)
@@ -424,10 +426,10 @@ class FedNova(ServerOptimizer):
         """Return τ̄ / ‖a_k‖₁. Lengths are relative to the longest, so that equal clients have
         factors of exactly 1.
         """
-        longest = max(self.length(other.steps) for other in others)
+        longest = max(self.length(sender.steps) for sender in others)
         if not longest:
             return 1.0
-        weights = [self.weight(other) for other in others]
-        relative = [self.length(other.steps) / longest for other in others]
+        weights = [self.weight(sender) for sender in others]
+        relative = [self.length(sender.steps) / longest for sender in others]
         mean = sum(p * one for p, one in zip(weights, relative, strict=True)) / sum(weights)
         return mean / (self.length(update.steps) / longest)
