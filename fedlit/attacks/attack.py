@@ -28,14 +28,14 @@ class Attack:
     ``free_rider`` change buffers too.
 
     Attributes:
-        kind: ``sign_flip`` sends w − by · (ω − w), where ω is what the client would send and w is
-            what it had after the last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` sends
+        kind: ``sign_flip`` sends w − by · (ω − w), where ω is the client's honest state and w its
+            state after the last exchange; ``scaled`` sends w + by · (ω − w); ``noise`` sends
             ω plus Gaussian noise; ``alie``, "a little is enough" (Baruch, Baruch and Goldberg 2019,
             arXiv:1902.06156), sends the mean of the clients that do not attack minus ``by`` of
             their standard deviations; ``ipm``, inner-product manipulation (Xie, Koyejo and Gupta
             2020, arXiv:1903.03936), sends w − by · (their mean − w); ``nan`` sends NaN; ``replay``
-            sends what it sent first; ``free_rider`` sends w; ``label_flip`` exchanges the labels of
-            training rows: the first in order for the last, the second for the last but one, and so
+            sends its first update again; ``free_rider`` sends w; ``label_flip`` exchanges the
+            labels of training rows: the first in order for the last, the second for the last but one, and so
             on; ``backdoor`` sets ``feature`` to ``value`` and the label to ``label`` in training
             rows.
         client: the name of the client that attacks; drawn by the run's seed if None.

@@ -1,6 +1,4 @@
-"""A client: one party's network, what it minimises and how it is scored; and how clients are
-built.
-"""
+"""A client: one party's network, its objective and its scores; and the building of clients."""
 
 from fedlit.client.client import FederatedClient, call_hook, overrides
 

@@ -1,5 +1,5 @@
-"""A client: one party's network, what it minimises and how it is scored. A new method starts as a
-subclass of this.
+"""A client: one party's network, its objective and its scores. A new method starts as a subclass of
+this.
 """
 
 import inspect
@@ -145,7 +145,7 @@ class FederatedClient(LightningModule):
                 spec.name,
             )
         self.register_buffer("class_weight", weight, persistent=False)
-        # Set by the loop, which owns what the configuration says about optimizers.
+        # Set by the loop, which has the configuration of optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
         self.scheduler_factory: Callable[[Optimizer], Any] | None = None
         self.scheduler_interval = "epoch"
@@ -168,7 +168,8 @@ class FederatedClient(LightningModule):
         self.skipped = False
         # Set by the federation, before each step: how much each row of the batch counts.
         self.row_weight: Tensor | None = None
-        self.stacked = False  # whether it is stepped with others as one; set by the stack
+        # Set by the stack: whether the client is stepped with others as one.
+        self.stacked = False
 
     def make_network(self, network: NetworkFactory) -> Network:
         """Return a network for this client. One with a method ``meet`` gets to know its inputs and
@@ -217,11 +218,11 @@ class FederatedClient(LightningModule):
         return self.spec.task.loss(logits, y, self.class_weight, weight)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Return what the client minimises on one batch of its own, a scalar."""
+        """Return the objective on one batch of the client, a scalar."""
         return self.objective(batch.x, batch.y)
 
     def objective(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return what the client minimises on rows: their loss.
+        """Return the client's objective on rows: their loss.
 
         Shape:
             - x: (n, d) float32
@@ -407,7 +408,7 @@ class FederatedClient(LightningModule):
         drawn here are a function of the run's seed, the client's name and the round.
 
         Args:
-            topic: what the question is about.
+            topic: the topic of the question.
             tensors: the tensors that come with the question; they must not be changed, because
                 other clients may be given the same ones.
             rows: its training rows.

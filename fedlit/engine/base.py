@@ -4,7 +4,6 @@ one.
 
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -40,7 +39,7 @@ class ClientStep:
         step: takes the step of this client alone.
         accumulate: the number of batches per optimizer step.
         update: whether its optimizers step now.
-        dry: whether it is known to draw no random numbers from torch's own generators.
+        dry: whether it is known to draw no random numbers from torch's generators.
         seed: the seed of the random numbers that it draws.
     """
 
@@ -196,18 +195,20 @@ class ThreadedEngine(Engine):
         if not self._side_by_side:
             settle(*jobs)
             return
-        jobs_of_client: dict[int, list[Evaluation]] = {}
-        rows: Counter[int] = Counter()
+        by_client: dict[int, list[Evaluation]] = {}
         for job in jobs:
-            jobs_of_client.setdefault(id(job.client), []).append(job)
-            rows[id(job.client)] += len(job.batch.y)
+            by_client.setdefault(id(job.client), []).append(job)
         # A client's batches stay in order on one thread, because it may have state between them.
-        for client in sorted(jobs_of_client, key=lambda client: -rows[client]):
-            self._pool.submit(settle, *jobs_of_client[client])
+        for client_jobs in sorted(by_client.values(), key=_rows, reverse=True):
+            self._pool.submit(settle, *client_jobs)
 
     def close(self) -> None:
         """See :class:`Engine`. Work that has not begun is cancelled."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def _rows(jobs: Sequence[Evaluation]) -> int:
+    return sum(len(job.batch.y) for job in jobs)
 
 
 def _finish(futures: Iterable[Future]) -> None:

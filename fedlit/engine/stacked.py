@@ -285,7 +285,7 @@ class StackedEngine(Engine):
                     position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}
         single: list[Evaluation] = []
-        batches: Counter[int] = Counter()  # of each client so far
+        batches: Counter[int] = Counter()  # client → the number of its batches so far
         for job in jobs:
             client_id = id(job.client)
             if client_id in stack_of:

@@ -1,5 +1,5 @@
-"""The bases of methods: clients held to what they were given, with two copies of a network, or that
-take no steps.
+"""The bases of methods: clients that are pulled towards the state that they received, that have two
+copies of a network, or that take no steps.
 """
 
 from collections.abc import Iterable, Mapping

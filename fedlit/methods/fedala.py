@@ -25,7 +25,7 @@ _MOST = 100
 
 
 class FedALA(FederatedClient):
-    """Mixes what it received with its own model, element by element, before it trains on.
+    """Mixes the received model with its own, element by element, before it trains on.
 
     After an exchange, each adaptive layer becomes Θ̂ = Θ_k + (Θ − Θ_k) ⊙ W_k, where Θ_k is what the
     client sent last, Θ what it received, and W_k has a weight in [0, 1] for each element. All
@@ -114,7 +114,7 @@ class FedALA(FederatedClient):
         self.state["sent"] = True
 
     def on_receive(self, received: State) -> None:
-        """Learn the weights, and mix what was received with what was sent."""
+        """Learn the weights, and mix the received state with the one that was sent."""
         if self.state.get("sent"):
             training = self.training
             self.eval()

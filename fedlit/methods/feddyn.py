@@ -87,7 +87,7 @@ class FedDyn(Anchored):
 
     @torch.no_grad()
     def on_receive(self, received: State) -> None:
-        """Remember what was received, and apply the change of g_k if the update counted."""
+        """Remember the received state, and apply the change of g_k if the update counted."""
         super().on_receive(received)
         counts = received.get(f"{DOWN}counted")
         if counts is None and received:

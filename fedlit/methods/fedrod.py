@@ -30,7 +30,7 @@ class FedRoD(FederatedClient):
     ``train/loss`` is the sum of both losses. The personal head is ``personal``.
 
     NOTE[DIFF]: the paper's personal head is linear, or made by a hypernetwork; here it is another
-    head like that of the network. Clients weigh alike; the paper weighs them by rows
+    head like that of the network. Clients have equal weights; the paper weighs them by rows
     (``exchange.rule: {class_path: fedlit.Mean, init_args: {weights: rows}}``).
 
     Args:
@@ -91,8 +91,8 @@ def _moved(patterns: tuple[str, ...]) -> list[str]:
 
 
 def log_rows(y: Tensor, outputs: int) -> Tensor:
-    """Return what the balanced softmax adds to each output: the logarithm of a class's rows; the
-    log-odds of a label that is true or false; 0 for a number.
+    """Return the summand of each output in the balanced softmax: the logarithm of a class's rows;
+    the log-odds of a label that is true or false; 0 for a number.
 
     Shape:
         - y: the target as the task encodes it: (n,), (n, labels), or (n, positions) of a sequence

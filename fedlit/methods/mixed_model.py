@@ -217,7 +217,7 @@ class MixedModel(Fitted):
     # ------------------------------------------------------------------ prediction
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what a network for the task would return: a standardised number, the log odds of
+        """Return the outputs of a network for the task: a standardised number, the log odds of
         the positive class, logarithms of each class's probability against the rest, or log(rate /
         mean).
 

@@ -49,7 +49,7 @@ class PooledLogistic(Fitted):
         spec: the client's description.
         strength: the precision of the prior, in units of scaled inputs: one of ∞, 1000, 100, …,
             0.3, chosen by cross-validation (``cross_validated``), or a number: ``.inf`` takes over
-            what others found, 0 ignores it.
+            the other clients' coefficients, 0 ignores them.
         ridge: the precision of the prior around 0, for coefficients about which no other client has
             information: one of 100, 30, …, 0.3, chosen by cross-validation, or a number.
 

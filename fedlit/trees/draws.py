@@ -1,4 +1,4 @@
-"""How trees are grown, and what is drawn for their open nodes. Whoever knows the seed, the range of
+"""The settings of growth, and the draws for open nodes. Whoever knows the seed, the range of
 each column and the splits so far draws the same thresholds, so that none of them is sent.
 """
 

@@ -1,5 +1,5 @@
-"""Grows trees from sums: it decides which node is split and where, and sees no row. The end of the
-file has what a party adds to these trees: private branches, and predictions of leaves.
+"""Grows trees from sums: it decides which node is split and where, and sees no row. At the end of
+the file, a party completes these trees by private branches and predictions of leaves.
 
 Extremely randomised trees (Geurts, Ernst and Wehenkel 2006, "Extremely randomized trees", Machine
 Learning 63:3-42): each column of a node gets a threshold that is drawn, and the best of these
@@ -28,7 +28,7 @@ There is no message, but None, to a party that is not asked.
 
 @dataclass
 class _Level:
-    """The open nodes of a level: their numbers, their sums, and what is drawn for them."""
+    """The open nodes of a level: their numbers, their sums, and the state of their draws."""
 
     number: NDArray[np.int64]
     totals: Totals

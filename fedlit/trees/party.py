@@ -192,7 +192,7 @@ class Party:
                 nobody is told, no ``empty`` but ``thresholds`` (d, 1, nodes).
 
         Raises:
-            RunError: a question that contradicts the party's own rows, or what was agreed.
+            RunError: a question contradicts the party's rows or the agreed ranges.
         """
         self._advance(message)
         assert self._frontier is not None
