@@ -304,8 +304,8 @@ def read_sql(url: str, options: ReadOptions) -> pd.DataFrame:
         is meant.
 
     Raises:
-        ConfigError: a variable is not set, or there is no query.
-        DataError: there is no such file, or the table is too large.
+        ConfigError: A variable is not set, or there is no query.
+        DataError: There is no such file, or the table is too large.
     """
     query = options.query or ""
     expect(bool(query), "query", "a SELECT or the name of a table", Told("none"))

@@ -114,7 +114,7 @@ class ReadOptions:
         query: what to read from a database: a SELECT, or the name of a table.
 
     Raises:
-        ConfigError: if a value cannot be used.
+        ConfigError: A value cannot be used.
 
     Example:
         >>> ReadOptions(sep=";", decimal=",").to_dict()
@@ -229,7 +229,7 @@ def values_by_client(setting: Values) -> dict[str, dict[str, Recoding]]:
     """Return the recodings of columns by client's name or pattern, with all values as text.
 
     Raises:
-        ConfigError: something else than a mapping of values for each column.
+        ConfigError: A column has something else than a mapping of values.
 
     Example:
         >>> values_by_client({"sex": {1: "M", 2: "F"}})
@@ -286,7 +286,7 @@ def conversions_by_client(
     """Return the conversions of columns by client's name or pattern.
 
     Raises:
-        ConfigError: something else than a factor, or a factor and an offset, for each unit.
+        ConfigError: A unit has something else than a factor, or a factor and an offset.
 
     Example:
         >>> conversions_by_client({"weight": {"lb": 0.4536}}), conversions_by_client({"north": {"heat": {"*": [2, 1]}}})
@@ -338,7 +338,7 @@ def check_declared(column: str, declared: Declared, owner: str = "types") -> Non
     """Refuse an invalid declaration of a column.
 
     Raises:
-        ConfigError: another word, an order of fewer than two values or with one twice.
+        ConfigError: The word is unknown, or an order has fewer than two values or one twice.
     """
     key = f"{owner}: {column}"
     if isinstance(declared, list):

@@ -17,6 +17,7 @@ from fedlit.show.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 MOST_IN_LINE = 2**23
 _QUOTED = re.compile("'[^']*'")
@@ -41,9 +42,8 @@ def read_text(
         DataError: The text is no regular table; the message names the line.
     """
     import pyarrow as pa
-    from pyarrow import csv as arrow
 
-    # The reader's own limit of 131,072 characters a cell is for all of a process.
+    # The reader's limit of 131,072 characters a cell is one for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_IN_LINE))
     layout = layout_of(as_utf8(content, options, add), options, add, sep)
     content = layout.content
@@ -51,8 +51,28 @@ def read_text(
     sep = layout.sep
     del layout
     first_rows = [row for _, _, row in itertools.islice(_rows(content, sep, line), 2)]
-    names = options.names
     header = first_rows[0] if first_rows else []
+    names = _names_of(header, options.names, add)
+    if not first_rows or (len(first_rows) == 1 and not names):
+        raise DataError("expected rows of data, found none. Fetch or write the file again.")
+    width = len(names or header)
+    if b'"' in content:
+        _check(content, sep, line, width, add)
+    try:
+        table = _parsed(content, sep, width, has_header=not names)
+    except pa.ArrowInvalid as error:
+        _check(content, sep, line, width, add)
+        raise DataError(f"expected a regular table, found: {error}. Correct the file.") from error
+    options.check_size(len(table))
+    del content  # The columns hold copies of it.
+    frame: pd.DataFrame = table.to_pandas(
+        types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
+    )
+    return frame.set_axis(names or header, axis=1)
+
+
+def _names_of(header: list[str], names: list[str] | None, add: Add) -> list[str] | None:
+    """Return the names of the columns if the first line does not hold them, otherwise None."""
     if names and 2 * sum(cell.strip() in names for cell in header) > len(names):
         raise DataError(
             "names are for a file without a header, but it has one. Leave out names, or write "
@@ -63,45 +83,37 @@ def read_text(
             f"header: expected names, found {header[0]}. Write double quotes instead of single "
             "ones in the whole file, or none."
         )
-    names = names or names_if_none(header, add)
-    if not first_rows or (len(first_rows) == 1 and not names):
-        raise DataError("expected rows of data, found none. Fetch or write the file again.")
-    width = len(names or header)
+    return names or names_if_none(header, add)
+
+
+def _parsed(content: bytes, sep: str, width: int, *, has_header: bool) -> pa.Table:
+    """Return columns of text, which are called by their positions."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
     has_quotes = b'"' in content
-    if has_quotes:
-        _check(content, sep, line, width, add)
     quote = '"' if has_quotes else False
     positions = [str(position) for position in range(width)]
-    try:
-        table = arrow.read_csv(
-            pa.BufferReader(content),
-            arrow.ReadOptions(
-                column_names=positions,
-                skip_rows_after_names=int(not names),
-                block_size=MOST_IN_LINE,
-                use_threads=False,
-            ),
-            arrow.ParseOptions(
-                delimiter=sep,
-                quote_char=quote,
-                newlines_in_values=has_quotes,
-                invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
-            ),
-            arrow.ConvertOptions(
-                column_types=dict.fromkeys(positions, pa.large_string()),
-                null_values=[""],
-                strings_can_be_null=True,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        _check(content, sep, line, width, add)
-        raise DataError(f"expected a regular table, found: {error}. Correct the file.") from error
-    options.check_size(len(table))
-    del content  # The columns hold copies of it.
-    frame: pd.DataFrame = table.to_pandas(
-        types_mapper={pa.large_string(): text_dtype()}.get, split_blocks=True, self_destruct=True
+    return arrow.read_csv(
+        pa.BufferReader(content),
+        arrow.ReadOptions(
+            column_names=positions,
+            skip_rows_after_names=int(has_header),
+            block_size=MOST_IN_LINE,
+            use_threads=False,
+        ),
+        arrow.ParseOptions(
+            delimiter=sep,
+            quote_char=quote,
+            newlines_in_values=has_quotes,
+            invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
+        ),
+        arrow.ConvertOptions(
+            column_types=dict.fromkeys(positions, pa.large_string()),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
     )
-    return frame.set_axis(names or header, axis=1)
 
 
 def _rows(content: bytes, sep: str, line: int) -> Iterator[tuple[int, int, list[str]]]:

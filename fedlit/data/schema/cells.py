@@ -28,10 +28,10 @@ class Cells:
     """The cells of a column, stored as distinct texts and codes.
 
     Attributes:
-        name: the column's.
-        texts: the distinct texts, without surrounding blanks and with single blanks inside.
+        name: The name of the column.
+        texts: The distinct texts, without surrounding blanks and with single blanks inside.
         codes: (n,) the position of each cell's text; −1 if the cell is missing.
-        hidden: the number of cells with invisible letters, which are removed.
+        hidden: The number of cells with invisible letters, which are removed.
 
     Example:
         >>> cells = Cells.of(pd.Series([" a  b", "NA", 1.0, None], name="x"))

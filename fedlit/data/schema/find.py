@@ -23,7 +23,7 @@ def declared_column(name: str, declared: Declared, missing: tuple[str | float, .
     """Make the column that a configuration declares.
 
     Raises:
-        ConfigError: see :func:`fedlit.data.reading.options.check_declared`.
+        ConfigError: See :func:`fedlit.data.reading.options.check_declared`.
 
     Example:
         >>> declared_column("stage", ["I", "II"]).order, declared_column("ward", "categorical").kind

@@ -83,7 +83,7 @@ def mutate(
         The tables with their faults, and a note on each injected fault, for its client.
 
     Raises:
-        ConfigError: a client or column does not exist, or the labels to flip are not two.
+        ConfigError: A client or column does not exist, or the labels to flip are not two.
 
     Example:
         >>> from fedlit.data.sources import Bundled

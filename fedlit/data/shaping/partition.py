@@ -49,9 +49,9 @@ class Deal(ABC):
             seed: the run's seed, which draws everything that is random.
 
         Raises:
-            ConfigError: the number of clients is not defined, or the target has no classes although
+            ConfigError: The number of clients is not defined, or the target has no classes although
                 they are needed.
-            DataError: there are too few rows.
+            DataError: There are too few rows.
         """
         problem = Told(without_classes(whole))
         advice = "deal by fedlit.Iid or fedlit.ByColumn"

@@ -67,7 +67,7 @@ class Source(ABC):
         """Check the arguments that several sources have: the shares of rows, and the clients.
 
         Raises:
-            ConfigError: a share is outside (0, 1), or a client does not exist.
+            ConfigError: A share is outside (0, 1), or a client does not exist.
         """
         check_fractions(getattr(self, "test", 0.5), getattr(self, "validation", 0.5))
         source: Any = self  # A source with known clients has the attribute clients.
@@ -100,7 +100,7 @@ class Source(ABC):
             share: sends facts to the other processes that read the rest; None if there are none.
 
         Raises:
-            ConfigError: there is no such client.
+            ConfigError: There is no such client.
         """
         tables = {table.name: table for table in self.tables(seed)}
         return [tables[client] for client in choose_clients(clients, list(tables), self.name)]
@@ -117,8 +117,8 @@ def check_client_name(name: object) -> None:
     """Refuse a client name that cannot be a folder name, or that fedlit uses itself.
 
     Raises:
-        ConfigError: the name contains other characters than letters, digits, ``_`` and ``-``, or is
-            one that logs use.
+        ConfigError: The name contains other characters than letters, digits, ``_`` and ``-``, or
+            logs use it.
     """
     is_valid = names_a_folder(name, _LONGEST_NAME)
     expected = (
@@ -196,7 +196,7 @@ def read_known(path: Path, columns: Sequence[str], header: bool, **how: Any) -> 
         how: further arguments of ``pandas.read_csv``.
 
     Raises:
-        DataError: the file is damaged, or is not the expected one.
+        DataError: The file is damaged, or is not the expected one.
     """
     import pandas as pd
 
@@ -227,7 +227,7 @@ def check_fractions(test: float, validation: float) -> None:
     """Refuse shares of rows that leave a split empty.
 
     Raises:
-        ConfigError: one of them is not strictly between 0 and 1.
+        ConfigError: A share is not strictly between 0 and 1.
     """
     for key, value in (("test", test), ("validation", validation)):
         expect(0 < value < 1, key, "a share of the rows above 0 and below 1", value)
@@ -237,7 +237,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     """Return the names if no two clients have the same one.
 
     Raises:
-        ConfigError: two clients have the same name.
+        ConfigError: Two clients have the same name.
     """
     # Compared without case: on some file systems a and A are one folder.
     for name, times in Counter(map(str.casefold, names)).items():
@@ -253,8 +253,8 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
     encoders, metrics and the plan define what happens to each.
 
     Raises:
-        ConfigError: a client name is not allowed, or two clients have the same name.
-        DataError: a table cannot be used. The message names the client, and the column or split.
+        ConfigError: A client name is not allowed, or two clients have the same name.
+        DataError: A table cannot be used. The message names the client, and the column or split.
     """
     if not tables:
         raise DataError(

@@ -84,7 +84,7 @@ class OpenML(Source):
         Raises:
             ConfigError: ``target`` names a column that the data set does not have, or OpenML names
                 no single one.
-            DataError: the data set cannot be fetched, or does not match OpenML's description.
+            DataError: The data set cannot be fetched, or does not match OpenML's description.
         """
         from pandas.api.types import is_numeric_dtype
 

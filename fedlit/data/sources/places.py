@@ -35,7 +35,7 @@ class Place:
         path: the path of a file, or the URL of a database.
         options: the options for reading it.
         types: the declared types of its columns.
-        note: which other files in the folder are not read.
+        note: A note on other files in the folder, which are not read.
         root: a folder that is searched for a relative path after the working directory;
             ``$FEDLIT_DATA`` if None.
     """
@@ -51,7 +51,7 @@ class Place:
         """Find the file in the working directory, in ``root`` or in the cache.
 
         Raises:
-            DataError: there is no such file.
+            DataError: There is no such file.
         """
         folders = [Path.cwd(), *search_roots(self.root)]
         # An absolute path replaces the folder.
@@ -101,8 +101,8 @@ def places_of(
         endings: the endings of the files to read in a folder.
 
     Raises:
-        ConfigError: nothing is given, or something other than files, or two files for one client.
-        DataError: no file matches the pattern, or the folder has none.
+        ConfigError: The setting is empty or does not name files, or a client has two files.
+        DataError: No file matches the pattern, or the folder has none.
     """
     read = dict(read or {})
     # The common options are checked first, so that no client is blamed for their mistakes.
@@ -140,8 +140,8 @@ def places_of(
 def _files_of(
     pattern: str, root: str | None, source: str, endings: Sequence[str]
 ) -> tuple[dict[str, str], str]:
-    """Return the files of a folder or a pattern, or a single file, by client, and which others are
-    not read.
+    """Return the files of a folder or a pattern, or a single file, by client; and a note on files
+    that are not read.
     """
     if "://" in pattern:
         return {"all-rows": pattern}, ""

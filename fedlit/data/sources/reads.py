@@ -106,7 +106,7 @@ def records_of(path: Path, head: str) -> list[tuple[str, str]]:
 
     Raises:
         ConfigError: dnaio is not installed.
-        DataError: the file is damaged, or empty.
+        DataError: The file is damaged, or empty.
     """
     try:
         import dnaio

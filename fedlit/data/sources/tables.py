@@ -356,14 +356,7 @@ class Tables(Source):
         weight = self._of("weight", client)
         no_features = {*self._targets(client), weight, *(self._of("drop", client) or ())}
         used = rows.drop(columns=[name for name in rows if name in no_features])
-        if schema is None:
-            schema, features, column_notes = self._find([client], used, location)
-        else:
-            columns = {name: column for name, column in schema.columns.items() if name in used}
-            schema = replace(schema, columns=columns)
-            features, column_notes = schema.apply(used, head)
-        # New rows have the values and the units of the file.
-        schema = schema.with_values(self._values(client), self._conversions(client))
+        schema, features, column_notes = self._features(client, used, location, schema)
         split_column = rows[by] if by else None
         has_classes = isinstance(self._of("target", client), str)
         has_classes = has_classes and outcome_for(self.task, client).one_label
@@ -402,6 +395,26 @@ class Tables(Source):
         notes += [prefixed(client, note) for note in column_notes]
         notes += [*labels.notes, *split_notes, *row_notes(table)]
         return replace(table, notes=tuple(notes))
+
+    def _features(
+        self, client: str, rows: pd.DataFrame, location: Place, common: Schema | None
+    ) -> tuple[Schema, pd.DataFrame, list[Note]]:
+        """Return the schema of a client's columns, the typed rows, and notes.
+
+        Args:
+            client: The name of the client.
+            rows: The raw rows, with the columns that become features.
+            location: The location of the rows.
+            common: The schema of the columns of all clients, if they were examined together.
+        """
+        if common is None:
+            schema, features, notes = self._find([client], rows, location)
+        else:
+            columns = {name: column for name, column in common.columns.items() if name in rows}
+            schema = replace(common, columns=columns)
+            features, notes = schema.apply(rows, f"client {client!r}")
+        # New rows have the values and the units of the file.
+        return schema.with_values(self._values(client), self._conversions(client)), features, notes
 
     def _labels(self, client: str, frame: pd.DataFrame, options: ReadOptions) -> Labels:
         """Read the target of a client."""
