@@ -32,6 +32,7 @@ TABLES = frozenset({"board", "data", "score"})
 """The groups in which these keys are; at the top of a file, ``name`` and ``site`` are text, too.
 Elsewhere, among arguments of classes or names of models, a key of the same name may mean anything.
 """
+_Pair = tuple[yaml.Node, yaml.Node]
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS_OF_YAML = {
     f"{_TAG}int": (re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
@@ -141,12 +142,43 @@ def dump_line(content: Mapping[str, Any]) -> str:
     return dump(dict(content), default_flow_style=True, width=10**9).strip()[1:-1]
 
 
+def _gathered(pairs: Iterable[_Pair], adds: bool = False) -> list[_Pair]:
+    """Return the pairs of a mapping, with those of one key that ends with ``+`` as one pair.
+
+    Args:
+        pairs: keys and values.
+        adds: whether they are the value of such a key, so that any of their keys adds.
+    """
+    result = list[_Pair]()
+    places = dict[str, int]()
+    for key, value in pairs:
+        name = key.value if isinstance(key, yaml.ScalarNode) else ""
+        place = places.setdefault(name, len(result)) if adds or name.endswith("+") else len(result)
+        both = _both(result[place][1], value) if place < len(result) else None
+        if both is None:
+            result.append((key, value))
+        else:
+            result[place] = (key, both)
+    return result
+
+
+def _both(first: yaml.Node, second: yaml.Node) -> yaml.Node | None:
+    """Return two lists or two mappings as one; None if there is no such thing."""
+    if type(first) is not type(second) or isinstance(first, yaml.ScalarNode):
+        return None
+    values = [*first.value, *second.value]
+    if isinstance(first, yaml.MappingNode):
+        values = _gathered(values, adds=True)
+    return type(first)(first.tag, values, first.start_mark, second.end_mark)
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses a key that occurs twice in one mapping, of which YAML would silently keep the
-    second.
+    second, unless it ends with ``+`` and adds something.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        node.value = _gathered(node.value)
         seen = set()
         for written, _ in node.value:
             key = self.construct_object(written, deep=True)

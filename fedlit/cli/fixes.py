@@ -38,7 +38,7 @@ def write_fixes(path: Path, findings: Findings) -> bool:
             [*content],
         )
         text = edited(text, merged(content, findings.fix), f"--fix {path}")
-        _check(path, _whole(text), merged(_whole(before), findings.fix))
+        _check(path, _whole(text), findings.fix)
     lines = list(findings.questions())
     text = "\n".join([text.rstrip("\n"), *lines, ""])
     if text == before:
@@ -52,8 +52,10 @@ def _without_questions(text: str) -> str:
     lines = list[str]()
     asks = False
     for line in text.splitlines():
-        asks = line.startswith(CHOOSE) or (asks and line.startswith("# data."))
-        if not asks:
+        if line.startswith(CHOOSE):
+            asks = True
+        elif not (asks and line.startswith("# data.")):
+            asks = asks and line.startswith("data.")  # an answer, after which others may stand
             lines.append(line)
     return "\n".join([*lines, ""])
 
@@ -63,8 +65,8 @@ def _whole(text: str) -> dict[str, Any]:
     return laid([Layer(yaml_text.load(text))])
 
 
-def _check(path: Path, content: Any, expected: Any) -> None:
-    if content != expected:
+def _check(path: Path, content: dict[str, Any], fix: dict[str, Any]) -> None:
+    if merged(content, fix) != content:
         raise ConfigError(
             f"--fix {path}: expected each key of data.source once, found some both in data and as "
             "a key with points, which comes before it; write the block that check prints by hand"

@@ -83,8 +83,8 @@ _REASON = "REASON"
 _FEW_CLIENTS = 3
 _MOST_ASKED = 8
 _WIDE = 10**9
-_DEPTHS: Mapping[str, int] = {"files": 2, "read": 3, "types": 2, "convert": 3}
-"""Settings of tables of which a part is a key of its own; of others, the whole value is written."""
+_DEPTHS: Mapping[str, int] = {"read": 3, "types": 2, "convert": 3}
+"""Settings of tables of which a part is a key of its own; to others, a choice adds its part."""
 
 
 @dataclass(frozen=True)
@@ -343,19 +343,26 @@ def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tup
             yield from _dotted(f"data.source.{name}", settings[name], own, _DEPTHS.get(name, 1) - 1)
 
 
-def _dotted(key: str, whole: Any, part: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield the key of a part of a value, down to a depth, unless it has many parts."""
+def _dotted(
+    key: str, whole: Any, part: Any, depth: int, adds: bool = True
+) -> Iterator[tuple[str, Any]]:
+    """Yield the key of a part of a value, down to a depth, unless it has many parts. A key that
+    adds to a value may stand in a file for each of several choices.
+    """
     deeper = (
         depth
         and isinstance(part, Mapping)
         and isinstance(whole, Mapping)
         and len(part) <= _MOST_ASKED
+        and not any("." in name for name in part)
     )
-    if not deeper or any("." in name for name in part):
+    if deeper:
+        for name, value in part.items():
+            yield from _dotted(f"{key}.{name}", whole[name], value, depth - 1, adds=depth > 1)
+    elif adds and isinstance(part, Mapping | list):
+        yield f"{key}+", part
+    else:
         yield key, whole
-        return
-    for name, own in part.items():
-        yield from _dotted(f"{key}.{name}", whole[name], own, depth - 1)
 
 
 def check_known(reasons: Mapping[str, str], columns: Iterable[str]) -> None:

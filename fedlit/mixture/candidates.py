@@ -4,6 +4,7 @@ configurations.
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -12,6 +13,7 @@ from typing import Any
 
 from fedlit import yaml_text
 from fedlit.data.agree import Terms, agree, facts
+from fedlit.data.common import kind_conflict
 from fedlit.data.examine.ledger import answerable_findings
 from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect
@@ -42,6 +44,7 @@ class Survey:
         notes: what the user should know.
         findings: the findings about the tables.
         weighted: whether rows of some client have weights.
+        apart: the columns of one name that differ in kind between clients.
     """
 
     rows: dict[str, int]
@@ -52,6 +55,7 @@ class Survey:
     notes: tuple[str, ...] = ()
     findings: Findings = field(default_factory=Findings)
     weighted: bool = False
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,11 @@ def survey(run: Run) -> Survey:
     run.data.setup()
     specs = {spec.name: spec for spec in run.data.specs}
     terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
-    agreement = agree({table.name: facts(table, terms) for table in tables}, terms)
+    sent = {table.name: facts(table, terms) for table in tables}
+    agreement = agree(sent, terms)
+    kinds = {client: own.get("columns", {}) for client, own in sent.items()}
+    names = {column for own in kinds.values() for column in own}
+    apart = sorted(column for column in names if kind_conflict(kinds, column))
     shared = {
         table.name: sum(
             met is not None and len(met.clients) > 1
@@ -86,6 +94,11 @@ def survey(run: Run) -> Survey:
         for table in tables
     }
     notes = list(agreement.apart)
+    if apart:
+        notes.append(
+            "the pooled linear model and the forest are tried without columns that differ in kind "
+            f"between clients: {shorten(apart)}"
+        )
     targets = {table.name: str(table.target.name) for table in tables}
     if len(set(targets.values())) > 1:
         found = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
@@ -102,6 +115,7 @@ def survey(run: Run) -> Survey:
         tuple(notes),
         answerable_findings(tables, run.data.source, run.data.known),
         any(table.weights is not None for table in tables),
+        tuple(apart),
     )
 
 
@@ -164,8 +178,10 @@ def candidates_of(
             + ", ".join(sorted(found.tasks))
         )
     else:
-        made["logistic"] = Candidate("the pooled linear model", configuration("logistic", raw))
-        made["forest"] = Candidate("the forest", configuration("forest", raw, large))
+        pooled = configuration("logistic", raw, without=found.apart)
+        made["logistic"] = Candidate("the pooled linear model", pooled)
+        forest = configuration("forest", raw, large, without=found.apart)
+        made["forest"] = Candidate("the forest", forest)
     if found.weighted and made.pop("forest", None) is not None:
         out["forest"] = "its trees have no use for weights of rows (data.source.weight)"
     made |= (
@@ -194,7 +210,11 @@ def _one_label_or_number(task: str) -> bool:
 
 
 def configuration(
-    name: str, raw: Mapping[str, Any], large: bool = False, few: Collection[str] = ()
+    name: str,
+    raw: Mapping[str, Any],
+    large: bool = False,
+    few: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return a configuration of ``candidates.yaml`` with the tables of another configuration.
 
@@ -203,6 +223,7 @@ def configuration(
         raw: the user's configuration.
         large: whether a client has many rows.
         few: the clients that are left out.
+        without: the columns that are left out.
     """
     made = templates()[name]
     sizes = {size: made.pop(size, {}) for size in ("small", "large")}
@@ -213,6 +234,9 @@ def configuration(
     tables = {key: data[key] for key in _KEPT if data.get(key) is not None}
     if few:
         tables["leave_out"] = [*(tables.get("leave_out") or []), *few]
+    if without:
+        excluded = [f"!{glob.escape(column)}" for column in without]
+        tables["columns"] = [*(tables.get("columns") or ["*"]), *excluded]
     return {**made, "data": {**tables, **made["data"]}}
 
 

@@ -27,6 +27,7 @@ from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings, is_mixture, newest
 from fedlit.run.arguments import made_from, read
 from fedlit.run.config import find_config, read_yaml, shown
+from fedlit.run.layers import Layer, laid
 from fedlit.run.load import load
 from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
@@ -253,7 +254,7 @@ def recommend(
     """
     begun = time.monotonic()
     path = find_config(str(config))
-    raw = {} if is_mixture(path) else read_yaml(path)
+    raw = {} if is_mixture(path) else laid([Layer(read_yaml(path))])
     source = (raw.get("data") or {}).get("source")
     none = Told("a mixture, or none")
     expected = "a configuration of one run with data.source"

@@ -16,7 +16,7 @@ from fedlit.run.allowed import check_allowed, is_of_run
 from fedlit.run.arguments import Asked, layers_of, read
 from fedlit.run.config import find_config, flatten, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_trained
-from fedlit.run.layers import Layer
+from fedlit.run.layers import Layer, laid
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
@@ -96,7 +96,8 @@ def prepare(
             "exchanges tensors"
         )
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    own, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
+    given, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
+    own = laid([Layer(given)])
     source = (own.get("data") or {}).get("source")
     foreign = [path for path in files if is_of_run(path)]
     for path in foreign:

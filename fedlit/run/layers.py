@@ -22,6 +22,7 @@ _CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*")
 _BY_CLIENT = TEXT | {"files", "missing", "steps", "task"}
 """Keys with a value for all clients, or one by client. None of them takes a class."""
 _SPEC = ("class_path", "init_args")
+_OF_TABLES = ("data.source.", "data.known")
 _RESET = ("model.optimizer", "model.scheduler")
 """Of another class, these start from that class's own defaults: SGD would inherit the weight decay
 of AdamW."""
@@ -53,7 +54,8 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
 
     Classes are merged argument by argument. If a class is replaced, its given arguments are kept if
     the new class accepts them; optimizers and schedulers start from their defaults. Lists and other
-    mappings are replaced as a whole; a key that ends with ``+`` adds to a list.
+    mappings are replaced as a whole; a key that ends with ``+`` adds to a list, or to a setting of
+    tables.
 
     Example:
         >>> files = Layer({"model": {"optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1}}}})
@@ -93,13 +95,23 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
     tree = dict(tree) if isinstance(tree, Mapping) else {}
     if name == "class_path" and key:
         return _over(tree, {"class_path": value}, key)
-    if name.endswith("+") and not rest:
-        name = name[:-1]
-        return {**tree, name: [*listed(tree.get(name)), *listed(value)]}
     if "class_path" in tree and name not in _SPEC:
         return {**tree, "init_args": _put(tree.get("init_args") or {}, path, value, key)}
+    if name.endswith("+") and not rest:
+        name = name[:-1]
+        return {**tree, name: _added(name, tree.get(name), value, f"{key}.{name}")}
     inside = key if name in _SPEC else f"{key}.{name}".lstrip(".")
     return {**tree, name: _put(tree.get(name), rest, value, inside)}
+
+
+def _added(name: str, before: Any, value: Any, key: str) -> Any:
+    """Return a list or a setting of tables after a value has been added."""
+    if not key.startswith(_OF_TABLES):
+        return [*listed(before), *listed(value)]
+    from fedlit.data.merging import merged  # pandas, which light commands do not need
+
+    change = value if isinstance(value, Mapping) else listed(value)
+    return merged({name: before}, {name: change})[name]
 
 
 def _over(base: Any, over: Any, key: str) -> Any:

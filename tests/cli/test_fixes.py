@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from fedlit import yaml_text
 from fedlit.__main__ import main
@@ -138,6 +139,11 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
         site(1, outcome=labels("yes", "no")),
         site(2, outcome=labels("True", "False")),
     ),
+    "numbers and many words": (
+        "kind",
+        site(1, size=np.arange(N) % 40),
+        site(2, size=labels("small", "middling", "large")),
+    ),
     "an identifier of one": (
         "kind",
         site(1, case_no=np.arange(N) * 9),
@@ -149,6 +155,16 @@ CASES: dict[str, tuple[str, pd.DataFrame, pd.DataFrame]] = {
         site(2, sex=labels("male", "female")),
     ),
     "two kinds of labels": ("labels", site(1), site(2, outcome=labels(1, 2))),
+    "labels in two languages": (
+        "labels",
+        site(1, outcome=labels("alive", "dead")),
+        site(2, outcome=labels("lebend", "tot")),
+    ),
+    "levels with their codes": (
+        "values",
+        site(1, sex=labels("M", "F")),
+        site(2, sex=labels("2_male", "1_female")),
+    ),
     "either order of days": (
         "guess",
         site(1, seen=[f"0{n % 9 + 1}/0{n % 7 + 1}/2024" for n in range(N)]),
@@ -330,3 +346,42 @@ def test_a_text_is_edited_around_its_comments(text: str, wanted: dict[str, Any])
     comments = [word for word in ("# one", "# two", "# three") if word in text]
     places = [result.find(word) for word in comments]
     assert -1 not in places and places == sorted(places)
+
+
+def test_several_answers_stand_in_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of settings that are one list or one mapping, and of columns with points in their names."""
+    monkeypatch.chdir(tmp_path)
+    coded = {"sex": FLAG + 1, "twin.of": FLAG + 1, "os_time": WEIGHTS, "follow_up": WEIGHTS}
+    words = {"sex": labels("M", "F"), "twin.of": labels("A", "B")}
+    wrote(site(1, **coded), site(2, **words), FILE)
+    checked(capsys, "--fix", "mine.yaml")
+    lines = Path("mine.yaml").read_text().splitlines()
+    chosen = [line for line in lines if "'1': M" in line or "'1': A" in line]
+    chosen += [line for line in lines if "drop" in line]
+    assert len(chosen) == 4
+    kept = [line.removeprefix("# ") if line in chosen else line for line in lines]
+    Path("mine.yaml").write_text("\n".join(kept))
+    assert not open_ones(checked(capsys, "--fix", "mine.yaml"), "kind")
+    assert CHOOSE not in Path("mine.yaml").read_text()  # nothing is left to ask
+    source = load("mine.yaml").data.source
+    assert source.values == {
+        "north": {"sex": {"1": "M", "2": "F"}, "twin.of": {"1": "A", "2": "B"}}
+    }
+    assert {*source.drop} == {"os_time", "follow_up"}
+
+
+def test_a_fix_holds_beside_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A choice adds to a list, to which a later fix adds, too."""
+    monkeypatch.chdir(tmp_path)
+    wrote(site(1, told=of_outcome), site(2, told=of_outcome), FILE)
+    text = FILE + "data.source.drop+: [bmi]\ndata.source.drop+: [age]\n"
+    Path("mine.yaml").write_text(text)
+    checked(capsys, "--fix", "mine.yaml")
+    source = load("mine.yaml").data.source
+    assert {*source.drop} == {"told", "bmi", "age"}
+    with pytest.raises(yaml.YAMLError, match="twice"):  # of two values, none is taken in silence
+        yaml_text.load("data.source.positive+: {a: x}\ndata.source.positive+: {a: z}\n")

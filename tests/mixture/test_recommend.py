@@ -158,6 +158,26 @@ def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
         assert expected in capsys.readouterr().err
 
 
+def test_keys_with_points_count_for_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What check offers at the end of a file: a column that is dropped is dropped everywhere, and
+    one that differs in kind does not stop the rest."""
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    odd = pd.read_csv("odd.csv")
+    odd.assign(c1=np.where(odd["c1"] > 0, "high", "low")).to_csv("odd.csv", index=False)
+    with Path("mine.yaml").open("a") as file:
+        file.write("data.source.drop+: [c0]\n")
+    ask(budget=0.0)
+    for name in ("tables", "logistic", "forest", "tabm"):
+        written = yaml.safe_load(Path(f"recommended/mine/mine_{name}.yaml").read_text())
+        assert written["data"]["source"]["init_args"]["drop"] == ["c0"], name
+    assert written["data"].get("columns") is None
+    missing = json.loads(Path("recommended/mine/recommend.json").read_text())["missing"]
+    assert "no time was left" in missing["logistic"]
+
+
 @pytest.mark.full
 def test_test_rows_change_no_word(
     found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,6 +269,10 @@ def test_what_is_worth_a_try(
         ] == ["c", "b"]
     _, out = candidates_of({"data": {"source": "s"}}, replace(survey, weighted=True))
     assert ("forest" in out) == ("forest" in made)
+    mixed, _ = candidates_of({"data": {"source": "s"}}, replace(survey, apart=("si[z]e",)))
+    for name in {"logistic", "forest"} & mixed.keys():  # which cannot have one name for two kinds
+        content = mixed[name].content or {}
+        assert content["data"]["columns"] == ["*", "!si[[]z]e"]
     with pytest.raises(ConfigError, match="no local baselines"):
         candidates_of(
             {}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset())

@@ -349,6 +349,10 @@ def kinds(clients: Sequence[ClientFacts]) -> Iterator[Note]:
                     name, sorted(words, key=str), [f"{min(values):g}", f"{max(values):g}"]
                 )
                 at = numbers
+            if not fix and not either and {*found} <= {*KINDS}:
+                rare = min(found, key=lambda kind: len(found[kind]))
+                either = [{"rename": {name: f"{name} ({rare})"}}, {"drop": [name]}]
+                at = found[rare]
             yield Note(
                 text, "kind", clients=everyone, column=name, fix=fix, alternatives=either, at=at
             )
@@ -415,6 +419,8 @@ def _alike(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
     right = second.keys() - first
     if {*map(true_or_false, left)} == {*map(true_or_false, right)} == {True, False}:
         return True
+    if len(first) == len(second) == 2 and not first.keys() & second:
+        return True  # alive and dead beside vivant and mort
     few = len(first) <= _FEW_VALUES >= len(second)  # M and male
     words = [{word for word in side if word.isalpha()} for side in (left, right)]
     return few and any(

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.table import ClientTable
+from fedlit.data.reading.options import values_by_client
+from fedlit.data.table import ClientTable, first_match
 
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
@@ -22,7 +23,7 @@ _OF_READING = frozenset(
 """Settings of a file's entry in ``files``, or of ``read`` for all files."""
 _OF_COLUMNS = frozenset({"drop", "missing", "types"})
 """Settings for all clients that concern only those which have the column."""
-_TOUCHED = ("files", "read", "types", "convert", "drop", "split", "positive", "task")
+_TOUCHED = ("files", "read", "types", "convert", "drop", "values", "split", "positive", "task")
 _GIVEN_SPLITS = (None, "stratified", "random")
 
 
@@ -108,7 +109,7 @@ class Remedies:
             return {"data": {"leave_out": sorted(clients)}} if {*clients} < self.clients else {}
         if not self._own_tables:
             return self._other_source(settings)
-        if "values" in settings and getattr(self.source, "values", None):
+        if "values" in settings and not self._can_map(clients):
             return {}  # a client's mapping would take the place of the others'
         content = dict[str, Any]()
         holders = self.holders.get(column, self.clients)
@@ -133,6 +134,11 @@ class Remedies:
     def replaces(self, settings: Mapping[str, Any]) -> bool:
         """Return whether settings would take the place of something that the user has written."""
         return "split" in settings and getattr(self.source, "split", None) not in _GIVEN_SPLITS
+
+    def _can_map(self, clients: Collection[str]) -> bool:
+        """Return whether values of some clients can be mapped beside those that are mapped today."""
+        patterns = values_by_client(getattr(self.source, "values", None) or {})
+        return all(name in patterns or not first_match(patterns, name) for name in clients)
 
     @property
     def _own_tables(self) -> bool:
@@ -165,7 +171,7 @@ class Remedies:
         if common:
             content["read"] = option
         if common and ahead:
-            content["files"] = dict.fromkeys(ahead, option)
+            content["files"] = {client: _plain(option) for client in ahead}
         if not common:
             content["files"] = self._files(option, clients)
         return content
@@ -177,7 +183,7 @@ class Remedies:
         from fedlit.data.sources.places import places_of
 
         files = getattr(self.source, "files", None)
-        entries = {client: dict(option) for client in sorted(clients)}
+        entries = {client: _plain(option) for client in sorted(clients)}
         if not isinstance(files, str):
             return entries
         paths = {place.client: {"path": _shown(place.path)} for place in places_of(files)}
