@@ -32,12 +32,13 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
         ConfigError: a baseline or a name is not allowed.
     """
     kinds = {task.name: task for task in tasks.values()}
-    known = dict.fromkeys(
-        [*(name for task in kinds.values() for name in task.go_alone), TREES_AND_LINEAR]
-    )
-    own = [name for name, found in baselines.items() if is_any_model(found)]
+    models_of_tasks = dict[str, None]()
+    for task in kinds.values():
+        models_of_tasks |= dict.fromkeys(task.go_alone)
+    models_of_tasks[TREES_AND_LINEAR] = None
+    custom = [name for name, settings in baselines.items() if is_any_model(settings)]
     taken = set(labels())
-    for key, names in (("methods", methods), ("baselines", own)):
+    for key, names in (("methods", methods), ("baselines", custom)):
         for name in names:
             free = bool(NAME.fullmatch(name)) and name not in taken
             expect(
@@ -47,43 +48,35 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
                 name,
             )
         taken |= set(names)
-    must_be_known("baselines", [name for name in baselines if name not in own], known)
-    for name, found in baselines.items():
-        if name in own:
-            if not any(model_for(name, found, task) for task in kinds.values()):
-                kind = GoAlone.read(name, found or {}).kind.lower()
+    must_be_known("baselines", [name for name in baselines if name not in custom], models_of_tasks)
+    for name, settings in baselines.items():
+        if name in custom:
+            if not any(model_for(name, settings, task) for task in kinds.values()):
+                kind = GoAlone.read(name, settings or {}).kind.lower()
                 expect(False, f"baselines.{name}", f"a model for {' or '.join(kinds)}", kind)
             continue
-        for key, values in (found or {}).items():
-            such = (
-                "nothing: give settings to its parts"
-                if name == TREES_AND_LINEAR
-                else "a list of values"
-            )
-            right = isinstance(values, list) and bool(values) and name != TREES_AND_LINEAR
-            expect(right, f"baselines.{name}.{key}", such, values)
+        for key, values in (settings or {}).items():
+            mean = name == TREES_AND_LINEAR
+            right = isinstance(values, list) and bool(values) and not mean
+            expected = "nothing: give settings to its parts" if mean else "a list of values"
+            expect(right, f"baselines.{name}.{key}", expected, values)
     if TREES_AND_LINEAR in baselines:
-        both = (
-            f"{TREES[0]} and {' or '.join(name for name in LINEAR if name in known)} beside it, "
-            "whose mean it is"
-        )
-        expect(
-            all(means_of(baselines)),
-            f"baselines.{TREES_AND_LINEAR}",
-            both,
-            [*baselines],
-            "add what is missing",
-        )
+        linear = " or ".join(name for name in LINEAR if name in models_of_tasks)
+        both = f"{TREES[0]} and {linear} beside it, whose mean it is"
+        key = f"baselines.{TREES_AND_LINEAR}"
+        expect(all(means_of(baselines)), key, both, [*baselines], "add what is missing")
 
 
 def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
     """Return the local baselines of a study that names none: all except the mean of the client's
     own rows, and the mean of trees and a linear model if both exist.
     """
-    found = dict.fromkeys(
-        name for task in tasks for name, model in task.go_alone.items() if not model.asked
-    )
-    return {**found, TREES_AND_LINEAR: None} if all(means_of(found)) else found
+    names = dict[str, None]()
+    for task in tasks:
+        names |= {name: None for name, model in task.go_alone.items() if not model.asked}
+    if all(means_of(names)):
+        names[TREES_AND_LINEAR] = None
+    return names
 
 
 def means_of(baselines: Iterable[str]) -> list[list[str]]:
@@ -91,19 +84,21 @@ def means_of(baselines: Iterable[str]) -> list[list[str]]:
     Each client has one of each.
     """
     names = list(baselines)
-    return [[name for name in names if name in group] for group in (TREES, LINEAR)]
+    trees = [name for name in names if name in TREES]
+    linear = [name for name in names if name in LINEAR]
+    return [trees, linear]
 
 
 def model_for(
-    name: str, found: Mapping[str, Any] | None, task: type[Task] | Task
+    name: str, settings: Mapping[str, Any] | None, task: type[Task] | Task
 ) -> GoAlone | None:
     """Return the local baseline of this name for a task, or None if the task has none.
 
     Args:
         name: the name in the study.
-        found: the study's entry under this name: settings, or a class.
+        settings: the study's entry under this name: settings, or a class.
         task: the client's task.
     """
-    if is_any_model(found):
-        return GoAlone.read(name, found or {}).for_outcome(task.outcome_type)
+    if is_any_model(settings):
+        return GoAlone.read(name, settings or {}).for_outcome(task.outcome_type)
     return task.go_alone.get(name)

@@ -46,7 +46,7 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
     assert isinstance(work, FitAlone)
     data = load(work.config, overrides={**work.overrides, "seed": job.seed}).data
     if data.categories in (None, "auto"):
-        # trees take categories as such, and linear models a column for each
+        # Trees take categories as such, and linear models get a column for each.
         data.categories = "codes"
     data.setup()
     frames = Frames()
@@ -59,18 +59,18 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
         if model is None or task.name not in work.grid:
             without.append(name)
             continue
-        own, chosen[name] = _cached(job, work, client, replace(model, grid=work.grid[task.name]))
-        frames.extend(own)
+        client_frames, chosen[name] = _cached(
+            job, work, client, replace(model, grid=work.grid[task.name])
+        )
+        frames.extend(client_frames)
     splits = ("train", "validation") if work.folds else ("train",)
-    train_rows = {
-        client.spec.name: sum(client.spec.rows[split] for split in splits)
-        for client in data.clients
-    }
-    return frames, {
-        "settings": chosen,
-        "train_rows": train_rows,
-        **({"without": without} if without else {}),
-    }
+    train_rows = dict[str, int]()
+    for client in data.clients:
+        train_rows[client.spec.name] = sum(client.spec.rows[split] for split in splits)
+    details: dict[str, Any] = {"settings": chosen, "train_rows": train_rows}
+    if without:
+        details["without"] = without
+    return frames, details
 
 
 def _cached(
@@ -91,14 +91,15 @@ def _cached(
         job.choose,
     ]
     made_of += [work.folds, few, sklearn.__version__]
-    # folds are dealt by the seed
-    made_of += [] if model.seedless and not work.folds else [job.seed]
+    # The seed deals the folds, also for models that have no seed.
+    if not model.seedless or work.folds:
+        made_of.append(job.seed)
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")
     locks.mkdir(parents=True, exist_ok=True)
-    # of two workers that want the same, one fits and the other reads
+    # If two workers want the same model, one fits it and the other reads it.
     with FileLock(locks / folder.name):
-        # missing, or cut short by more than a killed process, say a full disk
+        # The files may be missing, or cut short by more than a killed process, say a full disk.
         with suppress(OSError, ValueError):
             return Frames.read(folder), json.loads(
                 (folder / "settings.json").read_text(encoding="utf-8")
@@ -109,10 +110,11 @@ def _cached(
         partial.mkdir(parents=True, exist_ok=True)
         frames.write(partial)
         (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        # a machine on which files cannot be locked: another worker wrote the same
+        # On a machine that cannot lock files, another worker may have written the same folder.
         with suppress(OSError):
             partial.rename(folder)
-        return Frames.read(folder), settings  # as read: a result does not depend on who computed it
+        # They are read back, so that a result does not depend on who computed it.
+        return Frames.read(folder), settings
 
 
 def _few(client: EncodedClient, small: int) -> int:
@@ -140,43 +142,45 @@ def _fit(
     """
     name = client.spec.name
     task = client.spec.task
-    train, validation, test = (
-        client.train,
-        *(client.sites[name][split] for split in ("validation", "test")),
-    )
+    train = client.train
+    validation = client.sites[name]["validation"]
+    test = client.sites[name]["test"]
     make = maker(model, client, job.seed, *([validation] if folds else []))
     parts = [Fold(task, make, train, validation)]
-    # those of few rows are the same for all seeds, so that a model without a seed is fitted once
     if folds or few:
         rows = train.merged(
             validation if folds else validation.some(np.zeros(len(validation), bool))
         )
-        fold = fold_of(
-            rows.y.numpy(), folds or few, job.seed if folds else 0, name, client.groups_of(rows)
-        )
+        # The folds of few rows are the same for all seeds, so that a model without a seed is
+        # fitted once.
+        seed = job.seed if folds else 0
+        fold = fold_of(rows.y.numpy(), folds or few, seed, name, client.groups_of(rows))
         numbers = range(int(fold.max()) + 1)
         parts = [
             Fold(task, make, rows.some(fold != number), rows.some(fold == number))
             for number in numbers
         ]
-    (fitted, _), frames = (
-        fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)]),
-        Frames(),
-    )
-    held = np.concatenate([own.held.row for own in parts])
-    order = np.argsort(held)
+    fitted, _ = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)])
+    frames = Frames()
+    unseen_rows = np.concatenate([part.held.row for part in parts])
+    order = np.argsort(unseen_rows)
     unseen = torch.cat(fitted.held)[torch.from_numpy(order)]
     models = [fit_rows(task, make(fitted.settings), train)] if few else fitted.models
     if folds or few:
         frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen, rows.weight)
-    for split, own in (("validation", validation), ("test", test)):
-        if split == "validation" and not few:  # of folds, all models but one have seen a row
-            made = unseen[torch.from_numpy(np.searchsorted(held[order], own.row))]
+    for split, split_rows in (("validation", validation), ("test", test)):
+        if not len(split_rows):
+            continue
+        if split == "validation" and not few:
+            # All models of the folds but one have seen a validation row.
+            row = np.searchsorted(unseen_rows[order], split_rows.row)
+            predictions = unseen[torch.from_numpy(row)]
         else:
-            made = torch.stack(
-                [task.of_model(one, own.x.numpy()) for one in models if len(own)] or [unseen[:0]]
+            predictions = torch.stack(
+                [task.of_model(fitted_model, split_rows.x.numpy()) for fitted_model in models]
             )
-            made = made[0] if len(made) == 1 else made.mean(0)
-        if len(own):
-            frames.score(name, split, task, own.row, own.y, made, own.weight)
+            predictions = predictions[0] if len(predictions) == 1 else predictions.mean(0)
+        frames.score(
+            name, split, task, split_rows.row, split_rows.y, predictions, split_rows.weight
+        )
     return frames, fitted.settings

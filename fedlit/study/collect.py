@@ -80,9 +80,13 @@ class Collected:
 
     def values(self, metric: str, split: str = "test", without: str = "") -> pd.DataFrame:
         """Return a metric's values, with one row for each seed and the columns (method, client)."""
-        own = self.scores
-        own = own[(own["metric"] == metric) & (own["split"] == split) & (own["without"] == without)]
-        return own.pivot(index="seed", columns=["method", "client"], values="value")
+        scores = self.scores
+        scores = scores[
+            (scores["metric"] == metric)
+            & (scores["split"] == split)
+            & (scores["without"] == without)
+        ]
+        return scores.pivot(index="seed", columns=["method", "client"], values="value")
 
     def trained(self, method: str, seed: int, client: str, without: str = "") -> str:
         """Return the run to which a client's results belong: for a choice, the chosen method with
@@ -110,8 +114,8 @@ class Collected:
 
     def clients_of(self, metric: str) -> list[str]:
         """Return the clients whose task has a metric."""
-        known = set(self.results.loc[self.results["metric"] == metric, "client"])
-        return [client for client in self.clients if client in known]
+        scored = set(self.results.loc[self.results["metric"] == metric, "client"])
+        return [client for client in self.clients if client in scored]
 
 
 def collect(study: Study, jobs: Sequence[Job]) -> Collected:
@@ -151,7 +155,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
         if (Path(job.folder) / BOOTSTRAP).is_file()
     }
     tidy = results[["study", *_KEYS, "split", "metric", "value"]]
-    records = pd.DataFrame([own for _, own in of_all])
+    records = pd.DataFrame([record for _, record in of_all])
     clusters = _clusters(study, [job for job, _ in of_all])
     lacking = len(done) - len(of_all)
     return Collected(
@@ -161,7 +165,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
 
 def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of each tuned method that each client chose."""
-    found = [pd.DataFrame(columns=[*_KEYS, "best", "settings"])]
+    choices = [pd.DataFrame(columns=[*_KEYS, "best", "settings"])]
     for name, method in study.methods.items():
         if method.tune:
             variants = {
@@ -169,18 +173,20 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
                 for settings in method.combinations
             }
             for without, frame in results.groupby("without"):
-                own = best_on_validation(
+                chosen = best_on_validation(
                     frame, list(variants), study.choose or "", undecided="first"
                 )
-                found.append(
-                    own.assign(without=without, best=name, settings=own["method"].map(variants))
+                choices.append(
+                    chosen.assign(
+                        without=without, best=name, settings=chosen["method"].map(variants)
+                    )
                 )
-    return pd.concat(found[1:] or found, ignore_index=True)
+    return pd.concat(choices[1:] or choices, ignore_index=True)
 
 
 def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
     """Replace the results of all combinations of settings by those of the chosen ones."""
-    variants = [variant_name(name, own) for name, own in each_variant(study) if own]
+    variants = [variant_name(name, settings) for name, settings in each_variant(study) if settings]
     if not variants:
         return frame
     return pd.concat(
@@ -203,38 +209,40 @@ def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     """Return the best method of each kind. For federations without one client, return the best of
     these.
     """
-    found = []
+    choices = []
     for without, frame in results.groupby("without"):
         kinds = {BEST_FEDERATED: study.candidates}
-        kinds = kinds if without else {BEST_ALONE: study.alone, **kinds}
+        if not without:
+            kinds = {BEST_ALONE: study.alone, **kinds}
         for best, candidates in kinds.items():
-            own = best_on_validation(frame, candidates, study.choose or "")
-            found.append(own.assign(best=best, without=without))
+            picks = best_on_validation(frame, candidates, study.choose or "")
+            choices.append(picks.assign(best=best, without=without))
         if HINDSIGHT in study.labels and not without:
-            own = best_in_hindsight(frame, study.alone, study.choose or "")
-            found.append(own.assign(best=HINDSIGHT, without=without))
-    chosen = pd.concat(found, ignore_index=True)
+            picks = best_in_hindsight(frame, study.alone, study.choose or "")
+            choices.append(picks.assign(best=HINDSIGHT, without=without))
+    chosen = pd.concat(choices, ignore_index=True)
     return chosen[(chosen["best"] != BEST_ALONE) | (BEST_ALONE in study.labels)]
 
 
 def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
     """Return the final clusters of each run."""
     rows = []
-    titles = [title_of(*own) for own in each_variant(study)]
-    told = [(job, path) for job in jobs for path in Path(job.folder).glob(f"version_*/{CLUSTERS}")]
-    for job, path in sorted(
-        told, key=lambda own: titles.index(title_of(own[0].method, own[0].settings))
-    ):
+    titles = [title_of(name, settings) for name, settings in each_variant(study)]
+    written = list[tuple[str, int, Path]]()
+    for job in jobs:
+        title = title_of(job.method, job.settings)
+        paths = Path(job.folder).glob(f"version_*/{CLUSTERS}")
+        written += [(title, job.seed, path) for path in paths]
+    written.sort(key=lambda entry: titles.index(entry[0]))
+    for title, seed, path in written:
         frame = read_named(path)
         partition = judged(frame)
         concepts = concepts_of(frame)
-        title = title_of(job.method, job.settings)
         index = adjusted_rand(partition, concepts)
-        rows += [
-            (title, job.seed, client, number, concepts.get(client, ""), index)
-            for number, clients in enumerate(partition, 1)
-            for client in clients
-        ]
+        for number, clients in enumerate(partition, 1):
+            rows += [
+                (title, seed, client, number, concepts.get(client, ""), index) for client in clients
+            ]
     return pd.DataFrame(rows, columns=_CLUSTERS)
 
 
@@ -245,7 +253,7 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
     of the first are wider than they need to be.
     """
     seen: dict[tuple[int, str], tuple[str, dict[str, str]]] = {}
-    found = []
+    measured = []
     for job, record in done:
         # Where clients are tested on the same rows, these are set against all that are not among
         # them.
@@ -253,20 +261,25 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
         for client, rows in record["rows"].items():
             trained[rows["test"]["digest"]] += record["train_rows"][client]
         for client, rows in record["rows"].items():
-            digests = {split: own["digest"] for split, own in rows.items() if split != OUT_OF_FOLD}
+            digests = {
+                split: identity["digest"]
+                for split, identity in rows.items()
+                if split != OUT_OF_FOLD
+            }
             first, expected = seen.setdefault((job.seed, client), (job.title, digests))
-            told = Told(f"others for {job.title} than for {first}")
+            received = Told(f"others for {job.title} than for {first}")
             do = "give their configurations the same data.source"
             same = "the same validation and test rows for all methods"
-            expect(digests == expected, f"{client}, seed {job.seed}", same, told, do, RunError)
-            # else its rows are the same, but it lacks those of a client to be set against
+            expect(digests == expected, f"{client}, seed {job.seed}", same, received, do, RunError)
+            # A federation without a client has the same test rows, but lacks that client's
+            # training rows, so that its ratio would be too large.
             if job.left_out is None:
                 ratio = rows["test"]["rows"] / trained[digests["test"]]
-                found.append((client, job.variant, digests["test"], ratio))
-    own = pd.DataFrame(found, columns=["client", "variant", "test", "ratio"])
-    ratios = own.groupby(["client", "variant"])["ratio"].mean().groupby("client").max()
-    alike = bool((own.groupby("client")["test"].nunique() == 1).all())
-    return alike, dict(zip(map(str, ratios.index), ratios, strict=True))
+                measured.append((client, job.variant, digests["test"], ratio))
+    table = pd.DataFrame(measured, columns=["client", "variant", "test", "ratio"])
+    ratios = table.groupby(["client", "variant"])["ratio"].mean().groupby("client").max()
+    fixed = bool((table.groupby("client")["test"].nunique() == 1).all())
+    return fixed, dict(zip(map(str, ratios.index), ratios, strict=True))
 
 
 def best_on_validation(
@@ -295,14 +308,14 @@ def best_on_validation(
         left out, because the best of fewer candidates would not be comparable.
     """
     keys = ["seed", "client", "method"]
-    own = of_choice(results, choose)
-    judged = own[own["split"].isin(["validation", OUT_OF_FOLD])]
-    # the first is also chosen for clients that have no validation rows
-    known = (results if undecided == "first" else judged)[keys].drop_duplicates()
-    present = [name for name in candidates if (known["method"] == name).any()]
-    known, judged = (frame[frame["method"].isin(present)] for frame in (known, judged))
-    expected = known.groupby("client")["method"].nunique()
-    counts = known.groupby(["seed", "client"])["method"].nunique()
+    scores = of_choice(results, choose)
+    judged = scores[scores["split"].isin(["validation", OUT_OF_FOLD])]
+    # The first candidate is also chosen for clients that have no validation rows.
+    available = (results if undecided == "first" else judged)[keys].drop_duplicates()
+    present = [name for name in candidates if (available["method"] == name).any()]
+    available, judged = (frame[frame["method"].isin(present)] for frame in (available, judged))
+    expected = available.groupby("client")["method"].nunique()
+    counts = available.groupby(["seed", "client"])["method"].nunique()
     complete = counts[
         counts == expected.reindex(counts.index.get_level_values("client")).to_numpy()
     ].index
@@ -313,10 +326,10 @@ def best_on_validation(
         .to_numpy(float)
         for split in (OUT_OF_FOLD, "validation")
     )
-    places = [_place(*values) for values in zip(unseen, validation, strict=True)]
+    positions = [_place(*values) for values in zip(unseen, validation, strict=True)]
     if undecided == "first":
-        places = [place or 0 for place in places]
-    chosen = [None if place is None else present[place] for place in places]
+        positions = [position or 0 for position in positions]
+    chosen = [None if position is None else present[position] for position in positions]
     return (
         complete.to_frame(index=False)
         .assign(method=pd.Series(chosen, dtype=object))
@@ -336,11 +349,11 @@ def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.Data
     metric = results["client"].map(
         {client: choice_of(choose, client) for client in results["client"].unique()}
     )
-    own = results[results["metric"] == metric]
+    chosen = results[results["metric"] == metric]
     signs = {
-        name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in own["metric"].unique()
+        name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in chosen["metric"].unique()
     }
-    return own.assign(gain=own["value"] * own["metric"].map(signs).astype(float))
+    return chosen.assign(gain=chosen["value"] * chosen["metric"].map(signs).astype(float))
 
 
 def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int | None:
@@ -368,16 +381,16 @@ def best_in_hindsight(
     Returns:
         The columns seed, client and method, for the seeds that all candidates of a client have.
     """
-    own = of_choice(results, choose)
-    own = own[(own["split"] == "test") & own["method"].isin(list(candidates))]
-    found = []
-    for client, frame in own.groupby("client"):
+    tested = of_choice(results, choose)
+    tested = tested[(tested["split"] == "test") & tested["method"].isin(list(candidates))]
+    choices = []
+    for client, frame in tested.groupby("client"):
         wide = frame.pivot(index="seed", columns="method", values="gain")
         wide = wide.reindex(columns=[name for name in candidates if name in wide])
         runs = frame.pivot(index="seed", columns="method", values="metric").notna().all(axis=1)
         means = wide[runs.reindex(wide.index)].mean(skipna=False).dropna()
         if len(means):
-            found += [
+            choices += [
                 (seed, client, means.idxmax()) for seed in wide.index[runs.reindex(wide.index)]
             ]
-    return pd.DataFrame(found, columns=["seed", "client", "method"])
+    return pd.DataFrame(choices, columns=["seed", "client", "method"])

@@ -109,9 +109,9 @@ def compare(
         study, tuned = tune(study, folder, basis, jobs or default_jobs(), say)
         planned = plan_jobs(study, numbers, folder, basis)
         if study.leave_one_out:
-            more = sum(job.left_out is not None for job in planned)
+            without_client = sum(job.left_out is not None for job in planned)
             say(
-                f"leave_one_out: {more} further runs, each federation without one of its clients "
+                f"leave_one_out: {without_client} further runs, each federation without one of its clients "
                 "in turn"
             )
         notes = [*training_notes(study, basis), *basis.findings.sentences(), *basis.open_questions]
@@ -127,18 +127,18 @@ def compare(
         collected = collect(study, planned)
         notes += [*one_class_notes(study, collected), *guard_notes(study, collected)]
         predicted = {table.name: _predicted(table) for table in basis.tables}
-        told = {
+        details = {
             "failures": failures,
             "predicted": predicted,
             "notes": notes,
             "blocks": basis.findings.blocks,
         }
-        told["supplements"] = supplements(study, planned, collected, basis.score, basis.source)
-        found = Comparison.of(study, numbers, collected, folder, **told)
-        write(found)
+        details["supplements"] = supplements(study, planned, collected, basis.score, basis.source)
+        comparison = Comparison.of(study, numbers, collected, folder, **details)
+        write(comparison)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
-    return found
+    return comparison
 
 
 def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple[Study, Path]:
@@ -148,8 +148,8 @@ def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple
     ).absolute()
     if scenario is not None:
         return study.of(scenario), folder / scenario
-    known = f"one of the scenarios {', '.join(study.scenarios)}"
-    expect(not study.scenarios, study.name, known, scenario, "give scenario")
+    expected = f"one of the scenarios {', '.join(study.scenarios)}"
+    expect(not study.scenarios, study.name, expected, scenario, "give scenario")
     return study, folder
 
 
@@ -168,23 +168,23 @@ def _predicted(table: ClientTable) -> str:
     )
 
 
-def write(found: Comparison) -> None:
+def write(comparison: Comparison) -> None:
     """Write tables and report into the study's folder."""
-    collected = found.collected
-    folder = found.folder
-    order = {name: place for place, name in enumerate(found.study.labels)}
+    collected = comparison.collected
+    folder = comparison.folder
+    order = {name: position for position, name in enumerate(comparison.study.labels)}
     results = collected.scores[collected.scores["without"] == ""].sort_values(
         ["method", "seed", "client", "split", "metric"],
         key=lambda column: column.map(order) if column.name == "method" else column,
     )
     results = results[["study", "method", "seed", "client", "split", "metric", "value"]]
-    tables = {"results.csv": results, "results.parquet": results, "lift.csv": found.lift}
+    tables = {"results.csv": results, "results.parquet": results, "lift.csv": comparison.lift}
     tuned = collected.tuned[collected.tuned["without"] == ""]
     tuned = tuned[["best", "seed", "client", "settings"]].rename(columns={"best": "method"})
     for name, frame in (
         ("tuned.csv", tuned),
         (CLUSTERS, collected.clusters),
-        (LEFT_OUT, found.left_out),
+        (LEFT_OUT, comparison.left_out),
     ):
         if len(frame):
             tables[name] = frame
@@ -192,17 +192,17 @@ def write(found: Comparison) -> None:
             (folder / name).unlink(missing_ok=True)  # of the study before it was changed
     for name in SUPPLEMENTS:
         (folder / f"{name}.csv").unlink(missing_ok=True)
-    tables |= {f"{own.name}.csv": own.table for own in found.supplements}
+    tables |= {f"{supplement.name}.csv": supplement.table for supplement in comparison.supplements}
     write_frames({folder / name: frame for name, frame in tables.items()})
-    told = sections(found)
-    title = title_of_report(found)
-    text = markdown(title, told)
+    report = sections(comparison)
+    title = title_of_report(comparison)
+    text = markdown(title, report)
     page = folder / "report.html"
     write_text(text, folder / "tables.md")
-    bars = repr([found.study.matters, [own.bar for own in found.answers]])
+    bars = repr([comparison.study.matters, [supplement.bar for supplement in comparison.answers]])
     mark = (
         f"<!-- {digest_of([text, bars, collected.records.to_dict('records'), installed()])} -->\n"
     )
     # its pictures take seconds
     if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):
-        write_text(html(title, told) + mark, page)
+        write_text(html(title, report) + mark, page)

@@ -53,7 +53,7 @@ class Answer:
         usual: the federated method, and the local baseline, that was chosen most often; None if
             there is no choice.
         varied: whether the choices differ between seeds.
-        more: sentences on the best in hindsight, on what would leave the site, and on what the
+        remarks: sentences on the best in hindsight, on what would leave the site, and on what the
             others gain.
     """
 
@@ -65,7 +65,7 @@ class Answer:
     lift: Mapping[str, Any]
     usual: tuple[str | None, str | None]
     varied: tuple[bool, bool] = (False, False)
-    more: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
     @property
     def score(self) -> Score:
@@ -80,13 +80,11 @@ class Answer:
     @property
     def title(self) -> str:
         """The verdict in words."""
-        own = TITLES[self.verdict]
+        title = TITLES[self.verdict]
         federated = self.usual[0]
-        return (
-            own
-            if self.verdict != JOIN or federated is None
-            else f"{own} with {self.study.labels[federated]}"
-        )
+        if self.verdict == JOIN and federated is not None:
+            return f"{title} with {self.study.labels[federated]}"
+        return title
 
     @property
     def least(self) -> float:
@@ -99,18 +97,17 @@ class Answer:
         lift = self.lift
         seeds = self.lift["n"]
         least = f"{self.score.text(self.least)}{points(self.score)}"
+        if self.verdict == SAME and lift["sd"] == 0:
+            return f"the same {self.score.label} in each of {seeds} seeds"
         if self.verdict == SAME:
-            return (
-                f"the same {self.score.label} in each of {seeds} seeds"
-                if lift["sd"] == 0
-                else f"less than {least}"
-            )
+            return f"less than {least}"
         if self.verdict != FEW:
             return ""
         if not seeds:
             return "its validation rows do not allow a choice of method, or runs are missing"
         if seeds < MIN_SEEDS:
-            return f"{seeds} seed{'s' * (seeds > 1)}; a verdict needs {MIN_SEEDS} or more"
+            plural = "s" if seeds > 1 else ""
+            return f"{seeds} seed{plural}; a verdict needs {MIN_SEEDS} or more"
         if not math.isfinite(lift["mean"]):
             return "predictions were not finite"
         if not math.isfinite(lift["low"] + lift["high"]):
@@ -127,14 +124,15 @@ class Answer:
         """The name, the test score and the model that was chosen, first for training alone, then
         for federation.
         """
-        # else there is nothing to choose from
+        # A study whose reference is all that a client has alone leaves nothing to choose from.
         chosen = self.study.best_alone == BEST_ALONE
         labels = self.study.labels
         called = "best alone" if chosen else f"{labels[self.study.best_alone]}, alone"
-        federated, alone = (
-            "" if method is None else f"{'mostly ' * varied}{labels[method]}"
-            for method, varied in zip(self.usual, self.varied, strict=True)
-        )
+        models = list[str]()
+        for method, varied in zip(self.usual, self.varied, strict=True):
+            often = "mostly " if varied else ""
+            models.append("" if method is None else f"{often}{labels[method]}")
+        federated, alone = models
         return [
             (called, self.score.text(self.alone), alone if chosen else ""),
             ("best federated", self.score.text(self.federated), federated),
@@ -146,13 +144,13 @@ class Answer:
         score = self.score
         low = self.lift["low"]
         high = self.lift["high"]
-        told = f"{score.text(self.lift['mean'], signed=True)}{points(score)}"
+        mean = f"{score.text(self.lift['mean'], signed=True)}{points(score)}"
         if not math.isfinite(low + high):
-            return told
+            return mean
         if score.percent and max(-low, high) > 1:
-            return f"{told}, 95 % interval wider than any lift can be"
+            return f"{mean}, 95 % interval wider than any lift can be"
         return (
-            f"{told}, 95 % interval {score.text(low, signed=True)} to "
+            f"{mean}, 95 % interval {score.text(low, signed=True)} to "
             f"{score.text(high, signed=True)}"
         )
 
@@ -172,11 +170,13 @@ class Answer:
     @property
     def text(self) -> str:
         """A sentence with the numbers."""
-        told = [
-            f"{called} {value}" + (f" ({which})" if which else "")
-            for called, value, which in self.scores
+        scores = [
+            f"{called} {value}" + (f" ({model})" if model else "")
+            for called, value, model in self.scores
         ]
-        return ". ".join([f"{self.label}: {told[0]}, {told[1]}; lift {self.gain}", *self.more])
+        return ". ".join(
+            [f"{self.label}: {scores[0]}, {scores[1]}; lift {self.gain}", *self.remarks]
+        )
 
 
 def answers(
@@ -199,26 +199,25 @@ def answers(
             the study asks for it.
     """
     scores = {
-        (own["metric"], own["method"], own["client"]): own["mean"]
-        for own in estimates.to_dict("records")
+        (estimated["metric"], estimated["method"], estimated["client"]): estimated["mean"]
+        for estimated in estimates.to_dict("records")
     }
+    of_best = lift[lift["method"] == BEST_FEDERATED].to_dict("records")
     lifts: dict[tuple[str, str, str], Mapping[Any, Any]] = {
-        (own["metric"], own["reference"], own["client"]): own
-        for own in lift[lift["method"] == BEST_FEDERATED].to_dict("records")
+        (row["metric"], row["reference"], row["client"]): row for row in of_best
     }
     nothing: Mapping[Any, Any] = {**flat(estimate([])), "verdict": FEW}
     chosen = collected.chosen[collected.chosen["without"] == ""]
     records = collected.records.to_dict("records")
-    found = []
+    results = []
     for client in collected.clients if study.candidates else ():
         metric = choice_of(study.choose or {}, client)
-        own = chosen[chosen["client"] == client].groupby("best")["method"]
-        often = {str(best): str(methods.value_counts().idxmax()) for best, methods in own}
-        varied = own.nunique() > 1
-        row, bar = (
-            lifts.get((metric, best, client), nothing) for best in (study.best_alone, HINDSIGHT)
-        )
-        more = _leaves(records, client, often.get(BEST_FEDERATED))
+        choices = chosen[chosen["client"] == client].groupby("best")["method"]
+        often = {str(best): str(methods.value_counts().idxmax()) for best, methods in choices}
+        varied = choices.nunique() > 1
+        row = lifts.get((metric, study.best_alone, client), nothing)
+        bar = lifts.get((metric, HINDSIGHT, client), nothing)
+        remarks = _leaves(records, client, often.get(BEST_FEDERATED))
         if HINDSIGHT in often and bar["mean"] != row["mean"] and math.isfinite(bar["mean"]):
             score = COMPARED[metric]
             value = scores.get((metric, HINDSIGHT, client), math.nan)
@@ -226,17 +225,17 @@ def answers(
                 f"Lift over the best alone in hindsight ({study.labels[often[HINDSIGHT]]}, "
                 f"{score.text(value)})"
             )
-            more = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *more]
+            remarks = [f"{over}: {score.text(bar['mean'], signed=True)}{points(score)}", *remarks]
         if (left_out["joins"] == client).any():
-            more.append(_joining(left_out, client, COMPARED[metric]))
-        federated, alone = (
-            scores.get((metric, best, client), math.nan)
-            for best in (BEST_FEDERATED, study.best_alone)
-        )
+            remarks.append(_joining(left_out, client, COMPARED[metric]))
+        federated = scores.get((metric, BEST_FEDERATED, client), math.nan)
+        alone = scores.get((metric, study.best_alone, client), math.nan)
         usual = often.get(BEST_FEDERATED), often.get(BEST_ALONE)
         changing = bool(varied.get(BEST_FEDERATED, False)), bool(varied.get(BEST_ALONE, False))
-        found.append(Answer(study, client, metric, federated, alone, row, usual, changing, more))
-    return found
+        results.append(
+            Answer(study, client, metric, federated, alone, row, usual, changing, remarks)
+        )
+    return results
 
 
 def summary(answers: Sequence[Answer], few: bool = True) -> str:
@@ -248,34 +247,38 @@ def summary(answers: Sequence[Answer], few: bool = True) -> str:
     """
     if not answers:
         return ""
-    told = []
+    parts = []
     for verdict in TITLES:
-        own = [answer.client for answer in answers if answer.verdict == verdict]
-        told += [f"{_SUMMARY[verdict].format(len(own))} ({shorten(own, 4)})"] if own else []
-    more = (
-        ""
-        if few
-        else ". The clients with the smallest and largest gains are shown; lift.csv has all"
+        clients = [answer.client for answer in answers if answer.verdict == verdict]
+        if clients:
+            parts.append(f"{_SUMMARY[verdict].format(len(clients))} ({shorten(clients, 4)})")
+    plural = "s" if len(answers) > 1 else ""
+    sentence = f"Of {len(answers)} client{plural}, {'; '.join(parts)}"
+    if few:
+        return sentence
+    return (
+        f"{sentence}. The clients with the smallest and largest gains are shown; lift.csv has all"
     )
-    return f"Of {len(answers)} client{'s' * (len(answers) > 1)}, {'; '.join(told)}{more}"
 
 
 def _leaves(records: Sequence[Mapping[Any, Any]], client: str, method: str | None) -> list[str]:
     """Describe what the federated method that a client chose most often would send from its
     site.
     """
-    told = [own.get("leaves") for own in records if own["method"] == method]
-    known = [own for own in told if isinstance(own, dict) and client in own["numbers"]]
-    if not known or not known[0]["rounds"]:
+    messages = [record.get("leaves") for record in records if record["method"] == method]
+    sent = [
+        leaves for leaves in messages if isinstance(leaves, dict) and client in leaves["numbers"]
+    ]
+    if not sent or not sent[0]["rounds"]:
         return []
-    own = known[0]
+    first = sent[0]
     patterns = ", ".join(
-        "all tensors" if pattern == "*" else pattern for pattern in own["patterns"]
+        "all tensors" if pattern == "*" else pattern for pattern in first["patterns"]
     )
     patterns = patterns or "answers to its rule's questions"
-    numbers = own["numbers"][client]
-    before = f"; before training, {_by_reason(own['before'])}" if own["before"] else ""
-    rounds = Counter(each["rounds"] for each in known).most_common(1)[0][0]
+    numbers = first["numbers"][client]
+    before = f"; before training, {_by_reason(first['before'])}" if first["before"] else ""
+    rounds = Counter(message["rounds"] for message in sent).most_common(1)[0][0]
     return [
         f"The site would send {patterns} ({numbers:,} numbers) in each of {rounds} rounds{before}"
     ]
@@ -285,26 +288,31 @@ def _by_reason(facts: Sequence[str]) -> str:
     """Join facts such as ``labels for data.align: both``, and name each reason once."""
     by_reason: dict[str, list[str]] = {}
     for fact in facts:
-        what, _, reason = fact.partition(" for ")
-        by_reason.setdefault(reason, []).append(what)
-    return "; ".join(
-        f"{', '.join(what)} for {reason}" if reason else ", ".join(what)
-        for reason, what in by_reason.items()
-    )
+        content, _, reason = fact.partition(" for ")
+        by_reason.setdefault(reason, []).append(content)
+    parts = []
+    for reason, contents in by_reason.items():
+        listing = ", ".join(contents)
+        parts.append(f"{listing} for {reason}" if reason else listing)
+    return "; ".join(parts)
 
 
 def _joining(left_out: pd.DataFrame, client: str, score: Score) -> str:
     """Describe whether a client should join, for itself and for the others."""
-    own = left_out[(left_out["joins"] == client) & (left_out["method"] == BEST_FEDERATED)]
-    rows = {row["client"]: row for row in own[own["metric"] == score.name].to_dict("records")}
+    effects = left_out[(left_out["joins"] == client) & (left_out["method"] == BEST_FEDERATED)]
+    rows = {
+        row["client"]: row for row in effects[effects["metric"] == score.name].to_dict("records")
+    }
     unit = f" {'percentage points' if score.percent else f'in {score.label}'}"
-    told = [
-        f"{score.text(rows[who]['mean'], signed=True)}{more} ({rows[who]['verdict']})"
+    sentences = [
+        f"{score.text(rows[who]['mean'], signed=True)}{suffix} ({rows[who]['verdict']})"
         if who in rows and math.isfinite(rows[who]["mean"])
         else "not known (runs are missing, or nobody has this score)"
-        for who, more in ((client, unit), (OTHERS, ""))
+        for who, suffix in ((client, unit), (OTHERS, ""))
     ]
-    return f"Should {client} join? For {client} itself: {told[0]}. For the others: {told[1]}"
+    return (
+        f"Should {client} join? For {client} itself: {sentences[0]}. For the others: {sentences[1]}"
+    )
 
 
 MANY = 12
@@ -351,7 +359,7 @@ class Findings:
 
     @classmethod
     def of(
-        cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **more: Any
+        cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **details: Any
     ) -> Self:
         """Compute the findings from results.
 
@@ -360,24 +368,32 @@ class Findings:
             seeds: the seeds with which it was run.
             collected: the results of the study.
             folder: the folder of the files.
-            more: the attributes ``failures``, ``predicted``, ``notes``, ``blocks`` and
+            details: the attributes ``failures``, ``predicted``, ``notes``, ``blocks`` and
                 ``supplements``.
         """
         scores = Scores(collected)
         of_scores = estimates(study, scores)
         of_lifts = lifts(study, scores)
         left_out = leave_one_out(study, scores)
-        own = answers(study, collected, of_scores, of_lifts, left_out)
-        if blocked := blocked_clients(more.get("blocks", ()), collected.clients):
+        client_answers = answers(study, collected, of_scores, of_lifts, left_out)
+        if blocked := blocked_clients(details.get("blocks", ()), collected.clients):
             free = [client for client in collected.clients if client not in blocked]
-            own = [answer for answer in own if answer.client in free]
-            # what is of several clients together is of blocked ones, too
+            client_answers = [answer for answer in client_answers if answer.client in free]
+            # A mean over several clients contains those of blocked ones, too.
             of_lifts.loc[~of_lifts["client"].isin(free), "verdict"] = BLOCKED
             left_out.loc[
                 ~(left_out["client"].isin(free) & left_out["joins"].isin(free)), "verdict"
             ] = BLOCKED
         return cls(
-            study, seeds, collected, of_scores, of_lifts, own, folder, left_out=left_out, **more
+            study,
+            seeds,
+            collected,
+            of_scores,
+            of_lifts,
+            client_answers,
+            folder,
+            left_out=left_out,
+            **details,
         )
 
     def plot(self, axes: Axes | None = None, score: Score | None = None) -> Axes:
@@ -391,21 +407,17 @@ class Findings:
         """
         from fedlit.show.effects import plot_intervals
 
-        expect(
-            bool(self.answers),
-            "plot",
-            "a study with a federated method",
-            [*self.study.methods],
-            "add one",
-        )
-        shown = self.shown_answers
-        score = score or shown[0].score
-        told = [own for own in shown if own.score == score]
-        values, lows, highs = (
-            [drawn(score, own.lift[key]) for own in told] for key in ("mean", "low", "high")
-        )
+        methods = [*self.study.methods]
+        expect(bool(self.answers), "plot", "a study with a federated method", methods, "add one")
+        extreme_answers = self.shown_answers
+        score = score or extreme_answers[0].score
+        compared = [answer for answer in extreme_answers if answer.score == score]
+        values = [drawn(score, answer.lift["mean"]) for answer in compared]
+        lows = [drawn(score, answer.lift["low"]) for answer in compared]
+        highs = [drawn(score, answer.lift["high"]) for answer in compared]
         label = f"lift in {score.label}, {lift_unit(score)}, with 95 % intervals"
-        return plot_intervals([own.client for own in told], values, lows, highs, label, axes)
+        clients = [answer.client for answer in compared]
+        return plot_intervals(clients, values, lows, highs, label, axes)
 
     @property
     def extremes(self) -> list[str]:
@@ -417,7 +429,9 @@ class Findings:
         if len(every) <= MANY:
             return every
         gains = {
-            own.client: own.lift["mean"] for own in self.answers if math.isfinite(own.lift["mean"])
+            answer.client: answer.lift["mean"]
+            for answer in self.answers
+            if math.isfinite(answer.lift["mean"])
         }
         order = sorted(gains, key=lambda client: gains[client]) or every
         return list(dict.fromkeys([*order[:_MOST], *order[-_MOST:]]))
@@ -426,7 +440,7 @@ class Findings:
     def shown_answers(self) -> list[Answer]:
         """The answers to :attr:`extremes`, in the order of :attr:`answers`."""
         extremes = self.extremes
-        return [own for own in self.answers if own.client in extremes]
+        return [answer for answer in self.answers if answer.client in extremes]
 
     @property
     def scores(self) -> list[Score]:
@@ -450,8 +464,8 @@ class Findings:
         all clients have it.
         """
         every = self.collected.clients_of(score.name)
-        own = [client for client in self.extremes if client in every]
-        return self._with_all(own) if len(every) == len(self.collected.clients) else own
+        clients = [client for client in self.extremes if client in every]
+        return self._with_all(clients) if len(every) == len(self.collected.clients) else clients
 
     def _with_all(self, clients: list[str]) -> list[str]:
         return [*clients, MEAN, WORST] if len(self.collected.clients) > 1 else clients

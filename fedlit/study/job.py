@@ -22,6 +22,7 @@ changes. ``DONE`` contains the settings.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -97,15 +98,15 @@ class Frames:
         scores = {
             name: float(value) for name, value in task.evaluate(predictions, y, weight).items()
         }
-        scores |= task.evaluate_once(predictions, y, weight) if split == "test" else {}
-        self.add(
-            client, split, task.frame(row, y, predictions, weight).assign(task=task.name), scores
-        )
+        if split == "test":
+            scores |= task.evaluate_once(predictions, y, weight)
+        frame = task.frame(row, y, predictions, weight).assign(task=task.name)
+        self.add(client, split, frame, scores)
 
-    def extend(self, other: Frames) -> None:
+    def extend(self, frames: Frames) -> None:
         """Add all predictions and scores of another object."""
-        self._predictions += other._predictions
-        self._scores += other._scores
+        self._predictions += frames._predictions
+        self._scores += frames._scores
 
     @property
     def predictions(self) -> pd.DataFrame:
@@ -132,7 +133,7 @@ class Frames:
         return cls([pd.read_parquet(folder / PREDICTIONS)], [read_named(folder / SCORE_FILE)])
 
 
-# Of what is written and how it is computed: runs of another format are run again.
+# The version of what is written and how it is computed: runs of another format are run again.
 FORMAT = 3
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
@@ -240,14 +241,15 @@ class Job:
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Job:
         """Restore a job from its :meth:`request`."""
-        own = {key: value for key, value in request.items() if key != "kind"}
-        return cls(**{**own, "work": _KINDS[request["kind"]](**request["work"])})
+        fields = {key: value for key, value in request.items() if key != "kind"}
+        return cls(**{**fields, "work": _KINDS[request["kind"]](**request["work"])})
 
     @property
     def after(self) -> list[str]:
         """The folders of the runs from which the job is computed."""
-        every = self.work.parts.values() if isinstance(self.work, Combine) else ()
-        return list(dict.fromkeys(folder for folders in every for folder in folders))
+        if not isinstance(self.work, Combine):
+            return []
+        return list(dict.fromkeys(itertools.chain.from_iterable(self.work.parts.values())))
 
     @property
     def variant(self) -> str:
@@ -272,8 +274,8 @@ def variant_name(
     """Return the folder name of a method's runs with a combination of settings, with all clients or
     without one. All names differ, because no method's name contains ``@`` or ``~``.
     """
-    own = f"{method}@{digest_of(settings)}" if settings else method
-    return own if left_out is None else f"{own}~{left_out}"
+    variant = f"{method}@{digest_of(settings)}" if settings else method
+    return variant if left_out is None else f"{variant}~{left_out}"
 
 
 def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
@@ -283,17 +285,18 @@ def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
         >>> title_of("gl", {"exchange.rate": 0.5}), title_of("gl", None)
         ('gl (exchange.rate=0.5)', 'gl')
     """
-    own = ", ".join(f"{key}={json.dumps(value)}" for key, value in (settings or {}).items())
-    return f"{method} ({own})" if own else method
+    changes = ", ".join(f"{key}={json.dumps(value)}" for key, value in (settings or {}).items())
+    return f"{method} ({changes})" if changes else method
 
 
 def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
     """Return all methods with each of their combinations of settings. A method that is not tuned
     has one empty combination.
     """
-    return [
-        (name, tuned) for name, method in study.methods.items() for tuned in method.combinations
-    ]
+    variants = list[tuple[str, dict[str, Any]]]()
+    for name, method in study.methods.items():
+        variants += [(name, settings) for settings in method.combinations]
+    return variants
 
 
 def is_free(key: str) -> bool:
@@ -319,7 +322,7 @@ def finished(job: Job) -> dict[str, Any] | None:
             (folder / name).stat().st_size == size for name, size in record["files"].items()
         )
         return record if complete and record["digest"] == job.digest else None
-    # missing, cut short, or of another kind
+    # The file may be missing, cut short, or of another kind.
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 

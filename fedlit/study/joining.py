@@ -43,26 +43,26 @@ class Joined(Shown):
         client: the name of the client.
         folder: the folder of its run, for ``fedlit predict`` and ``fedlit export``.
         seeds: the seeds with which it was trained; the run in the folder is that of the first.
-        found: the study of ``joined``, ``local`` and local baselines on its rows.
+        comparison: the study of ``joined``, ``local`` and local baselines on its rows.
     """
 
     client: str
     folder: Path
     seeds: list[int]
-    found: Comparison
+    comparison: Comparison
 
     @property
     def answer(self) -> Answer:
         """The comparison of joining with the best model alone, which is chosen on validation
         rows.
         """
-        return self.found.answers[0]
+        return self.comparison.answers[0]
 
     def parts(self) -> Iterable[str | Grid]:
         """Yield the comparison and the folder."""
-        yield from self.found.parts()
-        yield from (f"FAILED {name}: {error}" for name, error in self.found.failures.items())
-        yield Verbatim(f"Report: {self.found.folder / 'report.html'}")
+        yield from self.comparison.parts()
+        yield from (f"FAILED {name}: {error}" for name, error in self.comparison.failures.items())
+        yield Verbatim(f"Report: {self.comparison.folder / 'report.html'}")
         yield Verbatim(f"Run folder: {self.folder}")
         yield Verbatim(
             f"Next: fedlit predict --run {shown(self.folder)} --client {self.client} --data FILE"
@@ -108,56 +108,56 @@ def add_client(
         RunError: training had to stop, or what is federated was changed by the method.
     """
     expect(ckpt_path in ("last", "best"), "--ckpt_path", "last or best", ckpt_path)
-    tell = nothing if quiet else say
+    notify = nothing if quiet else say
     joining = prepare(run, config, typed, checkpoint=ckpt_path)
-    tell(f"Using {joining.checkpoint}")
+    notify(f"Using {joining.checkpoint}")
     client = joining.table.name
     alone = joining.alone()
     numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
     study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
-    more = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
-    joined = joining.joined(*(f"--{key}={value}" for key, value in more.items()))
-    tell(
+    overrides = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
+    joined = joining.joined(*(f"--{key}={value}" for key, value in overrides.items()))
+    notify(
         f"{client} trains its private parts around the run's core, which stays; nothing is "
         "exchanged"
     )
     for note in joining.notes:
-        tell(f"Note: {note}")
+        notify(f"Note: {note}")
     trained = joined.fit(quiet=quiet)
     assert joined.folder is not None
     _unchanged(client, joined)
-    place = joined.folder / BESIDE
-    place.mkdir()
-    local = place / "local.yaml"
+    folder = joined.folder / BESIDE
+    folder.mkdir()
+    local = folder / "local.yaml"
     local.write_text(alone.config_text or "", encoding="utf-8")
     configs = {JOINED: joined.folder / "config.yaml", LOCAL: local}
     planned = [
         Planned(name, Train(str(file), {}, study.checkpoint), {}) for name, file in configs.items()
     ]
     planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
-    jobs = jobs_of(study, numbers, place, planned, data=str(place))
+    jobs = jobs_of(study, numbers, folder, planned, data=str(folder))
     record(jobs[0], joined, trained)
     findings = joined.data.findings
     notes = [*joining.notes, *joined.loop.federation.notes, *findings.sentences()]
     failures = dict[str, str]()
     for job in jobs[1:]:
-        tell(f"Training {study.labels[job.method]}, seed {job.seed}")
+        notify(f"Training {study.labels[job.method]}, seed {job.seed}")
         try:
             execute(job)
-        # the newcomer is trained; what it is compared with is as in studies
+        # The newcomer is trained; a failure of what it is compared with is reported, as in studies.
         except Exception as error:
             failures[job.name] = f"{type(error).__name__}: {error}"
-    found = Comparison.of(
+    comparison = Comparison.of(
         study,
         numbers,
         collect(study, jobs),
-        place,
+        folder,
         failures=failures,
         notes=notes,
         blocks=findings.blocks,
     )
-    write(found)
-    return Joined(client, joined.folder, numbers, found)
+    write(comparison)
+    return Joined(client, joined.folder, numbers, comparison)
 
 
 def _study(
@@ -203,7 +203,7 @@ def _unchanged(name: str, joined: Run) -> None:
     saved = read_checkpoint(path, resumable=False)["state_dict"] if path.is_file() else {}
     for key, value in frozen.items():
         ends = [state[key].cpu(), saved.get(f"clients.{name}.{key}", value)]
-        same = all(torch.equal(own, value) for own in ends)
-        told = Told(f"that it changed {key}")
+        same = all(torch.equal(tensor, value) for tensor in ends)
+        received = Told(f"that it changed {key}")
         expected = f"{type(client).__name__} to leave the frozen core as it is"
-        expect(same, f"client {name!r}", expected, told, "train all clients together", RunError)
+        expect(same, f"client {name!r}", expected, received, "train all clients together", RunError)

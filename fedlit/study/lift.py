@@ -42,38 +42,35 @@ class Scores:
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
         self.clients = [*collected.clients, MEAN, WORST]
-        # many tables ask for the same
-        self.values, self.resamples = cache(self._of), cache(self._resamples)
+        # Many tables ask for the same values.
+        self.values = cache(self._of)
+        self.resamples = cache(self._resamples)
         self._bootstrap: dict[tuple[str, int, str], dict[Any, Numbers]] = {
             run: dict(zip(frame.columns, frame.to_numpy(float).T, strict=True))
             for run, frame in collected.bootstrap.items()
         }
-        own = collected.scores
-        own = own[(own["split"] == "test") & own["metric"].isin(list(COMPARED))]
-        self._seeds = sorted(own["seed"].unique())
-        wide = own.pivot(
+        scores = collected.scores
+        scores = scores[(scores["split"] == "test") & scores["metric"].isin(list(COMPARED))]
+        self._seeds = sorted(scores["seed"].unique())
+        wide = scores.pivot(
             index="seed", columns=["without", "metric", "method", "client"], values="value"
         )
         self._values: dict[tuple[str, ...], Numbers] = dict(
             zip(map(tuple, wide.columns), wide.reindex(self._seeds).to_numpy(float).T, strict=True)
         )
-        # where there is no score at all, predictions were not finite
+        # A client without any score had predictions that were not finite.
         lost = (
-            own["value"]
+            scores["value"]
             .isna()
-            .groupby([own[key] for key in ("without", "method", "client", "seed")])
+            .groupby([scores[key] for key in ("without", "method", "client", "seed")])
             .all()
         )
         self._lost = set(lost[lost].index)
 
     def _clients(self, who: Who) -> list[str]:
-        return (
-            [*who]
-            if isinstance(who, tuple)
-            else self.collected.clients
-            if who in (MEAN, WORST)
-            else [who]
-        )
+        if isinstance(who, tuple):
+            return [*who]
+        return self.collected.clients if who in (MEAN, WORST) else [who]
 
     def _of(self, method: str, who: Who, metric: str, without: str = "") -> pd.Series:
         """By seed, without seeds for which the score is undefined; NaN for seeds whose predictions
@@ -86,37 +83,39 @@ class Scores:
             return pd.Series(dtype=float)
         score = COMPARED[metric]
         values = np.array([self._values[key] for key in keys])
-        known = ~np.isnan(values)
-        with np.errstate(invalid="ignore"):  # of no client 0 / 0
-            mean = np.where(known, values, 0.0).sum(0) / known.sum(0)
-        # the gain over nothing: the worst has the least, whichever way the score counts
-        found = score.gain(np.fmin.reduce(score.gain(values, 0.0)), 0.0) if who == WORST else mean
-        lost = np.array(
-            [any((without, method, c, seed) in self._lost for c in clients) for seed in self._seeds]
-        )
-        kept = pd.Series(np.where(lost, np.nan, found), self._seeds)
-        return kept[kept.notna() | lost]
+        defined = ~np.isnan(values)
+        with np.errstate(invalid="ignore"):  # a seed without any client gives 0 / 0
+            mean = np.where(defined, values, 0.0).sum(0) / defined.sum(0)
+        combined = mean
+        if who == WORST:
+            # The worst client has the smallest gain over nothing, whichever way the score counts.
+            combined = score.gain(np.fmin.reduce(score.gain(values, 0.0)), 0.0)
+        lost = np.zeros(len(self._seeds), bool)
+        for client in clients:
+            lost |= [(without, method, client, seed) in self._lost for seed in self._seeds]
+        series = pd.Series(np.where(lost, np.nan, combined), self._seeds)
+        return series[series.notna() | lost]
 
     def _resamples(
         self, method: str, who: Who, metric: str, seeds: tuple[int, ...], without: str = ""
     ) -> Numbers | None:
         """(B,) mean over seeds on resampled test rows; None where a seed has none."""
         drawn = [self._resampled(method, seed, who, metric, without) for seed in seeds]
-        found = [own for own in drawn if own is not None]
-        return np.mean(found, axis=0) if found and len(found) == len(drawn) else None
+        resamples = [resample for resample in drawn if resample is not None]
+        return np.mean(resamples, axis=0) if resamples and len(resamples) == len(drawn) else None
 
     def _resampled(
         self, method: str, seed: int, who: Who, metric: str, without: str
     ) -> Numbers | None:
-        own = []
+        resamples = []
         for client in self._clients(who):
             run = self.collected.trained(method, seed, client, without)
             drawn = self._bootstrap.get((run, seed, without), {}).get((client, metric))
             if drawn is None:
                 return None
-            own.append(drawn)
+            resamples.append(drawn)
         score = COMPARED[metric]
-        values = np.array(own)
+        values = np.array(resamples)
         worst: Numbers = score.gain(np.min(score.gain(values, 0.0), axis=0), 0.0)
         return worst if who == WORST else np.mean(values, axis=0)
 
@@ -126,14 +125,14 @@ class Scores:
         """
         if self.collected.fixed:
             return None
-        own = [self.collected.ratio[client] for client in self._clients(who)]
-        return float(np.max(own) if who == WORST else np.mean(own))
+        ratios = [self.collected.ratio[client] for client in self._clients(who)]
+        return float(np.max(ratios) if who == WORST else np.mean(ratios))
 
     def estimate(self, method: str, who: Who, metric: str) -> Estimate:
         """Return the estimate of a method's score."""
-        own = self.values(method, who, metric)
-        resamples = self.resamples(method, who, metric, tuple(own.index))
-        return estimate(own.to_numpy(), ratio=self.ratio(who), resamples=resamples)
+        values = self.values(method, who, metric)
+        resamples = self.resamples(method, who, metric, tuple(values.index))
+        return estimate(values.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
     def lift(
         self, method: str, reference: str, who: Who, metric: str, without: str = ""
@@ -153,9 +152,13 @@ class Scores:
         second = self.values(reference, who, metric, without)
         seeds = first.index.intersection(second.index)
         differences = score.gain(first[seeds], second[seeds]).to_numpy(float)
-        mine = self.resamples(method, who, metric, tuple(seeds))
-        theirs = self.resamples(reference, who, metric, tuple(seeds), without)
-        resamples = None if mine is None or theirs is None else score.gain(mine, theirs)
+        method_resamples = self.resamples(method, who, metric, tuple(seeds))
+        reference_resamples = self.resamples(reference, who, metric, tuple(seeds), without)
+        resamples = (
+            None
+            if method_resamples is None or reference_resamples is None
+            else score.gain(method_resamples, reference_resamples)
+        )
         return estimate(differences, ratio=self.ratio(who), resamples=resamples), differences
 
 
@@ -165,11 +168,11 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
     for metric in study.all_metrics:
         for method in study.labels:
             for client in scores.clients:
-                own = scores.estimate(method, client, metric)
-                if own.n:
-                    row = flat(own)
+                estimated = scores.estimate(method, client, metric)
+                if estimated.n:
+                    row = flat(estimated)
                     score = COMPARED[metric]
-                    # a score cannot leave its range, a symmetric interval can
+                    # A symmetric interval can leave the score's range, in which the score must be.
                     cut = (name for name in row if name.endswith(("low", "high")))
                     ends = {name: min(max(row[name], score.low), score.high) for name in cut}
                     rows.append(
@@ -189,25 +192,28 @@ def lifts(study: Study, scores: Scores) -> pd.DataFrame:
         scores: the scores of its runs.
     """
     rows: list[dict[str, Any]] = []
-    methods = [*study.federated, *([BEST_FEDERATED] if BEST_FEDERATED in study.labels else [])]
+    methods = study.federated
+    if BEST_FEDERATED in study.labels:
+        methods = [*methods, BEST_FEDERATED]
     references = dict.fromkeys([study.reference, *map(study.reference_of, methods), *study.bars])
     for metric in study.all_metrics:
         for reference in references:
-            family = [
-                {
-                    "metric": metric,
-                    "reference": reference,
-                    "method": method,
-                    "client": client,
-                    **found,
-                }
-                for method in methods
-                if reference in (study.reference_of(method), *study.bars)
-                for client in scores.clients
-                if (found := _compared(scores, study.matters, method, reference, client, metric))
-            ]
-            # mean and worst of the same clients, and the best of the same methods, are no further
-            # questions
+            family: list[dict[str, Any]] = []
+            for method in methods:
+                if reference not in (study.reference_of(method), *study.bars):
+                    continue
+                for client in scores.clients:
+                    key = {
+                        "metric": metric,
+                        "reference": reference,
+                        "method": method,
+                        "client": client,
+                    }
+                    lift = _compared(scores, study.matters, method, reference, client, metric)
+                    if lift:
+                        family.append({**key, **lift})
+            # Mean and worst of the same clients, and the best of the same methods, are no further
+            # questions.
             repeats = [
                 row["client"] in (MEAN, WORST) or row["method"] == BEST_FEDERATED for row in family
             ]
@@ -244,13 +250,13 @@ def _compared(
     """Return a lift with its p-value and verdict as columns of a table; None if no seed has both
     scores.
     """
-    own, differences = scores.lift(method, reference, who, metric, without)
-    if not own.n:
+    lift, differences = scores.lift(method, reference, who, metric, without)
+    if not lift.n:
         return None
     least = COMPARED[metric].least_lift(
         matters, float(scores.values(reference, who, metric, without).mean())
     )
-    return {**flat(own), "p": wilcoxon(differences), "verdict": judged(own, least)}
+    return {**flat(lift), "p": wilcoxon(differences), "verdict": judged(lift, least)}
 
 
 def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
@@ -273,20 +279,22 @@ def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for metric in study.all_metrics if study.leave_one_out else ():
         for client in scores.collected.clients_of(metric):
-            others = [name for name in scores.collected.clients_of(metric) if name != client]
+            remaining = [name for name in scores.collected.clients_of(metric) if name != client]
             everyone: list[tuple[str, Who]] = [
-                (OTHERS, tuple(others)),
-                *((name, name) for name in others),
+                (OTHERS, tuple(remaining)),
+                *((name, name) for name in remaining),
             ]
             for method in (BEST_FEDERATED, *study.candidates):
                 alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
                 felt = {client: _compared(scores, study.matters, method, alone, client, metric)}
-                for name, who in everyone if others else ():
+                for name, who in everyone if remaining else ():
                     felt[name] = _compared(
                         scores, study.matters, method, method, who, metric, client
                     )
                 key = {"metric": metric, "method": method, "joins": client}
-                rows += [{**key, "client": name, **found} for name, found in felt.items() if found]
+                rows += [
+                    {**key, "client": name, **effect} for name, effect in felt.items() if effect
+                ]
     columns = ["metric", "method", "joins", "client", *flat(estimate([])), "verdict"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -304,10 +312,11 @@ def judged(lift: Estimate, least: float) -> str:
     return SAME if lift.mean == 0.0 == lift.sd else verdict(lift.mean, lift.interval, least)
 
 
-def flat(own: Estimate) -> dict[str, float]:
+def flat(estimated: Estimate) -> dict[str, float]:
     """Return an estimate as the columns of a table."""
-    low, high = own.interval
+    low, high = estimated.interval
     return {
-        "n": own.n, "mean": own.mean, "sd": own.sd, "low": low, "high": high,
-        "seeds_low": own.seeds[0], "seeds_high": own.seeds[1], "rows_low": own.rows[0], "rows_high": own.rows[1],
+        "n": estimated.n, "mean": estimated.mean, "sd": estimated.sd, "low": low, "high": high,
+        "seeds_low": estimated.seeds[0], "seeds_high": estimated.seeds[1],
+        "rows_low": estimated.rows[0], "rows_high": estimated.rows[1],
     }  # fmt: skip

@@ -64,10 +64,10 @@ class Method:
 
     def __post_init__(self) -> None:
         if bool(self.config or self.method) == bool(self.of):
-            found = "both" if self.of else "neither"
+            named = "both" if self.of else "neither"
             raise ConfigError(
                 "expected config or method (what is trained) or of (whose parts are mixed anew), "
-                f"found {found}"
+                f"found {named}"
             )
         if self.of and (self.set or self.tune):
             raise ConfigError(
@@ -179,20 +179,22 @@ def refuse_row_key(key: str) -> None:
         )
 
 
-def coded_choices(found: Any) -> list[str]:
+def coded_choices(choices: Any) -> list[str]:
     """Return the values to choose from, encoded as JSON.
 
     Raises:
         ConfigError: there are no values, or one occurs twice.
     """
     try:
-        coded = [json.dumps(choice) for choice in found] if isinstance(found, list) else []
+        coded = [json.dumps(choice) for choice in choices] if isinstance(choices, list) else []
     except TypeError as error:
         raise ConfigError(
-            f"expected numbers, text, lists and such, found {found!r} ({error})"
+            f"expected numbers, text, lists and such, found {choices!r} ({error})"
         ) from error
     if not coded or len(set(coded)) < len(coded):
-        raise ConfigError(f"expected a list of at least one value and none twice, found {found!r}")
+        raise ConfigError(
+            f"expected a list of at least one value and none twice, found {choices!r}"
+        )
     return coded
 
 

@@ -47,39 +47,38 @@ def train_mixture(job: Job) -> Computed:
     """
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
-    own = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent)}
-    mixture = Mixture(mixture_settings(job.work.config, {**job.work.overrides, **own}))
+    of_run = {"seed": job.seed, "name": folder.name, "trainer.default_root_dir": str(folder.parent)}
+    mixture = Mixture(mixture_settings(job.work.config, {**job.work.overrides, **of_run}))
     try:
         fitted = mixture.fit("last" if newest(mixture.runs) is not None else None, quiet=True)
-    # begun with other settings: what was trained with them stays, in a folder beside
+    # It was begun with other settings; what was trained with them stays in a folder beside it.
     except ConfigError:
         fitted = mixture.fit(quiet=True)
     folds = mixture.settings.folds
     parts = mixture.built()
-    weights = {client: own["weights"] for client, own in fitted.clients.items()}
-    how = {client: (own["weights"], own["stack"]) for client, own in fitted.clients.items()}
+    weights = {client: result["weights"] for client, result in fitted.clients.items()}
+    stacks = {client: result["stack"] for client, result in fitted.clients.items()}
     dealt = _dealt_rows(parts)
     test = predicted(parts, "test")
     frames = Frames()
-    each = list[pd.DataFrame]()
+    tables = list[pd.DataFrame]()
     train_rows = {}
-    for client, held in mixture.held.items():
-        splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": held}
-        if folds and (chosen := np.isin(held.row, dealt[client]["validation"])).any():
-            # of out-of-fold rows those that it would have without folds
-            splits["validation"] = held.some(chosen)
-        _add(frames, client, splits, *how[client])
-        train_rows[client] = len(held.row if folds else dealt[client]["train"])
+    for client, unseen in mixture.held.items():
+        splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": unseen}
+        if folds and (chosen := np.isin(unseen.row, dealt[client]["validation"])).any():
+            # These out-of-fold rows are the validation rows that it would have without folds.
+            splits["validation"] = unseen.some(chosen)
+        _add(frames, client, splits, weights[client], stacks[client])
+        train_rows[client] = len(unseen.row if folds else dealt[client]["train"])
         for split, rows in splits.items():
-            each += [
+            tables += [
                 rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split)
                 for part in rows.parts
             ]
-    pd.concat([own.drop(columns="fold") for own in each], ignore_index=True).to_parquet(
-        folder / PARTS, index=False
-    )
-    own = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
-    return frames, {"train_rows": train_rows, **own, "weights": weights}
+    every_part = pd.concat([table.drop(columns="fold") for table in tables], ignore_index=True)
+    every_part.to_parquet(folder / PARTS, index=False)
+    names = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
+    return frames, {"train_rows": train_rows, **names, "weights": weights}
 
 
 def combined(job: Job) -> Computed:
@@ -95,19 +94,19 @@ def combined(job: Job) -> Computed:
     work = job.work
     assert isinstance(work, Combine)
     records = {folder: _record(job, Path(folder)) for folder in job.after}
-    found = pd.concat(
+    predictions = pd.concat(
         [_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()]
     )
     clients = dict[str, dict[str, Predicted]]()
     without = list[str]()
-    for client, own in found.groupby("client"):
-        splits = {
-            str(split): _together(job, rows, list(work.parts))
-            for split, rows in own.groupby("split")
-        }
-        known = {split: rows for split, rows in splits.items() if rows is not None}
-        if known:
-            clients[str(client)] = known
+    for client, rows_of_client in predictions.groupby("client"):
+        shared = dict[str, Predicted]()
+        for split, rows in rows_of_client.groupby("split"):
+            together = _together(job, rows, list(work.parts))
+            if together is not None:
+                shared[str(split)] = together
+        if shared:
+            clients[str(client)] = shared
         else:
             without.append(str(client))
     if not clients:
@@ -120,25 +119,25 @@ def combined(job: Job) -> Computed:
     }
     if work.mixing is not None:
         (record,) = records.values()
-        held = {
-            client: own.get(OUT_OF_FOLD) or own["validation"] for client, own in clients.items()
+        unseen = {
+            client: splits.get(OUT_OF_FOLD) or splits["validation"]
+            for client, splits in clients.items()
         }
         mixed = combine(
-            held, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"]
+            unseen, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"]
         )
-        how = {client: (own.weights, own.stack) for client, own in mixed.items()}
+        how = {client: (mixture.weights, mixture.stack) for client, mixture in mixed.items()}
     frames = Frames()
     train_rows = dict[str, int]()
-    for client, known in clients.items():
-        _add(frames, client, known, *how[client])
+    for client, shared in clients.items():
+        _add(frames, client, shared, *how[client])
     for record in records.values():
         train_rows = {**record["train_rows"], **train_rows}
-    weights = {client: own for client, (own, _) in how.items()}
-    return frames, {
-        "train_rows": train_rows,
-        "weights": weights,
-        **({"without": without} if without else {}),
-    }
+    weights = {client: client_weights for client, (client_weights, _) in how.items()}
+    details: dict[str, Any] = {"train_rows": train_rows, "weights": weights}
+    if without:
+        details["without"] = without
+    return frames, details
 
 
 def _add(
@@ -156,12 +155,12 @@ def _add(
 
 def _record(job: Job, folder: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(
             f"{job.name}: expected the run of {folder.parent.name}, found none: it failed"
         ) from error
-    return found
+    return record
 
 
 def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
@@ -173,26 +172,29 @@ def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
     ]
     if of_mixture:
         return frames[0][frames[0]["part"] == name]
-    first = {
-        client: place
-        for place in reversed(range(len(frames)))
-        for client in frames[place]["client"].unique()
-    }
-    own = [frame[frame["client"].map(first) == place] for place, frame in enumerate(frames)]
-    return pd.concat(own, ignore_index=True).assign(part=name)
+    first = dict[str, int]()
+    for position, frame in enumerate(frames):
+        for client in frame["client"].unique():
+            first.setdefault(client, position)
+    chosen = [
+        frame[frame["client"].map(first) == position] for position, frame in enumerate(frames)
+    ]
+    return pd.concat(chosen, ignore_index=True).assign(part=name)
 
 
-def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | None:
+def _together(job: Job, predictions: pd.DataFrame, names: list[str]) -> Predicted | None:
     """Return the parts' predictions for the rows of a client's split that all of them predicted;
     None if a part has no row.
     """
-    frames = {name: found[found["part"] == name] for name in names}
-    if any(own.empty for own in frames.values()):
+    frames = {name: predictions[predictions["part"] == name] for name in names}
+    if any(frame.empty for frame in frames.values()):
         return None
     first = frames[names[0]]
-    shared = set.intersection(*(set(own["row"]) for own in frames.values()))
-    if first["split"].iloc[0] == "test" and any(len(own) != len(shared) for own in frames.values()):
-        counts = ", ".join(f"{len(own)} of {name}" for name, own in frames.items())
+    shared = set.intersection(*(set(frame["row"]) for frame in frames.values()))
+    if first["split"].iloc[0] == "test" and any(
+        len(frame) != len(shared) for frame in frames.values()
+    ):
+        counts = ", ".join(f"{len(frame)} of {name}" for name, frame in frames.items())
         raise RunError(
             f"{job.name}, client {first['client'].iloc[0]!r}: expected predictions of the same "
             f"test rows, found {counts}, of which {len(shared)} are the same; run the parts again"
@@ -201,13 +203,13 @@ def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | No
         return None
     order = first.loc[first["row"].isin(shared), "row"]
     read = {
-        name: read_predictions(own.set_index("row", drop=False).loc[order])
-        for name, own in frames.items()
+        name: read_predictions(frame.set_index("row", drop=False).loc[order])
+        for name, frame in frames.items()
     }
     task, _, y = read[names[0]]
     parts = {
-        name: aligned(made.numpy(), own.classes, task.classes)
-        for name, (own, made, _) in read.items()
+        name: aligned(part_predictions.numpy(), frame.classes, task.classes)
+        for name, (frame, part_predictions, _) in read.items()
     }
     weight = read_weights(first.set_index("row", drop=False).loc[order])
     return Predicted(task, order.to_numpy(), y, parts, weight=weight)
@@ -216,9 +218,8 @@ def _together(job: Job, found: pd.DataFrame, names: list[str]) -> Predicted | No
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:
     """Map each client and split to the source's row numbers, independent of the folds."""
     data = FederatedData(**{**next(iter(parts.values())).load(0).data.arguments, "folds": 0})
-    return {
-        table.name: {
-            split: table.features.index.to_numpy()[rows] for split, rows in table.splits.items()
-        }
-        for table in data.tables()
-    }
+    dealt = dict[str, dict[str, np.ndarray]]()
+    for table in data.tables():
+        numbers = table.features.index.to_numpy()
+        dealt[table.name] = {split: numbers[rows] for split, rows in table.splits.items()}
+    return dealt

@@ -43,8 +43,10 @@ def load_study(name: str) -> Study:
     try:
         return _study(read_yaml(path), path)
     except ConfigError as error:
-        where = shown(path)
-        raise error if where in str(error) else ConfigError(f"{where}: {error}") from error
+        file = shown(path)
+        if file in str(error):
+            raise
+        raise ConfigError(f"{file}: {error}") from error
 
 
 def _study(content: Mapping[str, Any], path: Path) -> Study:
@@ -52,28 +54,29 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
     for key in ("methods", "seeds"):
         if content.get(key) in (None, {}, [], ""):
             raise ConfigError(f"expected {key}, without which there is no study, found nothing")
-    own = _with_seeds(content)
-    if isinstance(own.get("baselines"), list):
-        own["baselines"] = dict.fromkeys(own["baselines"])
-    if isinstance(own.get("search"), Mapping):
-        own["search"] = _with_seeds(own["search"])
+    settings = _with_seeds(content)
+    if isinstance(settings.get("baselines"), list):
+        settings["baselines"] = dict.fromkeys(settings["baselines"])
+    if isinstance(settings.get("search"), Mapping):
+        settings["search"] = _with_seeds(settings["search"])
     for group in ("methods", "scenarios"):
-        for name, value in (
-            (own.get(group) or {}).items() if isinstance(own.get(group), Mapping) else ()
-        ):
-            such = "keys and values such as {config: quickstart}"
-            expect(isinstance(value, Mapping), f"{group}.{name}", such, value)
-    if problem := misfit(own, KEYS, path):
+        entries = settings.get(group)
+        for name, value in entries.items() if isinstance(entries, Mapping) else ():
+            expected = "keys and values such as {config: quickstart}"
+            expect(isinstance(value, Mapping), f"{group}.{name}", expected, value)
+    if problem := misfit(settings, KEYS, path):
         raise ConfigError(problem)
-    where = shown(path)
-    made: dict[str, dict[str, Any]] = {"methods": {}, "scenarios": {}}
+    file = shown(path)
+    parts: dict[str, dict[str, Any]] = {"methods": {}, "scenarios": {}}
     for group, kind in (("methods", Method), ("scenarios", Scenario)):
-        for name, value in (own.get(group) or {}).items():
-            _check_changes(value, path, f"{where}: {group}.{name}")
-            made[group][name] = _made(kind, {**value, **_placed(value, path)}, f"{group}.{name}")
-    _check_keys((own.get("search") or {}).get("space"), f"{where}: search.space.")
-    _check_keys(own.get("tune"), f"{where}: tune.")
-    study: Study = _made(Study, {**own, **made, "name": path.stem, "folder": str(path.parent)}, "")
+        for name, value in (settings.get(group) or {}).items():
+            _check_changes(value, path, f"{file}: {group}.{name}")
+            parts[group][name] = _made(kind, {**value, **_placed(value, path)}, f"{group}.{name}")
+    _check_keys((settings.get("search") or {}).get("space"), f"{file}: search.space.")
+    _check_keys(settings.get("tune"), f"{file}: tune.")
+    study: Study = _made(
+        Study, {**settings, **parts, "name": path.stem, "folder": str(path.parent)}, ""
+    )
     return study
 
 
@@ -89,19 +92,18 @@ def _with_seeds(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:
     """Build a dataclass from keys whose types have been checked."""
-    inner = {
-        name: own
-        for name, own in (("search", Search), ("paper", Paper))
-        if content.get(name) is not None
-    }
+    settings = dict(content)
     try:
-        return kind(
-            **{**content, **{name: _made(own, content[name], name) for name, own in inner.items()}}
-        )
+        for name, inner_kind in (("search", Search), ("paper", Paper)):
+            if content.get(name) is not None:
+                settings[name] = _made(inner_kind, content[name], name)
+        return kind(**settings)
     except ConfigError as error:
-        told = str(error)
-        between = "" if not key else ": " if told.startswith("expected") else "."
-        raise ConfigError(f"{key}{between}{told}") from error
+        if not key:
+            raise
+        message = str(error)
+        between = ": " if message.startswith("expected") else "."
+        raise ConfigError(f"{key}{between}{message}") from error
 
 
 def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
@@ -109,35 +111,33 @@ def _placed(method: Mapping[str, Any], study: Path) -> dict[str, str]:
     folder.
     """
     name = method.get("method") or ""
-    return (
-        {}
-        if name in ("", *cards())
-        else {"method": str(find_config(name, METHODS, also=study.parent))}
-    )
+    if name in ("", *cards()):
+        return {}
+    return {"method": str(find_config(name, METHODS, also=study.parent))}
 
 
-def _check_changes(own: Mapping[str, Any], path: Path, key: str) -> None:
+def _check_changes(changes: Mapping[str, Any], path: Path, key: str) -> None:
     """Check the configuration and the changed keys of a method or a scenario."""
-    if own.get("method"):
-        found = find_config(str(own["method"]), METHODS, also=path.parent, what=f"{key}.method:")
-        check_keys(read_settings(found), f"{shown(found)}: ")
-    for name in own.get("tune") or {}:
+    if changes.get("method"):
+        config = find_config(
+            str(changes["method"]), METHODS, also=path.parent, what=f"{key}.method:"
+        )
+        check_keys(read_settings(config), f"{shown(config)}: ")
+    for name in changes.get("tune") or {}:
         inside = name not in ("config", "method")
         do = "write one line of methods for each"
         expect(inside, f"{key}.tune.{name}", "a key of a configuration", Told(name), do)
-    if own.get("config"):
-        found = find_config(own["config"], also=path.parent, what=f"{key}.config:")
-        if is_mixture(found):
-            settings_of(
-                found,
-                {str(name): json.dumps(value) for name, value in (own.get("set") or {}).items()},
-            )
+    if changes.get("config"):
+        config = find_config(changes["config"], also=path.parent, what=f"{key}.config:")
+        if is_mixture(config):
+            changed = changes.get("set") or {}
+            settings_of(config, {str(name): json.dumps(value) for name, value in changed.items()})
             return
-        check_keys(read_yaml(found), f"{shown(found)}: ")
+        check_keys(read_yaml(config), f"{shown(config)}: ")
     for part in ("set", "tune"):
-        _check_keys(own.get(part), f"{key}.{part}.")
+        _check_keys(changes.get(part), f"{key}.{part}.")
 
 
-def _check_keys(changes: Mapping[str, Any] | None, where: str) -> None:
+def _check_keys(changes: Mapping[str, Any] | None, prefix: str) -> None:
     for key in changes or {}:
-        check_key(str(key), where)
+        check_key(str(key), prefix)

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -108,10 +108,10 @@ class Basis:
         self._said = dict[str, Said]()
         self._kept = dict[str, Any]()
         self._before: dict[str, Any] = {}
-        with suppress(OSError, ValueError):  # missing, or damaged: then all is read anew
-            self._before = (
-                {} if folder is None else json.loads((folder / KEPT).read_text(encoding="utf-8"))
-            )
+        # If the file is missing or damaged, all is read anew.
+        with suppress(OSError, ValueError):
+            if folder is not None:
+                self._before = json.loads((folder / KEPT).read_text(encoding="utf-8"))
 
     def where(
         self, study: Study, name: str, tuned: Mapping[str, Any]
@@ -291,16 +291,18 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = N
     basis = basis or Basis(study)
     study = study.for_tasks(basis.tasks)
     planned = planned_methods(study, basis)
-    reference = next(own for own in planned if own.method == study.trained(study.reference))
-    # last: a study that is cut short has its answers, but for who should join
-    gone = [
-        own.without(client)
-        for client in left_out(study, basis.tables)
-        for own in planned
-        if own.method in study.candidates and isinstance(own.work, Train) and not own.work.mixture
+    reference = next(run for run in planned if run.method == study.trained(study.reference))
+    candidates = [
+        run
+        for run in planned
+        if run.method in study.candidates and isinstance(run.work, Train) and not run.work.mixture
     ]
-    where = basis.where(study, study.reference, reference.settings or {})
-    alone = planned_alone(study, basis.tasks, where, reference)
+    # These come last: a study that is cut short has its answers, but for who should join.
+    gone = list[Planned]()
+    for client in left_out(study, basis.tables):
+        gone += [run.without(client) for run in candidates]
+    data_config = basis.where(study, study.reference, reference.settings or {})
+    alone = planned_alone(study, basis.tasks, data_config, reference)
     return jobs_of(study, seeds, out, [*planned, *alone], gone, basis.fingerprint)
 
 
@@ -323,29 +325,39 @@ def jobs_of(
         data: a hash that changes with any row.
     """
 
-    def job(own: Planned, seed: int) -> Job:
-        choose = (
-            study.choose if isinstance(own.work, FitAlone) or study.checkpoint == "best" else ""
-        )
-        kept = {
+    def job(run: Planned, seed: int) -> Job:
+        chooses = isinstance(run.work, FitAlone) or study.checkpoint == "best"
+        choose = study.choose if chooses else ""
+        work_settings = {
             key: value
-            for key, value in vars(own.work).items()
+            for key, value in vars(run.work).items()
             if key not in ("config", "overrides", "test")
         }
-        made_of = [FORMAT, own.method, seed, study.bootstrap, data, own.made_of, kept, choose]
+        made_of = [
+            FORMAT,
+            run.method,
+            seed,
+            study.bootstrap,
+            data,
+            run.made_of,
+            work_settings,
+            choose,
+        ]
         folder = (
-            out / "runs" / variant_name(own.method, own.settings, own.left_out) / f"seed_{seed}"
+            out / "runs" / variant_name(run.method, run.settings, run.left_out) / f"seed_{seed}"
         )
         return Job(
-            own.method, seed, str(folder), digest_of(made_of), own.work, study.choose or "", study.bootstrap,
-            own.settings, own.left_out,
+            run.method, seed, str(folder), digest_of(made_of), run.work, study.choose or "", study.bootstrap,
+            run.settings, run.left_out,
         )  # fmt: skip
 
     jobs = []
     for seed in seeds:
-        trained = [job(own, seed) for own in planned]
+        trained = [job(run, seed) for run in planned]
         jobs += [*trained, *_combined(study, trained)]
-    return [*jobs, *(job(own, seed) for seed in seeds for own in gone)]
+    for seed in seeds:
+        jobs += [job(run, seed) for run in gone]
+    return jobs
 
 
 def planned_methods(study: Study, basis: Basis) -> list[Planned]:
@@ -368,7 +380,7 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
             parts = _parts(study, name)
             _check_sharing(study, name, name, _shared(basis, parts), parts)
     _refuse_other_rows(
-        planned, next(own for own in planned if own.method == study.trained(study.reference))
+        planned, next(run for run in planned if run.method == study.trained(study.reference))
     )
     return planned
 
@@ -378,23 +390,28 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
     config = study.config(name)
     overrides = study.methods[name].overrides(tuned)
     try:
-        said = basis.said(*basis.where(study, name, tuned))
+        content = basis.said(*basis.where(study, name, tuned))
     except ConfigError as error:
         if not tuned:
             raise
         raise ConfigError(f"methods.{title_of(name, tuned)}: {error}") from error
     title = title_of(name, tuned)
     if not is_mixture(config):
-        _check_sharing(study, name, title, [name] if said.shares or said.pools else [], [])
+        shared = [name] if content.shares or content.pools else []
+        _check_sharing(study, name, title, shared, [])
         return Planned(
-            name, Train(str(config), overrides, study.checkpoint), said.keys, tuned or None
+            name, Train(str(config), overrides, study.checkpoint), content.keys, tuned or None
         )
     settings = mixture_settings(config, overrides)
     _check_sharing(study, name, title, _shared(basis, settings.parts), settings.parts)
-    made_of = {key: value for key, value in said.keys.items() if key.startswith(_ROWS)}
+    made_of = {key: value for key, value in content.keys.items() if key.startswith(_ROWS)}
     parts = {
-        part: [basis.said(own.config, own.set).keys, own.go_alone, own.grid]
-        for part, own in settings.parts.items()
+        part: [
+            basis.said(part_settings.config, part_settings.set).keys,
+            part_settings.go_alone,
+            part_settings.grid,
+        ]
+        for part, part_settings in settings.parts.items()
     }
     made_of["mixture"] = {"folds": settings.folds, "parts": parts, "mixing": vars(settings.mixing)}
     return Planned(name, Train(str(config), overrides, mixture=True), made_of, tuned or None)
@@ -406,46 +423,48 @@ def _parts(study: Study, name: str) -> dict[str, PartSettings]:
     Raises:
         ConfigError: the other method is not a mixture, or does not have these parts.
     """
-    wanted = study.methods[name]
+    method = study.methods[name]
     source = study.trained(name)
-    several = is_mixture(study.config(source))
+    has_parts = is_mixture(study.config(source))
     expect(
-        several,
+        has_parts,
         f"methods.{name}.of",
         "a method whose configuration has several parts (mixture:)",
         source,
     )
-    known = mixture_settings(study.config(source), study.methods[source].overrides()).parts
-    must_be_known(f"methods.{name}.parts", wanted.parts, known)
-    entering = wanted.parts or list(known)
-    if isinstance(wanted.weights, dict):
-        must_be_known(f"methods.{name}.weights", wanted.weights, entering)
-        entering = [part for part in entering if wanted.weights.get(part)]
-    return {part: known[part] for part in entering}
+    parts = mixture_settings(study.config(source), study.methods[source].overrides()).parts
+    must_be_known(f"methods.{name}.parts", method.parts, parts)
+    entering = method.parts or list(parts)
+    if isinstance(method.weights, dict):
+        must_be_known(f"methods.{name}.weights", method.weights, entering)
+        entering = [part for part in entering if method.weights.get(part)]
+    return {part: parts[part] for part in entering}
 
 
 def _shared(basis: Basis, parts: Mapping[str, PartSettings]) -> list[str]:
     """Return the parts in which other clients have a share."""
-    said = {
-        name: basis.said(own.config, own.set) for name, own in parts.items() if own.go_alone is None
+    contents = {
+        name: basis.said(part.config, part.set)
+        for name, part in parts.items()
+        if part.go_alone is None
     }
-    return [name for name, own in said.items() if own.shares or own.pools]
+    return [name for name, content in contents.items() if content.shares or content.pools]
 
 
 def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iterable[str]) -> None:
     """Refuse a method alone that shares something, and a federated method that does not, because
     federated methods are compared with the methods alone.
     """
-    own = study.methods[name]
+    method = study.methods[name]
     key = f"methods.{title}"
     reference = name == study.reference
-    # a method that is tuned is a study by itself
-    alone = own.alone or (reference and len(study.methods) > 1)
-    what = "nothing that clients share, because each client trains alone here"
+    # To tune a method, a study is made that has no other method than its reference.
+    alone = method.alone or (reference and len(study.methods) > 1)
+    expected = "nothing that clients share, because each client trains alone here"
     advice = "set exchange.federated: [], name other parts or another reference, or drop alone"
-    expect(not (alone and shared), key, what, shared, advice)
+    expect(not (alone and shared), key, expected, shared, advice)
     expect(
-        bool(own.alone or own.pooled or shared or reference),
+        bool(method.alone or method.pooled or shared or reference),
         key, "something in exchange.federated", [*parts],
         "set alone: true (each client by itself) or pooled: true (all rows in one place)",
     )  # fmt: skip
@@ -454,7 +473,7 @@ def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iter
 def planned_alone(
     study: Study,
     tasks: Mapping[str, type[Task]],
-    where: tuple[str, dict[str, Any]],
+    data_config: tuple[str, dict[str, Any]],
     reference: Planned,
 ) -> list[Planned]:
     """Return the local baselines to fit.
@@ -462,23 +481,24 @@ def planned_alone(
     Args:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         tasks: maps each client to its task.
-        where: the configuration that determines the data, and its changed keys.
+        data_config: the configuration that determines the data, and its changed keys.
         reference: the run with these data; if the reference is tuned, that of its first
             combination, as all have the same rows.
     """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
-    for name, found in (study.baselines or {}).items():
+    for name, entry in (study.baselines or {}).items():
         if name == TREES_AND_LINEAR:
             continue
-        own = dict(found or {}) if is_any_model(found) else None
-        models = {task.name: model_for(name, found, task) for task in tasks.values()}
-        grids = {
-            task: dict(model.grid) if own is not None or found is None else dict(found)
-            for task, model in models.items()
-            if model is not None
-        }
-        planned.append(Planned(name, FitAlone(*where, grids, own, study.folds, study.small), data))
+        custom = dict(entry or {}) if is_any_model(entry) else None
+        grids = dict[str, dict[str, Any]]()
+        for task in tasks.values():
+            model = model_for(name, entry, task)
+            if model is not None:
+                given_grid = None if custom is not None else entry
+                grids[task.name] = dict(model.grid if given_grid is None else given_grid)
+        work = FitAlone(*data_config, grids, custom, study.folds, study.small)
+        planned.append(Planned(name, work, data))
     return planned
 
 
@@ -486,33 +506,36 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
     """Return the jobs that are computed from a seed's predictions: mixtures, and means of
     models.
     """
-    jobs = {own.method: own for own in trained}
-    found = list[Job]()
+    jobs = {job.method: job for job in trained}
+    combined_jobs = list[Job]()
 
     def add(
         name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None
     ) -> None:
-        work = Combine({part: [job.folder for job in own] for part, own in parts.items()}, mixing)
+        folders = {part: _each(part_jobs, "folder") for part, part_jobs in parts.items()}
+        digests = {part: _each(part_jobs, "digest") for part, part_jobs in parts.items()}
+        work = Combine(folders, mixing)
         first = next(iter(parts.values()))[0]
-        made_of = [
-            name,
-            {part: [job.digest for job in own] for part, own in parts.items()},
-            mixing,
-            study.choose,
-        ]
+        made_of = [name, digests, mixing, study.choose]
         folder = str(Path(first.folder).parent.parent / name / f"seed_{first.seed}")
         jobs[name] = replace(
             first, method=name, folder=folder, digest=digest_of(made_of), work=work, settings=None
         )
-        found.append(jobs[name])
+        combined_jobs.append(jobs[name])
 
     for name, method in study.methods.items():
         if method.of is not None:
             add(name, {part: [jobs[method.of]] for part in _parts(study, name)}, method.mixing)
     if TREES_AND_LINEAR in (study.baselines or ()):
-        groups = means_of(study.baselines or ())
-        add(TREES_AND_LINEAR, {group[0]: [jobs[own] for own in group] for group in groups})
-    return found
+        averaged = dict[str, list[Job]]()
+        for group in means_of(study.baselines or ()):
+            averaged[group[0]] = [jobs[name] for name in group]
+        add(TREES_AND_LINEAR, averaged)
+    return combined_jobs
+
+
+def _each(jobs: Iterable[Job], attribute: Literal["folder", "digest"]) -> list[str]:
+    return [getattr(job, attribute) for job in jobs]
 
 
 def training_notes(study: Study, basis: Basis) -> list[str]:
@@ -524,24 +547,28 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
         study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
         basis: the basis of the study.
     """
-    found: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
+    differences: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
     for name, tuned in each_variant(study):
-        # parts are trained as each needs it
+        # Each part of a mixture is trained as it needs it.
         if study.methods[name].of is not None or is_mixture(study.config(name)):
             continue
         keys = basis.said(*basis.where(study, name, tuned)).keys
-        for key, values in found.items():
-            labels = values.setdefault(
-                json.dumps(keys[key], default=str) if keys.get(key) else "not set", []
+        for key, values in differences.items():
+            value = json.dumps(keys[key], default=str) if keys.get(key) else "not set"
+            labels = values.setdefault(value, [])
+            if study.labels[name] not in labels:
+                labels.append(study.labels[name])
+    notes = []
+    for key, values in differences.items():
+        if len(values) > 1:
+            listing = "; ".join(
+                f"{value} for {shorten(labels)}" for value, labels in values.items()
             )
-            labels += [study.labels[name]] if study.labels[name] not in labels else []
-    return [
-        f"Methods are not trained alike: {key} is "
-        + "; ".join(f"{said} for {shorten(labels)}" for said, labels in values.items())
-        + ". What looks like a gain may be one of training; give all methods the same"
-        for key, values in found.items()
-        if len(values) > 1
-    ]
+            notes.append(
+                f"Methods are not trained alike: {key} is {listing}. What looks like a gain may be "
+                "one of training; give all methods the same"
+            )
+    return notes
 
 
 def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
@@ -564,26 +591,28 @@ def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
 
 
 def _refuse_alike(planned: Sequence[Planned]) -> None:
-    *others, own = planned
-    for other in others:
-        # 1 and 1.0, or a key that changes no result
-        alike = other.method == own.method and other.made_of == own.made_of
-        both = [other.title, own.title]
+    *before, latest = planned
+    for earlier in before:
+        # Such are 1 and 1.0, or a key that changes no result.
+        same = earlier.method == latest.method and earlier.made_of == latest.made_of
+        both = [earlier.title, latest.title]
         expected = "combinations that differ in what is trained"
-        expect(not alike, f"methods.{own.method}.tune", expected, both, "these are alike; drop one")
+        expect(
+            not same, f"methods.{latest.method}.tune", expected, both, "these are alike; drop one"
+        )
 
 
 def _refuse_other_rows(planned: Sequence[Planned], reference: Planned) -> None:
     expected = reference.made_of
-    for own in planned:
-        keys = dict.fromkeys((*own.made_of, _LEFT_OUT))
+    for run in planned:
+        keys = dict.fromkeys((*run.made_of, _LEFT_OUT))
         different = [
             key
             for key in keys
-            if key.startswith(_ROWS) and own.made_of.get(key) != expected.get(key)
+            if key.startswith(_ROWS) and run.made_of.get(key) != expected.get(key)
         ]
         expect(
-            not different, f"methods.{own.title}", f"the rows of {reference.method}, with the same "
+            not different, f"methods.{run.title}", f"the rows of {reference.method}, with the same "
                 "data", different,
             "methods are compared on the same rows",
         )  # fmt: skip

@@ -46,10 +46,10 @@ def rank_table(
     generator = np.random.default_rng(derive_seed(0, "ranks"))
     drawn = ranks[generator.integers(0, len(ranks), (resamples, len(ranks)))].mean(1)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    found = pd.DataFrame(
+    table = pd.DataFrame(
         {"rank": ranks.mean(0), "low": low, "high": high}, index=values.columns.rename("method")
     )
-    return found.sort_values("rank", kind="stable")
+    return table.sort_values("rank", kind="stable")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,20 +57,20 @@ class Ranks(Shown):
     """The methods of several scenarios of one study, ranked by its main score.
 
     Attributes:
-        found: maps each scenario to its findings.
+        findings: maps each scenario to its findings.
     """
 
-    found: Mapping[str, Findings]
+    findings: Mapping[str, Findings]
 
     @property
     def score(self) -> Score:
         """The score by which methods are ranked."""
-        return next(iter(self.found.values())).scores[0]
+        return next(iter(self.findings.values())).scores[0]
 
     @cached_property
     def labels(self) -> dict[str, str]:
         """Maps each method to its label: the trained methods, and what a client would do alone."""
-        study = next(iter(self.found.values())).study
+        study = next(iter(self.findings.values())).study
         names = [*(name for name in study.methods if not study.methods[name].pooled), BEST_ALONE]
         return {name: study.labels[name] for name in names if name in study.labels}
 
@@ -83,10 +83,11 @@ class Ranks(Shown):
         the seeds that went well.
         """
         parts = {}
-        for scenario, own in self.found.items():
-            known = own.collected.values(self.score.name)
-            means, seeds = (each.unstack("method").loc[own.collected.clients_of(self.score.name)]
-                            for each in (known.mean(), known.notna().sum()))  # fmt: skip
+        for scenario, findings in self.findings.items():
+            scores = findings.collected.values(self.score.name)
+            clients = findings.collected.clients_of(self.score.name)
+            means = scores.mean().unstack("method").loc[clients]
+            seeds = scores.notna().sum().unstack("method").loc[clients]
             parts[scenario] = means.where(seeds.eq(seeds.max(axis=1), axis=0))
         return pd.concat(parts, names=["scenario", "client"]).reindex(columns=list(self.labels))
 
@@ -107,13 +108,13 @@ class Ranks(Shown):
 
     def parts(self) -> Iterable[str | Grid]:
         """Yield a description of what is ranked, and the ranks."""
-        alike = (
-            "" if math.isnan(self.p) else f" That all are alike has p = {self.p:.2g} (Friedman)."
-        )
+        friedman = ""
+        if not math.isnan(self.p):
+            friedman = f" That all are alike has p = {self.p:.2g} (Friedman)."
         yield (
             f"Mean rank of {len(self.table)} methods over {len(self.values)} clients by "
             f"{self.score.label}, with a 95 % interval from a bootstrap over clients; clients of "
-            f"one scenario are not independent of each other.{alike}"
+            f"one scenario are not independent of each other.{friedman}"
         )
         if unranked := [
             label for name, label in self.labels.items() if name not in self.table.index

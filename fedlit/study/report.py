@@ -4,6 +4,7 @@ sentences.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections import Counter
@@ -41,85 +42,90 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def title_of_report(found: Findings) -> str:
+def title_of_report(findings: Findings) -> str:
     """Return the title of the report."""
-    return f"{found.study.name}: what federation gains, for whom"
+    return f"{findings.study.name}: what federation gains, for whom"
 
 
-def sections(found: Findings) -> list[Section]:
+def sections(findings: Findings) -> list[Section]:
     """Return all sections of a study's report, the answers first."""
-    return [own for part in _PARTS for own in part(found)]
+    return list(itertools.chain.from_iterable(part(findings) for part in _PARTS))
 
 
-def _opening(found: Findings) -> Iterator[Section]:
-    unit = in_percent(found.scores)
-    count = len(found.seeds)
-    told = (
-        f"{count} seed{'s' * (count > 1)} ({seed_words(found.seeds)}). Scores are "
+def _opening(findings: Findings) -> Iterator[Section]:
+    unit = in_percent(findings.scores)
+    count = len(findings.seeds)
+    plural = "s" if count > 1 else ""
+    seeds = (
+        f"{count} seed{plural} ({seed_words(findings.seeds)}). Scores are "
         f"{unit and f'{unit}, '}on test rows"
     )
     clients = (
-        f"{len(found.collected.clients)} clients, {told}; choices are made on validation rows."
+        f"{len(findings.collected.clients)} clients, {seeds}; choices are made on validation rows."
     )
     yield Section(
         "The study",
-        [line for line in (found.study.about, clients) if line],
-        table=clients_table(found),
+        [line for line in (findings.study.about, clients) if line],
+        table=clients_table(findings),
     )
-    if found.failures:
-        failed = [f"{name}: {error}" for name, error in found.failures.items()]
+    if findings.failures:
+        failed = [f"{name}: {error}" for name, error in findings.failures.items()]
         yield Section(f"Failed, and missing here: {len(failed)} of the runs", items=failed)
-    if found.notes:
-        yield Section("Warnings", items=[f"{note}." for note in found.notes])
+    if findings.notes:
+        yield Section("Warnings", items=[f"{note}." for note in findings.notes])
 
 
-def _answers(found: Findings) -> Iterator[Section]:
-    study = found.study
-    if found.answers:
-        alone = (
-            "the best that it can do alone"
-            if BEST_ALONE in study.labels
-            else study.labels[study.reference]
-        )
+def _answers(findings: Findings) -> Iterator[Section]:
+    study = findings.study
+    if findings.answers:
+        alone = study.labels[study.reference]
+        if BEST_ALONE in study.labels:
+            alone = "the best that it can do alone"
         about = (
             f"The best federated method of each client compared with {alone}, chosen for each seed "
-            f"on validation rows by {choice_words(found.choices)}. Scores are those on test rows:"
+            f"on validation rows by {choice_words(findings.choices)}. Scores are those on test rows:"
         )
-        told = f"**{summary(found.answers, few=len(found.answers) <= MANY)}.**"
-        yield Section("Should this client join?", [told, about], answers=found.shown_answers)
+        headline = f"**{summary(findings.answers, few=len(findings.answers) <= MANY)}.**"
+        yield Section("Should this client join?", [headline, about], answers=findings.shown_answers)
 
 
-def _pictures(found: Findings, score: Score) -> dict[str, str]:
+def _pictures(findings: Findings, score: Score) -> dict[str, str]:
     """Return the methods' values of a score with 95 % intervals for each client, and the lifts of
     the clients that choose by this score.
     """
-    made = {}
-    for client in (name for name in found.clients_of(score) if name != WORST):
-        own = found.estimates.query("metric == @score.name and client == @client")
-        means, lows, highs = (drawn(score, own[end]) for end in ("mean", "low", "high"))
-        names = own["method"].map(found.study.labels).tolist()
+    pictures = {}
+    for client in findings.clients_of(score):
+        if client == WORST:
+            continue
+        estimates = findings.estimates.query("metric == @score.name and client == @client")
+        means = drawn(score, estimates["mean"])
+        lows = drawn(score, estimates["low"])
+        highs = drawn(score, estimates["high"])
+        names = estimates["method"].map(findings.study.labels).tolist()
         plot = partial(plot_intervals, names, means, lows, highs, in_unit(score), zero=False)
-        made[client_label(client)] = _svg(len(own), plot)
-    if rows := sum(answer.score == score for answer in found.shown_answers):
-        made["Lift of the best federated method"] = _svg(rows, partial(found.plot, score=score))
-    return {**made, **_violins(found, score)}
+        pictures[client_label(client)] = _svg(len(estimates), plot)
+    if rows := sum(answer.score == score for answer in findings.shown_answers):
+        pictures["Lift of the best federated method"] = _svg(
+            rows, partial(findings.plot, score=score)
+        )
+    return {**pictures, **_violins(findings, score)}
 
 
-def _violins(found: Findings, score: Score) -> dict[str, str]:
+def _violins(findings: Findings, score: Score) -> dict[str, str]:
     """Return how a score is distributed over clients, by method; nothing for up to
     :data:`FEW_CLIENTS` clients.
     """
-    clients = found.collected.clients_of(score.name)
+    clients = findings.collected.clients_of(score.name)
     if len(clients) <= FEW_CLIENTS:
         return {}
-    values = found.collected.values(score.name)
+    values = findings.collected.values(score.name)
     distributions = {}
-    for method, label in found.study.labels.items():
-        own = values.reindex(columns=[(method, client) for client in clients])
-        # a client may lack the score, a seed its predictions
-        known = own.dropna(how="all", axis="columns").dropna()
-        if known.size:
-            distributions[label] = drawn(score, known.to_numpy(float))
+    for method, label in findings.study.labels.items():
+        columns = values.reindex(columns=[(method, client) for client in clients])
+        # A client may lack the score, and a seed its predictions.
+        complete = columns.dropna(how="all", axis="columns").dropna()
+        if complete.size:
+            distributions[label] = drawn(score, complete.to_numpy(float))
     names = [*distributions]
     arrays = [*distributions.values()]
     plot = partial(plot_violins, names, arrays, in_unit(score))
@@ -138,54 +144,54 @@ def _svg(rows: int, plot: Callable[..., Axes]) -> str:
     return svg_text(figure, axes.get_xlabel())
 
 
-def _scores(found: Findings) -> Iterator[Section]:
-    study = found.study
-    for score in found.scores:
-        main = score is found.scores[0]
-        clients = found.clients_of(score)
-        spread = ["(± standard deviation over seeds)"] if len(found.seeds) > 1 else []
-        yield Section(
-            in_unit(score),
-            [*spread, *paper_notes(study)],
-            table=score_table(study, found.estimates, score, clients),
-            brief=score_table(study, found.estimates, score, clients, short=True) if main else None,
-            draw=partial(_pictures if main else _violins, found, score),
-        )
-        for reference in found.lift["reference"].unique():
-            own = lift_table(study, found.lift, score, reference, clients)
-            told = "(in brackets the 95 % interval; ▲ join, ▼ stay alone)"
-            bar = ["Nobody can choose the best alone in hindsight, by mean test score, beforehand."]
-            bar *= reference == HINDSIGHT
+def _scores(findings: Findings) -> Iterator[Section]:
+    study = findings.study
+    for score in findings.scores:
+        main = score is findings.scores[0]
+        clients = findings.clients_of(score)
+        notes = paper_notes(study)
+        if len(findings.seeds) > 1:
+            notes = ["(± standard deviation over seeds)", *notes]
+        table = score_table(study, findings.estimates, score, clients)
+        brief = None
+        pictures = _violins
+        if main:
+            brief = score_table(study, findings.estimates, score, clients, short=True)
+            pictures = _pictures
+        draw = partial(pictures, findings, score)
+        yield Section(in_unit(score), notes, table=table, brief=brief, draw=draw)
+        for reference in findings.lift["reference"].unique():
+            lifts = lift_table(study, findings.lift, score, reference, clients)
+            lines = ["(in brackets the 95 % interval; ▲ join, ▼ stay alone)"]
+            if reference == HINDSIGHT:
+                lines.append(
+                    "Nobody can choose the best alone in hindsight, by mean test score, beforehand."
+                )
             title = f"Lift over {study.labels[reference]}: {score.label}, {lift_unit(score)}"
-            yield Section(title, [told, *bar], table=own, below=True)
+            yield Section(title, lines, table=lifts, below=True)
 
 
-def _together(found: Findings) -> Iterator[Section]:
-    table = cluster_table(found.study, found.collected)
+def _together(findings: Findings) -> Iterator[Section]:
+    table = cluster_table(findings.study, findings.collected)
     if table is not None:
         about = "Clusters at the end of a run, against the planted concepts where known."
-        yield Section(
-            "Who belongs together",
-            [about],
-            table=table,
-            brief=table if len(table) <= MANY else None,
-        )
+        brief = table if len(table) <= MANY else None
+        yield Section("Who belongs together", [about], table=table, brief=brief)
 
 
-def _closing(found: Findings) -> Iterator[Section]:
+def _closing(findings: Findings) -> Iterator[Section]:
     yield Section("Glossary", items=glossary())
     about = (
         "Means over runs. The time of a run is that of training, choosing and scoring, where it "
         "was not interrupted. An exchange costs what all clients together send and receive."
     )
-    yield Section("How this was made", [about], provenance(found), times(found))
+    yield Section("How this was made", [about], provenance(findings), times(findings))
 
 
-def _beside(found: Findings) -> Iterator[Section]:
-    for own in found.supplements:
-        yield Section(
-            own.title, own.lines, table=own.shown(found.extremes, found.study.labels), folded=True
-        )
+def _beside(findings: Findings) -> Iterator[Section]:
+    for supplement in findings.supplements:
+        table = supplement.shown(findings.extremes, findings.study.labels)
+        yield Section(supplement.title, supplement.lines, table=table, folded=True)
 
 
 _PARTS = (_opening, _answers, _scores, _beside, _together, _closing)
@@ -196,25 +202,27 @@ FEW_CLIENTS = 10
 """Clients up to which the report draws no distribution over clients."""
 
 
-def clients_table(found: Findings) -> pd.DataFrame:
+def clients_table(findings: Findings) -> pd.DataFrame:
     """Return what is predicted, and each client's numbers of rows (with the first seed), which a
     reader must know before any score.
     """
-    records = found.collected.records.to_dict("records")
-    own = next((record for record in records if record["method"] == found.study.reference), {})
-    splits = own.get("rows")
-    trained = own.get("train_rows")
+    records = findings.collected.records.to_dict("records")
+    reference_record = next(
+        (record for record in records if record["method"] == findings.study.reference), {}
+    )
+    splits = reference_record.get("rows")
+    trained = reference_record.get("train_rows")
     rows = []
-    for client in found.extremes:
+    for client in findings.extremes:
         counts = ["–"] * 3
         if isinstance(splits, dict) and isinstance(trained, dict) and client in splits:
             tested = [
                 splits[client].get(split, {"rows": 0})["rows"] for split in ("validation", "test")
             ]
             counts = [f"{count:,}" for count in (trained[client], *tested)]
-        rows.append([found.predicted.get(client, "–"), *counts])
+        rows.append([findings.predicted.get(client, "–"), *counts])
     return pd.DataFrame(
-        rows, found.extremes, ["predicted", "training rows", "validation rows", "test rows"]
+        rows, findings.extremes, ["predicted", "training rows", "validation rows", "test rows"]
     )
 
 
@@ -226,25 +234,27 @@ def glossary() -> list[str]:
         >>> next(line for line in glossary() if line.startswith("**lift**"))[:31]
         '**lift**: the score of a method'
     """
-    here = Path(__file__)
-    shipped = here.with_name("glossary.md")  # in a wheel
-    page = shipped if shipped.is_file() else here.parents[2] / "docs" / "glossary.md"
+    module = Path(__file__)
+    shipped = module.with_name("glossary.md")  # in a wheel
+    page = shipped if shipped.is_file() else module.parents[2] / "docs" / "glossary.md"
     lines = page.read_text(encoding="utf-8").splitlines()
     return [line.removeprefix("- ") for line in lines if line.startswith("- **")]
 
 
-def _judged(found: Findings) -> list[str]:
+def _judged(findings: Findings) -> list[str]:
     """Describe the rows by which models alone were chosen, if these were not only validation
     rows.
     """
-    study = found.study
-    results = found.collected.results
+    study = findings.study
+    results = findings.collected.results
     if not (results["split"] == OUT_OF_FOLD).any():
         return []
     few = f"on training rows where a client has fewer than {study.small} validation rows"
     rows = f"on {study.folds} folds of training and validation rows" if study.folds else few
-    told = f"Local baselines were chosen by out-of-fold predictions {rows}"
-    return [f"{told}; the best of them is compared with networks trained alone on validation rows"]
+    sentence = f"Local baselines were chosen by out-of-fold predictions {rows}"
+    return [
+        f"{sentence}; the best of them is compared with networks trained alone on validation rows"
+    ]
 
 
 def guard_notes(study: Study, collected: Collected) -> list[str]:
@@ -253,13 +263,12 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
     """
     notes = []
     for method, records in collected.records.groupby("method", sort=False):
-        found: dict[str, Counter[str]] = {}
-        for own in records.to_dict("records"):
-            for client, counts in (
-                own["guarded"] if isinstance(own.get("guarded"), dict) else {}
-            ).items():
-                found.setdefault(client, Counter()).update(counts)
-        notes += [f"{study.labels[str(method)]}: {line}" for line in named.words(found)]
+        totals: dict[str, Counter[str]] = {}
+        for record in records.to_dict("records"):
+            guarded = record.get("guarded")
+            for client, counts in guarded.items() if isinstance(guarded, dict) else ():
+                totals.setdefault(client, Counter()).update(counts)
+        notes += [f"{study.labels[str(method)]}: {line}" for line in named.words(totals)]
     return notes
 
 
@@ -268,22 +277,21 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
     scores mean little.
     """
     runs = collected.records["method"].value_counts()
-    found = dict[str, Counter[str]]()
-    for own in collected.records.to_dict("records"):
-        for client in own["one_class"]:
-            found.setdefault(client, Counter())[own["method"]] += 1
-    return [
-        f"{client}: all test rows are predicted as one class by "
-        + shorten(
-            [
-                f"{study.labels[own]} ({count} of {runs[own]} runs)"
-                for own, count in times.most_common()
-            ],
-            _MOST_NAMED,
+    occurrences = dict[str, Counter[str]]()
+    for record in collected.records.to_dict("records"):
+        for client in record["one_class"]:
+            occurrences.setdefault(client, Counter())[record["method"]] += 1
+    notes = []
+    for client, counts in sorted(occurrences.items()):
+        models = [
+            f"{study.labels[method]} ({count} of {runs[method]} runs)"
+            for method, count in counts.most_common()
+        ]
+        notes.append(
+            f"{client}: all test rows are predicted as one class by {shorten(models, _MOST_NAMED)}: "
+            "at the threshold, these models do not distinguish rows"
         )
-        + ": at the threshold, these models do not distinguish rows"
-        for client, times in sorted(found.items())
-    ]
+    return notes
 
 
 def paper_notes(study: Study) -> list[str]:
@@ -296,64 +304,67 @@ def paper_notes(study: Study) -> list[str]:
     source = ": ".join(filter(None, [study.paper.source, ", ".join(study.paper.items)]))
     difference = " In brackets: ours minus the paper's." if study.paper.values else ""
     source = f"Paper: {source}.{difference}"
-    own = [
+    remarked = [
         f"† {label}: {remarks[method]}"
         for method, label in study.labels.items()
         if method in remarks
     ]
-    return [source, *([remarks["all"]] if "all" in remarks else []), *own]
+    if "all" in remarks:
+        return [source, remarks["all"], *remarked]
+    return [source, *remarked]
 
 
-def provenance(found: Findings) -> list[str]:
+def provenance(findings: Findings) -> list[str]:
     """Return when and with what versions on which machines the study was run, one line each."""
-    records = found.collected.records
-    lacking = found.collected.lacking
-    versions = [
-        ", ".join(f"{name} {number}" for name, number in own.items()) for own in records["versions"]
-    ]
+    records = findings.collected.records
+    lacking = findings.collected.lacking
+    versions = list[str]()
+    for packages in records["versions"]:
+        versions.append(", ".join(f"{name} {number}" for name, number in packages.items()))
     machines = [
-        ", ".join([own["processor"], f"{own['cores']} cores", *own["gpus"]])
-        for own in records["machine"]
+        ", ".join([machine["processor"], f"{machine['cores']} cores", *machine["gpus"]])
+        for machine in records["machine"]
     ]
     first = min(records["finished"])[:10]
     last = max(records["finished"])[:10]
     done = len(records) + lacking
-    lines = [f"{done} of {done + len(found.failures)} runs, finished {first} to {last}"]
-    lines += (
-        [f"{lacking} of these were federations without one of their clients (leave_one_out)"]
-        if lacking
-        else []
-    )
-    lines += _judged(found)
-    lines += [f"Versions: {own}" for own in dict.fromkeys(versions)]
-    lines += [f"Machine: {own}" for own in dict.fromkeys(machines)]
+    lines = [f"{done} of {done + len(findings.failures)} runs, finished {first} to {last}"]
+    if lacking:
+        lines.append(
+            f"{lacking} of these were federations without one of their clients (leave_one_out)"
+        )
+    lines += _judged(findings)
+    lines += [f"Versions: {text}" for text in dict.fromkeys(versions)]
+    lines += [f"Machine: {text}" for text in dict.fromkeys(machines)]
     if "without" in records:
         without = records.dropna(subset="without").groupby("method", sort=False)["without"].first()
         lines += [
-            f"{found.study.labels[str(name)]}: does not fit the task of {', '.join(own)}"
-            for name, own in without.items()
+            f"{findings.study.labels[str(name)]}: does not fit the task of {', '.join(clients)}"
+            for name, clients in without.items()
         ]
     return lines
 
 
-def times(found: Findings) -> pd.DataFrame:
+def times(findings: Findings) -> pd.DataFrame:
     """Return, for each method, its number of runs, their mean time, and the cost of an exchange."""
-    records = found.collected.records
-    told = records.reindex(columns=["exchange"])["exchange"]
-    costs = pd.DataFrame([own if isinstance(own, dict) else {} for own in told], records.index)
+    records = findings.collected.records
+    exchanges = records.reindex(columns=["exchange"])["exchange"]
+    costs = pd.DataFrame(
+        [exchange if isinstance(exchange, dict) else {} for exchange in exchanges], records.index
+    )
     costs = costs.reindex(columns=["rounds", "seconds", "bytes"]).astype(float)  # of no round NaN
-    each = pd.DataFrame({
+    runs = pd.DataFrame({
         "method": records["method"],
         "s a run": records["seconds"].astype(float),
         "s an exchange": costs["seconds"] / costs["rounds"],
         "MB an exchange": costs["bytes"] / costs["rounds"] / 1e6,
     })  # fmt: skip
     means = (
-        each.groupby("method")
+        runs.groupby("method")
         .mean()
         .map(lambda value: f"{value:.3g}" if math.isfinite(value) else "–")
     )
-    means.insert(0, "runs", each["method"].value_counts().map(str))
-    return means.reindex([method for method in found.study.labels if method in means.index]).rename(
-        found.study.labels
-    )
+    means.insert(0, "runs", runs["method"].value_counts().map(str))
+    return means.reindex(
+        [method for method in findings.study.labels if method in means.index]
+    ).rename(findings.study.labels)

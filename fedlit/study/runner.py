@@ -57,38 +57,42 @@ def run_jobs(
         Name of each run that failed → its error.
     """
     quiet = say is nothing
-    left = [job for job in jobs if finished(job) is None]
-    other = sum((Path(job.folder) / DONE).exists() for job in left)
-    if len(left) < len(jobs):
-        say(f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
-    if other:
+    pending = [job for job in jobs if finished(job) is None]
+    outdated = sum((Path(job.folder) / DONE).exists() for job in pending)
+    if len(pending) < len(jobs):
+        say(f"{len(jobs) - len(pending)} of {len(jobs)} runs are done already")
+    if outdated:
         say(
-            f"{other} runs were made with another configuration or data, or are damaged: they are "
+            f"{outdated} runs were made with another configuration or data, or are damaged: they are "
             "run again"
         )
-    if not left:
+    if not pending:
         return {}
-    named = {job.folder: job for job in left}
+    named = {job.folder: job for job in pending}
     failures = dict[str, str]()
-    calls = [
-        Call(
-            job.folder, "fedlit.study.runs:serve", job.request, Path(job.folder).with_suffix(".log"),
-            tuple(folder for folder in job.after if folder in named),
-        )
-        for job in left
-    ]  # fmt: skip
-    own = Pool(min(pool, len(left))) if isinstance(pool, int) else nullcontext(pool)
-    # of validation rows: to look at them while a study runs tempts nobody to choose by test rows
+    calls = []
+    for job in pending:
+        log = Path(job.folder).with_suffix(".log")
+        after = tuple(folder for folder in job.after if folder in named)
+        calls.append(Call(job.folder, "fedlit.study.runs:serve", job.request, log, after))
+    screen = sys.stderr if sys.stderr.isatty() else StringIO()
+    pool_context = Pool(min(pool, len(pending))) if isinstance(pool, int) else nullcontext(pool)
+    # These are scores of validation rows: nobody is tempted to choose by test rows while a study
+    # runs.
     if not quiet:
         tqdm.write(
             "Scores as runs end: of validation rows, mean over clients (the report: test).",
             file=sys.stderr,
         )
-    shown = tqdm(
-        total=len(jobs), initial=len(jobs) - len(left), disable=quiet, ncols=terminal_width(sys.stderr), unit="run",
-        file=sys.stderr if sys.stderr.isatty() else StringIO(),
-    )  # fmt: skip
-    with own as workers, shown as bar:
+    progress = tqdm(
+        total=len(jobs),
+        initial=len(jobs) - len(pending),
+        disable=quiet,
+        ncols=terminal_width(sys.stderr),
+        unit="run",
+        file=screen,
+    )
+    with pool_context as workers, progress as bar:
         for call, error, seconds in workers.run(calls):
             if error is None:
                 bar.set_postfix_str(named[call.name].name)
@@ -103,17 +107,17 @@ def run_jobs(
 
 def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
     """Print a line for a run that has ended, including the progress if no bar is shown."""
-    left = ", {remaining} left" if bar.n < bar.total else ""
-    where = bar.format_meter(
-        **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + left + "] "}
+    remaining = ", {remaining} left" if bar.n < bar.total else ""
+    position = bar.format_meter(
+        **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + remaining + "] "}
     )
-    told = "FAILED, more at the end" if failed else _scores(job)
-    line = f"{job.name}: {told} ({bar.format_interval(round(seconds))})"
-    tqdm.write(line if sys.stderr.isatty() else f"{where}{line}", file=sys.stderr)
+    outcome = "FAILED, more at the end" if failed else _scores(job)
+    line = f"{job.name}: {outcome} ({bar.format_interval(round(seconds))})"
+    tqdm.write(line if sys.stderr.isatty() else f"{position}{line}", file=sys.stderr)
 
 
 def _scores(job: Job) -> str:
     """Describe a run's scores by which clients choose."""
     values = of_choice(validation_scores(job), job.choose).groupby("metric", sort=False)["value"]
-    scores = [(COMPARED[str(name)], own.mean(skipna=False)) for name, own in values]
+    scores = [(COMPARED[str(name)], group.mean(skipna=False)) for name, group in values]
     return "; ".join(f"{score.label} {score.text(float(mean))}" for score, mean in scores)

@@ -51,7 +51,7 @@ def execute(job: Job) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         frames, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
-    if not details.get("resumed"):  # else it is the time of a part
+    if not details.get("resumed"):  # a resumed run took longer than this process saw
         details["seconds"] = time.perf_counter() - begun
     _write(job, folder, frames, details)
 
@@ -88,7 +88,7 @@ def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -
         **({"settings": job.settings} if job.settings is not None else {}),
         "one_class": _one_class(predictions),
         **({"left_out": job.left_out} if job.left_out is not None else {}),
-        "rows": {str(client): _rows(own) for client, own in predictions.groupby("client")},
+        "rows": {str(client): _rows(rows) for client, rows in predictions.groupby("client")},
         "files": {
             path.name: path.stat().st_size
             for path in folder.iterdir()
@@ -108,47 +108,53 @@ def _one_class(predictions: pd.DataFrame) -> dict[str, str]:
     """Map a client to the predicted class if the same class is predicted for all of its test rows
     although their targets differ.
     """
-    found = {}
-    for client, own in predictions[predictions["split"] == "test"].groupby("client"):
-        classes = own.loc[:, own.columns.str.startswith("probability_")].notna().any().sum()
-        several = "target" not in own or own["target"].isna().all()  # labels a row: a column each
+    constant = {}
+    for client, rows in predictions[predictions["split"] == "test"].groupby("client"):
+        classes = rows.loc[:, rows.columns.str.startswith("probability_")].notna().any().sum()
+        multilabel = (
+            "target" not in rows or rows["target"].isna().all()
+        )  # labels a row: a column each
         if (
-            not several
+            not multilabel
             and classes > 1
-            and own["target"].nunique() > 1
-            and own["predicted"].nunique() == 1
+            and rows["target"].nunique() > 1
+            and rows["predicted"].nunique() == 1
         ):
-            found[str(client)] = str(own["predicted"].iloc[0])
-    return found
+            constant[str(client)] = str(rows["predicted"].iloc[0])
+    return constant
 
 
 def _rows(predictions: pd.DataFrame) -> dict[str, Any]:
     """Return what identifies the rows on which a run was scored."""
-    found: dict[str, Any] = {}
-    for split, own in predictions.groupby("split"):
-        rows = own.sort_values("row")
-        # beside other clients, a client's rows have columns of theirs, in another order: not these,
-        # nor their order
-        told = sorted(str(c) for c in rows if is_target(c) and rows[c].notna().any())
-        labels = "\n".join("\n".join(rows[column].fillna("")) for column in told)
+    identified: dict[str, Any] = {}
+    for split, group in predictions.groupby("split"):
+        rows = group.sort_values("row")
+        # Beside other clients, a client's rows have columns of theirs, in another order; neither
+        # these columns nor the order may change the digest.
+        columns = sorted(str(c) for c in rows if is_target(c) and rows[c].notna().any())
+        labels = "\n".join([_lines(rows[column]) for column in columns])
         digest = hashlib.blake2b(rows["row"].to_numpy().tobytes() + labels.encode(), digest_size=8)
-        found[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}
-    return found
+        identified[str(split)] = {"digest": digest.hexdigest(), "rows": len(rows)}
+    return identified
+
+
+def _lines(labels: pd.Series) -> str:
+    return "\n".join(labels.fillna(""))
 
 
 def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
     best = best_checkpoint(job.work.checkpoint, job.choose)
-    own = {
+    run_settings = {
         "seed": job.seed,
         "name": folder.name,
         "trainer.default_root_dir": str(folder.parent),
         **best,
     }
-    # pictures of every run would take as long as a short training
+    # Pictures of every run would take as long as a short training.
     pictures = {"board.pictures": 0}
-    run = load(job.work.config, overrides={**pictures, **job.work.overrides, **own})
+    run = load(job.work.config, overrides={**pictures, **job.work.overrides, **run_settings})
     try:
         begun = newest_run(folder.parent, folder.name)
     except FedlitError:  # it ended before its first checkpoint
@@ -170,14 +176,18 @@ def _scored(
     splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
     frames = Frames()
     for results in splits:
-        # of pooled rows each client's own; their union is no client
+        # Pooled rows are scored by client; their union is no client.
         for client, predictions in scored_predictions(run.loop, run.data, results.split).items():
-            own = results.scores[client]
-            known = {
-                metric: own[metric] for metric in own if metric in COMPARED or metric in BESIDE
+            scores = results.scores[client]
+            compared = {
+                metric: scores[metric]
+                for metric in scores
+                if metric in COMPARED or metric in BESIDE
             }
-            frames.add(client, results.split, predictions, known)
-    train_rows = {site.name: site.rows["train"] for spec in run.data.specs for site in spec.sites}
+            frames.add(client, results.split, predictions, compared)
+    train_rows = dict[str, int]()
+    for spec in run.data.specs:
+        train_rows |= {site.name: site.rows["train"] for site in spec.sites}
     exchange = run.exchange
     details = {
         "seconds": None,
@@ -189,7 +199,9 @@ def _scored(
         "leaves": {
             "patterns": list(exchange.federated),
             "numbers": {name: _federated(run, name) for name in run.loop.federation.clients},
-            "before": [f"{told['what']} for {told['key']}" for told in run.data.told_before],
+            "before": [
+                f"{message['what']} for {message['key']}" for message in run.data.told_before
+            ],
             "rounds": exchange.rounds,
         },
         **({"guarded": exchange.found} if exchange.found else {}),
@@ -271,7 +283,7 @@ def read_tested(predictions: pd.DataFrame) -> Tested:
     """Return the test rows of ``predictions.parquet`` as tensors, ordered by their numbers."""
     test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
     clients = test.groupby("client", observed=True)
-    return {str(client): (*read_predictions(own), read_weights(own)) for client, own in clients}
+    return {str(client): (*read_predictions(rows), read_weights(rows)) for client, rows in clients}
 
 
 def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:

@@ -72,14 +72,14 @@ class Found(Shown):
         study: the study that was searched.
         seeds: the seeds with which each trial was trained.
         trials: all finished trials, by number.
-        own: the value of the configuration's unchanged settings; None if they failed.
+        unchanged: the value of the configuration's unchanged settings; None if they failed.
         folder: the folder of the files.
     """
 
     study: Study
     seeds: list[int]
     trials: list[Trial]
-    own: float | None
+    unchanged: float | None
     folder: Path
 
     @property
@@ -90,8 +90,8 @@ class Found(Shown):
     @property
     def ranked(self) -> list[Trial]:
         """The trials that have a value, the best first; of equals, the earlier one first."""
-        known = [trial for trial in self.trials if trial.value is not None]
-        return sorted(known, key=lambda trial: -float(self.score.gain(trial.value, 0.0)))
+        valued = [trial for trial in self.trials if trial.value is not None]
+        return sorted(valued, key=lambda trial: -float(self.score.gain(trial.value, 0.0)))
 
     @property
     def best(self) -> Trial:
@@ -111,26 +111,27 @@ class Found(Shown):
 
     def parts(self) -> list[str | Grid]:
         """Return the best trials, what was gained, and the commands for the next steps."""
-        what = _search_of(self.study)
+        definition = _search_of(self.study)
         score = self.score
         method = self.method
         rows = [
-            [str(one.number), score.text(one.value or 0.0), *map(_text, one.params.values())]
-            for one in self.ranked[:MOST_TRIALS]
+            [str(trial.number), score.text(trial.value or 0.0), *map(_text, trial.params.values())]
+            for trial in self.ranked[:MOST_TRIALS]
         ]
-        own = "no value, for they failed" if self.own is None else score.text(self.own)
-        config = (
-            method.config
-            if method.config in known_configs()
-            else str(self.study.config(what.method))
-        )
+        unchanged = "no value, because they failed"
+        if self.unchanged is not None:
+            unchanged = score.text(self.unchanged)
+        config = method.config
+        if config not in known_configs():
+            config = str(self.study.config(definition.method))
         keys = [f"--{key}={typed_value(value)}" for key, value in method.overrides().items()]
         snippet = json.dumps({"config": method.config, "set": method.set}, ensure_ascii=False)
+        unit = " in %" if score.percent else ""
         return [
-            f"{what.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
-            f"{heading(score)} on validation rows{' in %' * score.percent}, mean over clients:",
-            Grid(["trial", "value", *what.space], rows),
-            f"The configuration's own settings: {own}.",
+            f"{definition.method}: {len(self.ranked)} trials, seeds {', '.join(map(str, self.seeds))}; "
+            f"{heading(score)} on validation rows{unit}, mean over clients:",
+            Grid(["trial", "value", *definition.space], rows),
+            f"The configuration's own settings: {unchanged}.",
             "",
             Verbatim(f"Train the best: {shlex.join(['fedlit', 'fit', '--config', config, *keys])}"),
             Verbatim(f"As a method of a study: best: {snippet}"),
@@ -173,12 +174,12 @@ def search(
     study = load_study(study) if isinstance(study, str) else study
     for option, number in (("--trials", trials), ("--jobs", jobs)):
         expect(number is None or number > 0, option, "at least 1", number)
-    what = _search_of(study)
-    numbers = what.seeds if seeds is None else parse_seeds(seeds)
+    definition = _search_of(study)
+    numbers = definition.seeds if seeds is None else parse_seeds(seeds)
     folder = Path(
         out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")
     ).absolute()
-    space = distributions(what.space)
+    space = distributions(definition.space)
     slots = jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
         basis = Basis(study)
@@ -193,8 +194,8 @@ def search(
         )
         drawn = _opened(study, numbers, folder, basis)
         score = COMPARED[study.choices[0]]
-        ((gain, error),) = judged(study, [(what.method, {})], numbers, folder, basis, pool)
-        own = None if error else score.gain(gain, 0.0)
+        ((gain, error),) = judged(study, [(definition.method, {})], numbers, folder, basis, pool)
+        unchanged = None if error else score.gain(gain, 0.0)
         with tqdm(
             total=trials,
             initial=len(_ended(drawn)),
@@ -202,20 +203,26 @@ def search(
             unit="trial",
             dynamic_ncols=True,
         ) as bar:
-            while (left := trials - len(_ended(drawn))) > 0:
-                asked = [_ask(drawn, space) for _ in range(min(slots, left))]
-                settings = [(what.method, _decoded(space, one.params)) for one in asked]
+            while (remaining := trials - len(_ended(drawn))) > 0:
+                new_trials = [_ask(drawn, space) for _ in range(min(slots, remaining))]
+                settings = [
+                    (definition.method, _decoded(space, trial.params)) for trial in new_trials
+                ]
                 results = judged(study, settings, numbers, folder, basis, pool)
-                for one, (gain, error) in zip(asked, results, strict=True):
-                    one.set_user_attr("error", error)  # before it ends: one without was cut short
-                    drawn.tell(one, None if error else gain, TrialState.FAIL if error else None)
+                for trial, (gain, error) in zip(new_trials, results, strict=True):
+                    # A trial without this attribute was cut short, so it is set before the end.
+                    trial.set_user_attr("error", error)
+                    if error:
+                        drawn.tell(trial, None, TrialState.FAIL)
+                    else:
+                        drawn.tell(trial, gain)
                     bar.update()
-        ended = [_trial(one, space, score) for one in _ended(drawn)]
-        found = Found(study, numbers, ended, own, folder)
-    if not found.ranked:
-        reasons = "\n".join(f"{name}: {error}" for name, error in found.failures.items())
+        ended = [_trial(trial, space, score) for trial in _ended(drawn)]
+        result = Found(study, numbers, ended, unchanged, folder)
+    if not result.ranked:
+        reasons = "\n".join(f"{name}: {error}" for name, error in result.failures.items())
         raise RunError(f"expected at least one trial that came to its end, found none:\n{reasons}")
-    return found
+    return result
 
 
 def _search_of(study: Study) -> Search:
@@ -247,17 +254,17 @@ def distributions(space: Mapping[str, Mapping[str, Any]]) -> dict[str, BaseDistr
         >>> distributions({"exchange.rate": {"low": 0.5, "high": 1.0}})
         {'exchange.rate': FloatDistribution(high=1.0, log=False, low=0.5, step=None)}
     """
-    made: dict[str, BaseDistribution] = {}
+    by_key: dict[str, BaseDistribution] = {}
     problems = [] if space else ["search.space: expected at least one key, found none"]
     for key, entry in space.items():
         try:
             refuse_row_key(key)
-            made[key] = _distribution(entry)
+            by_key[key] = _distribution(entry)
         except (ConfigError, TypeError, ValueError) as error:
             problems.append(f"search.space.{key}: {error}")
     if problems:
         raise ConfigError("\n".join(problems))
-    return made
+    return by_key
 
 
 def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
@@ -277,24 +284,24 @@ def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
 
 def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> optuna.Study:
     """Open the trials of a folder that belong to the same definition of the search."""
-    what = _search_of(study)
-    first = tuning_jobs(study, what.method, {}, seeds, folder, basis)[0]
-    made_of = [what.space, study.choose, list(seeds), first.digest]
+    definition = _search_of(study)
+    first = tuning_jobs(study, definition.method, {}, seeds, folder, basis)[0]
+    made_of = [definition.space, study.choose, list(seeds), first.digest]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     drawn = optuna.create_study(
         storage=f"sqlite:///{folder / 'trials.db'}", study_name=digest_of(made_of), direction="maximize",
         load_if_exists=True,
     )  # fmt: skip
-    # cut short: their runs go on
-    for one in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        drawn.enqueue_trial(one.params)
-        drawn.tell(one.number, state=TrialState.FAIL)
+    # These trials were cut short; their runs go on.
+    for trial in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+        drawn.enqueue_trial(trial.params)
+        drawn.tell(trial.number, state=TrialState.FAIL)
     return drawn
 
 
 def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution]) -> optuna.Trial:
-    # anew for each trial: with one fixed seed, a search that goes on would draw the points that it
-    # began with
+    # Each trial has a sampler of its own: with one fixed seed, a search that goes on would draw the
+    # points that it began with.
     seed = derive_seed(0, "search", len(drawn.get_trials(deepcopy=False))) % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -307,9 +314,9 @@ def _ask(drawn: optuna.Study, space: Mapping[str, BaseDistribution]) -> optuna.T
 def _ended(drawn: optuna.Study) -> list[FrozenTrial]:
     """Return the trials by number, without those that were cut short."""
     return [
-        one
-        for one in drawn.get_trials(deepcopy=False)
-        if one.state.is_finished() and "error" in one.user_attrs
+        trial
+        for trial in drawn.get_trials(deepcopy=False)
+        if trial.state.is_finished() and "error" in trial.user_attrs
     ]
 
 
@@ -320,7 +327,11 @@ def _trial(one: FrozenTrial, space: Mapping[str, BaseDistribution], score: Score
 
 def _decoded(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in the order of the search space."""
-    coded = {key for key, own in space.items() if isinstance(own, CategoricalDistribution)}
+    coded = {
+        key
+        for key, distribution in space.items()
+        if isinstance(distribution, CategoricalDistribution)
+    }
     return {key: json.loads(params[key]) if key in coded else params[key] for key in space}
 
 

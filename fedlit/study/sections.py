@@ -67,20 +67,17 @@ def terminal(sections: Sequence[Section]) -> Iterator[str | Grid]:
 def markdown(title: str, sections: Sequence[Section]) -> str:
     """Return the report as Markdown, without pictures."""
     parts = [f"# {_plain(title)}"]
-    for own in sections:
-        told = [
-            _rows(own.table) if own.table is not None else "",
-            "\n".join(
-                _plain(f"- **{answer.client}**: {answer.headline}. {answer.text}.")
-                for answer in own.answers
-            ),
-            "\n".join(_plain(f"- {item}") for item in own.items),
+    for section in sections:
+        mark = "###" if section.below else "##"
+        parts += [f"{mark} {_plain(section.title)}", *map(_plain, section.lines)]
+        if section.table is not None:
+            parts.append(_rows(section.table))
+        cards = [
+            f"- **{answer.client}**: {answer.headline}. {answer.text}."
+            for answer in section.answers
         ]
-        parts += [
-            f"{'###' if own.below else '##'} {_plain(own.title)}",
-            *map(_plain, own.lines),
-            *told,
-        ]
+        parts.append("\n".join(map(_plain, cards)))
+        parts.append("\n".join(_plain(f"- {item}") for item in section.items))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -104,8 +101,8 @@ def html(title: str, sections: Sequence[Section]) -> str:
 def _rows(table: pd.DataFrame) -> str:
     lines = [["", *table.columns], ["---"] * (len(table.columns) + 1), *table.itertuples()]
     first, rule, *rest = lines
-    shown = [list(map(in_markdown, first)), rule, *(list(map(in_markdown, line)) for line in rest)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in shown)
+    cells = [list(map(in_markdown, first)), rule, *(list(map(in_markdown, line)) for line in rest)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
 
 
 def _plain(text: str) -> str:
@@ -117,10 +114,10 @@ def _cell(text: str) -> Markup:
     """Format a value with its spread below it in small letters. Lines break only before brackets
     and after commas.
     """
-    found = re.fullmatch(r"((?:[▲▼] )?\S+) ([±(].*|n = .*)", text)
-    if found is None:
+    match = re.fullmatch(r"((?:[▲▼] )?\S+) ([±(].*|n = .*)", text)
+    if match is None:
         return escape(text)
-    value, small = found.groups()
+    value, small = match.groups()
     return escape(value) + Markup("<small>{}</small>").format(
         re.sub(r"(?<!,) (?!\(|n =|paper)", "\xa0", small)
     )

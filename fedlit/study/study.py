@@ -15,7 +15,7 @@ from fedlit.statistics import MATTERS
 from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned, plain
 
 if TYPE_CHECKING:
-    from fedlit.tasks import Task
+    from fedlit.tasks import Score, Task
 
 
 BEST_ALONE = "best_alone"
@@ -108,13 +108,8 @@ class Study:
         if self.tune_seeds is not None:
             object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
             both = sorted({*self.seeds} & {*self.tune_seeds})
-            expect(
-                not both,
-                "tune_seeds",
-                "seeds that are not among seeds",
-                both,
-                "what is chosen on them is flattered",
-            )
+            reason = "what is chosen on them is flattered"
+            expect(not both, "tune_seeds", "seeds that are not among seeds", both, reason)
         for key, names in (("methods", self.methods), ("scenarios", self.scenarios)):
             for name in names:
                 free = NAME.fullmatch(name) and name not in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
@@ -124,17 +119,16 @@ class Study:
         for name, method in self.methods.items():
             must_be_known(f"methods.{name}.reference", [method.reference or self.reference], alone)
             if method.of is not None:
-                whole = [other for other, own in self.methods.items() if own.of is None]
+                whole = [
+                    source
+                    for source, source_method in self.methods.items()
+                    if source_method.of is None
+                ]
                 must_be_known(f"methods.{name}.of", [method.of], whole)
                 tuned = bool(self.methods[method.of].tune)
+                expected = "a method whose settings are not tuned"
                 do = "write the best settings into its set"
-                expect(
-                    not tuned,
-                    f"methods.{name}.of",
-                    "a method whose settings are not tuned",
-                    method.of,
-                    do,
-                )
+                expect(not tuned, f"methods.{name}.of", expected, method.of, do)
         check_tuned(self.tune)
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
@@ -166,65 +160,60 @@ class Study:
         from fedlit.tasks import COMPARED
 
         kinds = {task.name: task for task in tasks.values()}
-        scores = {
-            score.name: score
-            for task in kinds.values()
-            for score in task.scores
-            if score.name in COMPARED
-        }
-        shown = [name for task in kinds.values() for name in task.shown_scores()]
+        scores: dict[str, Score] = {}
+        shown_metrics = list[str]()
+        for task in kinds.values():
+            scores |= {score.name: score for score in task.scores if score.name in COMPARED}
+            shown_metrics += task.shown_scores()
         main = {client: task.scores[0].name for client, task in tasks.items()}
-        own = replace(
+        choose = self.choose or (main if len(kinds) > 1 else next(iter(main.values())))
+        baselines = self.baselines
+        if baselines is None:
+            baselines = dict(default_models(kinds.values()))
+        methods = {
+            name: method if method.of else self._tuned(method)
+            for name, method in self.methods.items()
+        }
+        completed = replace(
             self,
-            choose=self.choose or (main if len(kinds) > 1 else next(iter(main.values()))),
-            metrics=self.metrics or list(dict.fromkeys(shown)),
-            baselines=dict(default_models(kinds.values()))
-            if self.baselines is None
-            else self.baselines,
-            methods={
-                name: method if method.of else self._tuned(method)
-                for name, method in self.methods.items()
-            },
+            choose=choose,
+            metrics=self.metrics or list(dict.fromkeys(shown_metrics)),
+            baselines=baselines,
+            methods=methods,
             tune={},
         )
         must_be_known(
-            "choose", own.choices, [name for name, score in scores.items() if not score.test_only]
+            "choose",
+            completed.choices,
+            [name for name, score in scores.items() if not score.test_only],
         )
-        must_be_known("metrics", own.metrics or (), scores)
-        check_alone(own.baselines or {}, own.methods, tasks)
-        if isinstance(own.choose, dict):
-            must_be_known("choose (a metric for each client)", tasks, own.choose)
-            expected = f"last, for clients choose by different metrics ({', '.join(own.choices)})"
-            expect(
-                own.checkpoint == "last",
-                "checkpoint",
-                expected,
-                "best",
-                "name one metric that all have as choose",
+        must_be_known("metrics", completed.metrics or (), scores)
+        check_alone(completed.baselines or {}, completed.methods, tasks)
+        if isinstance(completed.choose, dict):
+            must_be_known("choose (a metric for each client)", tasks, completed.choose)
+            expected = (
+                f"last, for clients choose by different metrics ({', '.join(completed.choices)})"
             )
-        return own
+            do = "name one metric that all have as choose"
+            expect(completed.checkpoint == "last", "checkpoint", expected, "best", do)
+        return completed
 
     def _tuned(self, method: Method) -> Method:
         """Return a method with the study's ``tune``, except for the keys that the method sets
         itself.
         """
-        said = {plain(key) for key in method.set}
-        return replace(method, tune={**{key: own for key, own in self.tune.items() if plain(key) not in said},
-                                     **method.tune})  # fmt: skip
+        changed = {plain(key) for key in method.set}
+        of_study = {key: values for key, values in self.tune.items() if plain(key) not in changed}
+        return replace(method, tune={**of_study, **method.tune})
 
     @property
     def choices(self) -> list[str]:
         """The metrics to choose by: one, or those of different clients; none if the study leaves
         them open.
         """
-        named = (
-            self.choose.values()
-            if isinstance(self.choose, dict)
-            else [self.choose]
-            if self.choose
-            else []
-        )
-        return list(dict.fromkeys(named))
+        if isinstance(self.choose, dict):
+            return list(dict.fromkeys(self.choose.values()))
+        return [self.choose] if self.choose else []
 
     @property
     def all_metrics(self) -> list[str]:
@@ -239,22 +228,24 @@ class Study:
         from fedlit.study.alone import labels
         from fedlit.tasks.go_alone import is_any_model
 
-        known = cards()
+        catalogue = cards()
         known_models = labels()
         methods = {
-            name: method.label or (known[method.method].title if method.method in known else name)
+            name: method.label
+            or (catalogue[method.method].title if method.method in catalogue else name)
             for name, method in self.methods.items()
         }
         baselines = {
-            name: (own or {}).get("label") or name if is_any_model(own) else known_models[name]
-            for name, own in (self.baselines or {}).items()
+            name: (settings or {}).get("label") or name
+            if is_any_model(settings)
+            else known_models[name]
+            for name, settings in (self.baselines or {}).items()
         }
-        best = (
-            {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"}
-            if len(self.alone) > 1
-            else {}
-        )
-        best |= {BEST_FEDERATED: "Best federated"} if self.candidates else {}
+        best = dict[str, str]()
+        if len(self.alone) > 1:
+            best |= {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"}
+        if self.candidates:
+            best[BEST_FEDERATED] = "Best federated"
         return {**methods, **baselines, **best}
 
     @property
@@ -262,10 +253,10 @@ class Study:
         """The names of what a client can do without others: the reference, other methods without
         exchange, baselines.
         """
-        others = [
+        without_exchange = [
             name for name, method in self.methods.items() if method.alone and name != self.reference
         ]
-        return [self.reference, *others, *(self.baselines or ())]
+        return [self.reference, *without_exchange, *(self.baselines or ())]
 
     @property
     def federated(self) -> list[str]:
@@ -291,12 +282,18 @@ class Study:
         """What all federated methods are compared with: the best model alone, and the best in
         hindsight.
         """
-        return [self.best_alone, *([HINDSIGHT] if self.best_alone == BEST_ALONE else [])]
+        if self.best_alone == BEST_ALONE:
+            return [BEST_ALONE, HINDSIGHT]
+        return [self.best_alone]
 
     def reference_of(self, method: str) -> str:
         """Return the reference of a method's lift."""
-        own = self.methods.get(method)
-        return own.reference if own is not None and own.reference is not None else self.reference
+        definition = self.methods.get(method)
+        return (
+            definition.reference
+            if definition is not None and definition.reference is not None
+            else self.reference
+        )
 
     def trained(self, method: str) -> str:
         """Return the method that is trained for a method: the method itself, or the one whose parts
@@ -306,15 +303,10 @@ class Study:
 
     def config(self, method: str) -> Path:
         """Return the file of a method's configuration."""
-        found = self.methods[self.trained(method)].config
-        expect(
-            bool(found),
-            f"methods.{method}",
-            "config, over which its method is laid",
-            found,
-            "or at each scenario",
-        )
-        return find_config(found, also=Path(self.folder) if self.folder else None)
+        config = self.methods[self.trained(method)].config
+        expected = "config, over which its method is laid"
+        expect(bool(config), f"methods.{method}", expected, config, "or at each scenario")
+        return find_config(config, also=Path(self.folder) if self.folder else None)
 
     def of(self, scenario: str) -> Study:
         """Return the study under one of its scenarios.
@@ -324,20 +316,20 @@ class Study:
         """
         expect(bool(self.scenarios), self.name, "no scenario, because the study has none", scenario)
         must_be_known("scenarios", [scenario], self.scenarios)
-        own = self.scenarios[scenario]
+        circumstances = self.scenarios[scenario]
+        methods = dict(self.methods)
+        for name, method in methods.items():
+            # A method that mixes another one's parts again follows that method's changes.
+            if method.of is None:
+                config = circumstances.config or method.config
+                changed = {**circumstances.set, **method.set}
+                methods[name] = replace(method, config=config, set=changed)
         return replace(
             self,
-            methods={
-                name: method  # what is mixed anew is the changed method's
-                if method.of is not None
-                else replace(
-                    method, config=own.config or method.config, set={**own.set, **method.set}
-                )
-                for name, method in self.methods.items()
-            },
-            about=" ".join(part for part in (self.about, own.about) if part),
-            tune={**self.tune, **own.tune},
-            paper=own.paper or self.paper,
+            methods=methods,
+            about=" ".join(part for part in (self.about, circumstances.about) if part),
+            tune={**self.tune, **circumstances.tune},
+            paper=circumstances.paper or self.paper,
             scenarios={},
             name=f"{self.name}/{scenario}",
         )
@@ -353,25 +345,29 @@ class Study:
 
         chosen = list(self.methods if methods is None else methods)
         alone = None if baselines is None else list(baselines)
-        known: dict[str, Any] = (
+        available: dict[str, Any] = (
             dict.fromkeys(labels()) if self.baselines is None else self.baselines
         )
         must_be_known("--methods", chosen, self.methods)
-        must_be_known("--baselines", alone or (), known)
-        kept = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
-        kept |= {self.trained(name) for name in kept}
-        models = known if alone is None else {name: known[name] for name in known if name in alone}
-        own = replace(
-            self,
-            methods={name: own for name, own in self.methods.items() if name in kept},
-            baselines=self.baselines if alone is None else models,
-            search=self.search if self.search is not None and self.search.method in kept else None,
+        must_be_known("--baselines", alone or (), available)
+        included = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
+        included |= {self.trained(name) for name in included}
+        models = available
+        baselines_of_part = self.baselines
+        if alone is not None:
+            models = {name: available[name] for name in available if name in alone}
+            baselines_of_part = models
+        searched = self.search is not None and self.search.method in included
+        search = self.search if searched else None
+        kept_methods = {name: method for name, method in self.methods.items() if name in included}
+        part_of_study = replace(
+            self, methods=kept_methods, baselines=baselines_of_part, search=search
         )
-        if (set(own.methods), set(models)) == (set(self.methods), set(known)):
-            return own
-        told = [", ".join([*names]) or "none" for names in (own.methods, models)]
-        part = f"Part of the study: methods {told[0]}; local baselines {told[1]}."
-        return replace(own, about=" ".join(filter(None, [self.about, part])))
+        if (set(part_of_study.methods), set(models)) == (set(self.methods), set(available)):
+            return part_of_study
+        lists = [", ".join([*names]) or "none" for names in (part_of_study.methods, models)]
+        part = f"Part of the study: methods {lists[0]}; local baselines {lists[1]}."
+        return replace(part_of_study, about=" ".join(filter(None, [self.about, part])))
 
 
 def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
@@ -421,7 +417,7 @@ def seed_words(seeds: Sequence[int]) -> str:
         >>> seed_words([8, 9, 10]), seed_words([1, 5])
         ('8:10', '1, 5')
     """
-    own = sorted(seeds)
-    if len(own) > 1 and own == list(range(own[0], own[-1] + 1)):
-        return f"{own[0]}:{own[-1]}"
-    return ", ".join(map(str, own))
+    ordered = sorted(seeds)
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]}:{ordered[-1]}"
+    return ", ".join(map(str, ordered))

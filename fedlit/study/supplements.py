@@ -39,7 +39,7 @@ _SHOWN = {
     "subgroups": (
         *_COUNTS[:2],
         *_MEASURES,
-        *(f"{own}_at_{thresholds.AT_THRESHOLD}" for own in _MEASURES),
+        *(f"{measure}_at_{thresholds.AT_THRESHOLD}" for measure in _MEASURES),
     ),
 }
 
@@ -69,21 +69,20 @@ class Beside:
             clients: the names of the clients.
             labels: maps each method to its name for the user.
         """
-        own = self.table[self.table["client"].isin(list(clients))]
-        if "at" in own:
-            chosen = own["threshold"].map("{:.4f}".format)
-            own = own.assign(at=own["at"].where(own["at"] == thresholds.AT_HALF, chosen))
+        rows = self.table[self.table["client"].isin(list(clients))]
+        if "at" in rows:
+            chosen = rows["threshold"].map("{:.4f}".format)
+            rows = rows.assign(at=rows["at"].where(rows["at"] == thresholds.AT_HALF, chosen))
         names = [
             f"{client}: {labels[method]}"
-            for client, method in zip(own["client"], own["method"], strict=True)
+            for client, method in zip(rows["client"], rows["method"], strict=True)
         ]
-        keys = [key for key in _KEYS[2:] if key in own]
+        keys = [key for key in _KEYS[2:] if key in rows]
         main = [self.main] if self.name == "subgroups" else []
-        columns = [*keys, *main, *(column for column in _SHOWN[self.name] if column in own)]
-        texts = {
-            column.replace("_", " "): [_cell(column, value) for value in own[column]]
-            for column in columns
-        }
+        columns = [*keys, *main, *(column for column in _SHOWN[self.name] if column in rows)]
+        texts = dict[str, list[str]]()
+        for column in columns:
+            texts[column.replace("_", " ")] = [_cell(column, value) for value in rows[column]]
         return pd.DataFrame(texts, names)
 
 
@@ -123,13 +122,16 @@ def supplements(
             continue
         predictions = pd.read_parquet(Path(job.folder) / PREDICTIONS)
         positives = {table.name: table.positive for table in tables.tables(job.seed)}
-        for client, own in predictions.groupby("client"):
+        for client, client_predictions in predictions.groupby("client"):
             names = list(_labels(study, collected, job, str(client)))
-            found = (
-                _of_client(str(client), own, settings, tables, job.seed, positives) if names else {}
+            if not names:
+                continue
+            client_records = _of_client(
+                str(client), client_predictions, settings, tables, job.seed, positives
             )
-            for kind, rows in found.items():
-                records[kind] += [{**row, "method": name} for name in names for row in rows]
+            for kind, rows in client_records.items():
+                for name in names:
+                    records[kind] += [{**row, "method": name} for row in rows]
     main = str((study.metrics or [""])[0])
     return [
         Beside(kind, *_words(kind, settings, cuts), _means(study, rows), main)
@@ -155,22 +157,22 @@ def _of_client(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records of one model and client."""
     splits = {
-        str(split): _scored(own, positives[client]) for split, own in predictions.groupby("split")
+        str(split): _scored(rows, positives[client]) for split, rows in predictions.groupby("split")
     }
     scored = {client: splits["test"]}
     chosen: dict[str, dict[str, Any]] = {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     if settings.threshold is not None:
         thresholds.check_two_classes({client: scored[client].task})
-        # a model that was trained on validation rows has predictions of rows that its folds held
-        # out
+        # A model that was trained on validation rows has predictions of the rows that its folds
+        # held out.
         unseen = splits.get(OUT_OF_FOLD) or splits["validation"]
         chosen = thresholds.choose(settings.threshold, {client: unseen})
-        found["thresholds"] = thresholds.records_of(chosen, scored)
+        records["thresholds"] = thresholds.records_of(chosen, scored)
     cuts = subgroups.check_cuts(settings.subgroups)
     if cuts:
-        found["subgroups"], _ = subgroups.records_of(cuts, tables, seed, scored, chosen)
-    return found
+        records["subgroups"], _ = subgroups.records_of(cuts, tables, seed, scored, chosen)
+    return records
 
 
 def _scored(frame: pd.DataFrame, positive: Any) -> ScoredRows:
@@ -188,7 +190,7 @@ def _means(study: Study, records: list[dict[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(records)
     keys = [key for key in _KEYS if key in frame]
     means = frame.groupby(keys, sort=False, dropna=False).mean(numeric_only=True).reset_index()
-    order = {name: place for place, name in enumerate(study.labels)}
+    order = {name: position for position, name in enumerate(study.labels)}
     return means.sort_values(
         ["client", "method"],
         key=lambda column: column.map(order) if column.name == "method" else column,
@@ -198,10 +200,10 @@ def _means(study: Study, records: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _words(kind: str, settings: ScoreSettings, cuts: Mapping[str, Any]) -> tuple[str, list[str]]:
-    told = "Means over seeds, on test rows. Counts are rows."
+    about = "Means over seeds, on test rows. Counts are rows."
     if kind == "subgroups":
-        return f"By {', '.join(cuts)}", [told]
+        return f"By {', '.join(cuts)}", [about]
     rule = rule_text(settings.threshold) if settings.threshold is not None else ""
     return "At a threshold", [
-        f"At 0.5, and at the threshold that rows outside training chose ({rule}). {told}"
+        f"At 0.5, and at the threshold that rows outside training chose ({rule}). {about}"
     ]

@@ -23,25 +23,25 @@ MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 
 
 def _by_method(
-    study: Study, own: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]
+    study: Study, rows: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]
 ) -> pd.DataFrame:
     """Return a table of methods (by name) by clients, given the rows of estimates and a text for
     each.
     """
-    shown = own.assign(text=texts)[own["client"].isin(list(clients))]
-    wide = shown.pivot(index="method", columns="client", values="text")
-    known = [method for method in study.labels if method in wide.index]
-    wide = wide.reindex(index=known, columns=list(clients)).astype(object).fillna(NOTHING)
+    cells = rows.assign(text=texts)[rows["client"].isin(list(clients))]
+    wide = cells.pivot(index="method", columns="client", values="text")
+    methods = [method for method in study.labels if method in wide.index]
+    wide = wide.reindex(index=methods, columns=list(clients)).astype(object).fillna(NOTHING)
     return wide.rename(columns=client_label)
 
 
-def _interval(score: Score, own: Mapping[Any, Any], signed: bool) -> str:
-    low = own["low"]
-    high = own["high"]
-    known = math.isfinite(low + high)
-    return (
-        f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})" if known else ""
-    )
+def _interval(score: Score, row: Mapping[Any, Any], signed: bool) -> str:
+    low = row["low"]
+    high = row["high"]
+
+    if not math.isfinite(low + high):
+        return ""
+    return f"({score.text(low, signed=signed)} to {score.text(high, signed=signed)})"
 
 
 def score_table(
@@ -63,7 +63,7 @@ def score_table(
         short: whether to show mean ± sd only.
     """
     most = estimates["n"].max()
-    own = estimates[estimates["metric"] == score.name]
+    rows = estimates[estimates["metric"] == score.name]
 
     def cell(row: Mapping[Any, Any]) -> str:
         parts = [score.text(row["mean"])]
@@ -71,16 +71,15 @@ def score_table(
             parts.append("not finite")
         elif math.isfinite(row["sd"]):
             parts.append(f"± {score.text(row['sd'])}")
-        parts += [] if short else [_interval(score, row, signed=False)]
-        parts.append(f"n = {row['n']}" if row["n"] < most else "")
-        parts += (
-            []
-            if short
-            else [_beside_paper(study, row["method"], row["client"], score, row["mean"])]
-        )
+        if not short:
+            parts.append(_interval(score, row, signed=False))
+        if row["n"] < most:
+            parts.append(f"n = {row['n']}")
+        if not short:
+            parts.append(_beside_paper(study, row["method"], row["client"], score, row["mean"]))
         return " ".join(filter(None, parts))
 
-    return _by_method(study, own, list(map(cell, own.to_dict("records"))), clients).rename(
+    return _by_method(study, rows, list(map(cell, rows.to_dict("records"))), clients).rename(
         index=study.labels
     )
 
@@ -90,9 +89,8 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
         return ""
     published = value / 100 if score.percent else value
     difference = f" ({score.text(mean - published, signed=True)})" if math.isfinite(mean) else ""
-    return f"paper {score.text(published)}{difference}" + (
-        "†" if method in study.paper.remarks else ""
-    )
+    mark = "†" if method in study.paper.remarks else ""
+    return f"paper {score.text(published)}{difference}{mark}"
 
 
 def lift_table(
@@ -101,29 +99,31 @@ def lift_table(
     """Return a table of federated methods by clients: the lift over the reference (95 % interval),
     the p-value, and the number of clients with each verdict.
     """
-    own = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
-    texts = [_lift_cell(score, row, own["n"].max()) for row in own.to_dict("records")]
+    rows = lift[(lift["metric"] == score.name) & (lift["reference"] == reference)]
+    texts = [_lift_cell(score, row, rows["n"].max()) for row in rows.to_dict("records")]
     verdicts = (
-        own[~own["client"].isin([MEAN, WORST])]
+        rows[~rows["client"].isin([MEAN, WORST])]
         .groupby("method")["verdict"]
         .value_counts()
         .to_dict()
     )
-    table = _by_method(study, own, texts, clients)
-    table[" / ".join(TITLES)] = [
-        " / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES)
-        for method in table.index
-    ]
+    table = _by_method(study, rows, texts, clients)
+    counts = []
+    for method in table.index:
+        counts.append(" / ".join(str(verdicts.get((method, kind), 0)) for kind in TITLES))
+    table[" / ".join(TITLES)] = counts
     return table.rename(index=study.labels)
 
 
-def _lift_cell(score: Score, own: Mapping[Any, Any], most: int) -> str:
-    p = own["p_holm"]
-    told = "" if not math.isfinite(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
-    fewer = f"n = {own['n']}" if own["n"] < most else ""
-    beside = ", ".join(filter(None, [_interval(score, own, signed=True), told, fewer]))
+def _lift_cell(score: Score, row: Mapping[Any, Any], most: int) -> str:
+    p = row["p_holm"]
+    p_value = ""
+    if math.isfinite(p):
+        p_value = "p < 0.001" if p < 0.001 else f"p {p:.3f}"
+    fewer = f"n = {row['n']}" if row["n"] < most else ""
+    beside = ", ".join(filter(None, [_interval(score, row, signed=True), p_value, fewer]))
     return (
-        f"{MARKS.get(own['verdict'], '')}{score.text(own['mean'], signed=True)} {beside}".rstrip()
+        f"{MARKS.get(row['verdict'], '')}{score.text(row['mean'], signed=True)} {beside}".rstrip()
     )
 
 
@@ -139,13 +139,13 @@ def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
     }
     titles = list[str]()
     rows = []
-    for title, own in collected.clusters.groupby("method", sort=False):
-        runs = own.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
+    for title, clusters in collected.clusters.groupby("method", sort=False):
+        runs = clusters.groupby("seed").agg({"cluster": "nunique", "adjusted_rand": "first"})
         index = runs["adjusted_rand"].dropna()
         right = f"{100 * (index > 1 - 1e-9).mean():.0f} %" if len(index) else NOTHING
-        told = f"{index.mean():.3f}" if len(index) else NOTHING
+        mean_index = f"{index.mean():.3f}" if len(index) else NOTHING
         titles.append(labels[str(title)])
-        rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", told, right])
+        rows.append([str(len(runs)), f"{runs['cluster'].mean():.1f}", mean_index, right])
     return pd.DataFrame(
         rows, titles, ["runs", "clusters", "adjusted Rand index", "runs with index 1"]
     )
@@ -173,7 +173,9 @@ def in_unit(score: Score) -> str:
         >>> in_unit(Score("auroc", "AUROC")), in_unit(Score("mae", "MAE", higher_is_better=False, percent=False))
         ('AUROC, %', 'MAE, lower is better')
     """
-    return score.label + ", %" * score.percent + ", lower is better" * (not score.higher_is_better)
+    unit = ", %" if score.percent else ""
+    direction = "" if score.higher_is_better else ", lower is better"
+    return f"{score.label}{unit}{direction}"
 
 
 def lift_unit(score: Score) -> str:
@@ -184,8 +186,8 @@ def lift_unit(score: Score) -> str:
         ('percentage points', 'by how much lower')
     """
     unit = "percentage points" if score.percent else ""
-    way = "" if score.higher_is_better else "by how much lower"
-    return ", ".join(part for part in (unit, way) if part) or "by how much higher"
+    direction = "" if score.higher_is_better else "by how much lower"
+    return ", ".join(part for part in (unit, direction) if part) or "by how much higher"
 
 
 def points(score: Score) -> str:
@@ -200,14 +202,10 @@ def in_percent(scores: Sequence[Score]) -> str:
         >>> in_percent([Score("auroc", "AUROC"), Score("rmse", "RMSE", percent=False)])
         'in % (but RMSE)'
     """
-    others = [score.label for score in scores if not score.percent]
-    return (
-        ""
-        if len(others) == len(scores)
-        else f"in % (but {', '.join(others)})"
-        if others
-        else "in %"
-    )
+    exceptions = [score.label for score in scores if not score.percent]
+    if len(exceptions) == len(scores):
+        return ""
+    return f"in % (but {', '.join(exceptions)})" if exceptions else "in %"
 
 
 def choice_words(scores: Sequence[Score]) -> str:
@@ -218,5 +216,6 @@ def choice_words(scores: Sequence[Score]) -> str:
         'the largest AUROC'
     """
     return " or ".join(
-        f"the {'largest' if own.higher_is_better else 'smallest'} {own.label}" for own in scores
+        f"the {'largest' if score.higher_is_better else 'smallest'} {score.label}"
+        for score in scores
     )

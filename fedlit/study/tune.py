@@ -4,6 +4,7 @@ only.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -55,19 +56,19 @@ def judged(
     """
     planned: list[list[Job]] = []
     errors: dict[int, str] = {}
-    for place, (name, changed) in enumerate(settings):
+    for position, (name, changed) in enumerate(settings):
         try:
             planned.append(tuning_jobs(study, name, changed, seeds, folder, basis))
         except FedlitError as error:
             planned.append([])
-            errors[place] = str(error)
-    failures = run_jobs([job for own in planned for job in own], pool, say)
-    found = []
-    for place, own in enumerate(planned):
-        failed = [f"seed {job.seed}: {failures[job.name]}" for job in own if job.name in failures]
-        why = errors.get(place) or "; ".join(failed)
-        found.append((math.nan, why) if why else _judge(study, own))
-    return found
+            errors[position] = str(error)
+    failures = run_jobs(list(itertools.chain.from_iterable(planned)), pool, say)
+    results = []
+    for position, jobs in enumerate(planned):
+        failed = [f"seed {job.seed}: {failures[job.name]}" for job in jobs if job.name in failures]
+        why = errors.get(position) or "; ".join(failed)
+        results.append((math.nan, why) if why else _judge(study, jobs))
+    return results
 
 
 def tuning_jobs(
@@ -100,18 +101,17 @@ def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
     for job in jobs:
         every = validation_scores(job)
         every = every[every["metric"].isin(list(COMPARED))].sort_values("client")
-        # a client without any score predicted what is not finite: then there is no value, as for a
-        # run that failed
+        # A client without any score had predictions that were not finite: then there is no value,
+        # as for a run that failed.
         lost = every.groupby("client")["value"].count().eq(0).any()
-        gains.append(
-            math.nan if lost else float(of_choice(every, study.choose or "")["gain"].mean())
-        )
+        chosen = of_choice(every, study.choose or "")
+        gains.append(math.nan if lost else float(chosen["gain"].mean()))
     gain = sum(gains) / len(gains)
-    what = (
+    reason = (
         f"its {', '.join(study.choices)} on validation is not a number: predictions that are "
         "not finite, or one class"
     )
-    return gain, what if math.isnan(gain) else ""
+    return gain, reason if math.isnan(gain) else ""
 
 
 def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -124,7 +124,11 @@ def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dic
     """
     ends = {}
     for key, value in best.items():
-        values = {own[key] for own in tried if isinstance(own.get(key), int | float)}
+        values = {
+            combination[key]
+            for combination in tried
+            if isinstance(combination.get(key), int | float)
+        }
         if len(values) > 2 and value in (min(values), max(values)):
             ends[key] = value
     return ends
@@ -152,43 +156,45 @@ def tune(
     if study.tune_seeds is None:
         return study, pd.DataFrame(columns=columns)
     plan_jobs(study, [], folder, basis)  # refuses what cannot be run, before anything is tuned
-    settings = [
-        (name, own) for name, method in study.methods.items() for own in method.combinations
-    ]
-    # one combination is no choice
-    settings = [own for own in settings if len(study.methods[own[0]].combinations) > 1]
+    settings = list[tuple[str, dict[str, Any]]]()
+    for name, method in study.methods.items():
+        # One combination is no choice.
+        if len(method.combinations) > 1:
+            settings += [(name, combination) for combination in method.combinations]
     if settings:
         say(
             f"Settings of {len({name for name, _ in settings})} methods are tuned by validation "
             f"rows of seed {seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} "
             "runs"
         )
-    found = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, say)
+    results = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, say)
     score = COMPARED[study.choices[0]]
     methods = {}
     rows = []
     for name, method in study.methods.items():
         tried = [
-            (own, result)
-            for (whose, own), result in zip(settings, found, strict=True)
+            (combination, result)
+            for (whose, combination), result in zip(settings, results, strict=True)
             if whose == name
         ]
-        known = [(own, gain) for own, (gain, error) in tried if not error]
-        best = max(known, key=lambda own: own[1])[0] if known else method.combinations[0]
+        valued = [(combination, gain) for combination, (gain, error) in tried if not error]
+        best = method.combinations[0]
+        if valued:
+            best = max(valued, key=lambda entry: entry[1])[0]
         methods[name] = replace(method, set={**method.set, **best}, tune={})
-        for key, value in _at_ends(best, [own for own, _ in known]).items():
+        for key, value in _at_ends(best, [combination for combination, _ in valued]).items():
             say(
                 f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond "
                 "it may be better"
             )
-        if tried and not known:
+        if tried and not valued:
             say(
                 f"{name}: no combination of settings came to its end, so it has its first ones: "
                 f"{tried[0][1][1]}"
             )
-        for own, (gain, error) in tried:
-            # as it was measured
-            rows.append((name, json.dumps(own), score.gain(gain, 0.0), own is best))
-            if known and error:
-                say(f"{name}: {json.dumps(own)} has no value: {error}")
+        for combination, (gain, error) in tried:
+            # The table has the value as it was measured, not the gain.
+            rows.append((name, json.dumps(combination), score.gain(gain, 0.0), combination is best))
+            if valued and error:
+                say(f"{name}: {json.dumps(combination)} has no value: {error}")
     return replace(study, methods=methods, tune={}), pd.DataFrame(rows, columns=columns)

@@ -231,9 +231,9 @@ def test_a_leak_of_a_newcomer_alone_blocks_its_verdict(place: Path) -> None:
     source = {"files": {"west": "west.csv"}, "target": "outcome"}
     content = {"data": {"source": {"class_path": "fedlit.Tables", "init_args": source}}}
     keys: dict[str, Any] = {"baselines": ["logistic_regression"], "bootstrap": 20, "quiet": True}
-    assert len(add_client("mine", content, **keys).found.answers) == 1
+    assert len(add_client("mine", content, **keys).comparison.answers) == 1
     rows(2).to_csv("west.csv", index=False)
-    found = add_client("mine", content, **keys).found
+    found = add_client("mine", content, **keys).comparison
     assert found.answers == [] and {*found.lift["verdict"]} == {BLOCKED}
     assert any("code: alone predicts outcome" in note for note in found.notes)
 

@@ -137,7 +137,7 @@ def test_alone_is_a_fit_of_the_same_configuration_without_exchange(joined: Joine
     run = load(str(write("by_hand.yaml", content)))
     run.fit(quiet=True)
     expected = run.test(quiet=True).scores["cedar"]
-    own = joined.found.estimates.set_index(["metric", "method", "client"])["mean"]
+    own = joined.comparison.estimates.set_index(["metric", "method", "client"])["mean"]
     for metric in ("auroc", "balanced_accuracy", "auprc"):
         assert own[metric, "local", "cedar"] == pytest.approx(expected[metric], abs=1e-7)
     assert own["auroc", "joined", "cedar"] != own["auroc", "local", "cedar"]

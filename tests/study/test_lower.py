@@ -345,7 +345,7 @@ def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_pat
         set(four.collected.records["method"]) == {"local", "shared"}
         and len(four.collected.records) == 4
     )
-    told = [line for own in four.answers for line in own.more]
+    told = [line for own in four.answers for line in own.remarks]
     sentence = next(
         line for line in told if line.startswith("Should class join? For class itself: ")
     )
@@ -361,7 +361,7 @@ def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
     scores = Scores(own)
     table = leave_one_out(four.study, scores)
     told = answers(four.study, own, estimates(four.study, scores), lifts(four.study, scores), table)
-    assert told[-1].client == "number" and "For the others: not known" in told[-1].more[-1]
+    assert told[-1].client == "number" and "For the others: not known" in told[-1].remarks[-1]
 
 
 def test_where_there_is_nobody_to_leave_out_it_is_refused(four: Comparison, tmp_path: Path) -> None:

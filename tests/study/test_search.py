@@ -74,7 +74,7 @@ def test_values_are_those_of_the_runs_and_the_best_is_the_best_on_validation(fou
         values[trial.number] = trial.value
         assert trial.value == pytest.approx(own.mean(axis=1).mean(), abs=1e-12)
     assert len(values) > 1 and found.best.number == max(values, key=values.__getitem__)
-    assert found.own == pytest.approx(
+    assert found.unchanged == pytest.approx(
         scores(found, Trial(0, {}, 0, "")).mean(axis=1).mean(), abs=1e-12
     )
 
