@@ -41,10 +41,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 }
 """(file, rule, with the name if a name breaks it) → why the rule does not hold there."""
 
-NOT_YET = {
-    *("data", "institutions", "mixture", "run", "score"),
-    *("tasks", "train"),
-}
+NOT_YET = {"data", "institutions", "mixture", "run", "score", "tasks"}
 """Rooms that were written before the rules and have not been rewritten."""
 
 LAYOUT = {

@@ -7,9 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fedlit.errors import expect
+
+_Value = TypeVar("_Value")
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DEVICES = (
@@ -121,3 +123,11 @@ def plain(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return type(tree)(plain(value) for value in tree)
     return str(tree) if isinstance(tree, Word) else tree
+
+
+def joined(parts: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:
+    """Return one dictionary with the entries of several, in their order."""
+    whole = dict[str, _Value]()
+    for part in parts:
+        whole.update(part)
+    return whole

@@ -108,7 +108,7 @@ def results_of(
     tasks = [own.task for own in found.values()]
     rows = {client: len(own.row) for client, own in found.items()}
     summary = summarise(scores, sites, SCORES)
-    more: dict[str, Any] = {"apart": mixed_units(tasks), "each": each, "clients": clients}
+    more: dict[str, Any] = {"incomparable": mixed_units(tasks), "each": each, "clients": clients}
     return MixtureResults(
         split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more
     )

@@ -323,7 +323,7 @@ class Run:
         results = replace(
             self.loop.results[split],
             guarded=guarded,
-            apart=mixed_units(spec.task for spec in self.data.specs),
+            incomparable=mixed_units(spec.task for spec in self.data.specs),
             findings=tuple(self.data.findings.sentences()),
         )
         return (

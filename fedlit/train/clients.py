@@ -427,11 +427,11 @@ class Clients(Mapping[str, FederatedClient]):
         self.history.append({"step": float(self.step), **values})
         return values
 
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def share(self, topic: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send facts about the clients here, and return those about all clients. A client without a
         fact sends None.
         """
-        return self.group.share(topic, {name: own.get(name) for name in self.clients})
+        return self.group.share(topic, {name: facts.get(name) for name in self.clients})
 
     # ------------------------------------------------------------------ scores
 
@@ -479,12 +479,12 @@ class Clients(Mapping[str, FederatedClient]):
 
 
 def _monitored(
-    client: FederatedClient, config: LRSchedulerConfig, known: Mapping[str, Tensor]
+    client: FederatedClient, config: LRSchedulerConfig, logged: Mapping[str, Tensor]
 ) -> Tensor:
     for key in (f"{client.spec.name}/{config.monitor}", str(config.monitor)):
-        if key in known:
-            return known[key]
+        if key in logged:
+            return logged[key]
     raise ConfigError(
         f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of "
-        f"{', '.join(sorted(known))}." + did_you_mean(str(config.monitor), known)
+        f"{', '.join(sorted(logged))}." + did_you_mean(str(config.monitor), logged)
     )

@@ -86,11 +86,11 @@ def check_least(options: Mapping[str, Any]) -> None:
         ConfigError: there is one.
     """
     for name in ("min_epochs", "min_steps"):
-        found = options.get(name) or 0
+        least = options.get(name) or 0
         expect(
-            found <= 1,
+            least <= 1,
             f"trainer.{name}",
             "none beside model.stop",
-            found,
+            least,
             "set model.stop.min_epochs",
         )

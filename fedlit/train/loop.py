@@ -209,8 +209,11 @@ class FederatedLoop(LightningModule):
         federation.scope_of_scoring = self.trainer.precision_plugin.val_step_context
         for client in federation.clients.values():
             client.trainer = self.trainer
-        sites = {site.name for client in federation.clients.values() for site in client.spec.sites}
-        sites |= {*federation.scores_of} if federation.group.size > 1 else set()
+        sites = set[str]()
+        for client in federation.clients.values():
+            sites |= {site.name for site in client.spec.sites}
+        if federation.group.size > 1:
+            sites |= {*federation.scores_of}
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
@@ -233,11 +236,11 @@ class FederatedLoop(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Make all clients' optimizers and schedules, in two lists; each client keeps its own."""
-        made = self.federation.configure_optimizers(fuse=self.engine_name != "plain")
+        optimizers = self.federation.configure_optimizers(fuse=self.engine_name != "plain")
         if self._resumed_optimizers is not None:
             check_optimizers(self._resumed_optimizers, optimizers_of(self.federation))
             self._resumed_optimizers = None
-        return made
+        return optimizers
 
     def _choose_kernels(self) -> None:
         """Decide about ``auto`` by the length of the training, so that the same configuration gives
@@ -256,10 +259,10 @@ class FederatedLoop(LightningModule):
         if reasons and not self._kernels_told:
             self._kernels_told = True
             for reason, names in reasons.items():
-                shown = ", ".join(names[:3]) + (
-                    f" and {len(names) - 3} more" if len(names) > 3 else ""
-                )
-                _log.warning("plain torch operations are used for %s: %s", shown, reason)
+                clients = ", ".join(names[:3])
+                if len(names) > 3:
+                    clients += f" and {len(names) - 3} more"
+                _log.warning("plain torch operations are used for %s: %s", clients, reason)
 
     # ------------------------------------------------------------------ training
 

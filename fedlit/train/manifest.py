@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from fedlit.errors import ConfigError, FedlitError, expect
 from fedlit.exchange.rule import settings_of
 from fedlit.exchange.transport import Transport
 from fedlit.files import check_archive
+from fedlit.names import joined
 from fedlit.train.whole import LAST
 
 if TYPE_CHECKING:
@@ -37,25 +39,21 @@ def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         parts: the parts that processes write, each with its own clients, in the order of clients'
             names. What belongs to all clients is taken from the first part.
     """
-    whole = {
-        **parts[0],
-        "state_dict": {key: own for part in parts for key, own in part["state_dict"].items()},
-    }
+    whole = {**parts[0], "state_dict": joined(part["state_dict"] for part in parts)}
     for key in _LISTS:
         if key in whole:
-            whole[key] = [own for part in parts for own in part[key]]
-    every = [part["fedlit"] for part in parts]
-    saved = dict(every[0])
+            whole[key] = list(chain.from_iterable(part[key] for part in parts))
+    entries = [part["fedlit"] for part in parts]
+    saved = dict(entries[0])
     for key in _BY_NAME:
-        saved[key] = {name: own for one in every for name, own in one[key].items()}
-    stacks = [one["stacks"] for one in every]
+        saved[key] = joined(entry[key] for entry in entries)
+    stacks = [entry["stacks"] for entry in entries]
     if all(stacks):
-        saved["stacks"] = {
-            key: [own for one in stacks for own in one[key]] for key in ("clients", "stacks")
-        }
-    return _with_loaders(
-        {**whole, "fedlit": saved}, [own for part in parts for own in _loaders(part)]
-    )
+        saved["stacks"] = {}
+        for key in ("clients", "stacks"):
+            saved["stacks"][key] = list(chain.from_iterable(stack[key] for stack in stacks))
+    loaders = list(chain.from_iterable(map(_loaders, parts)))
+    return _with_loaders({**whole, "fedlit": saved}, loaders)
 
 
 def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str, Any]:
@@ -63,37 +61,43 @@ def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str,
     saved = dict(checkpoint["fedlit"])
     names = sorted(saved["clients"])
     tensors = {
-        key: own for key, own in checkpoint["state_dict"].items() if key.split(".")[1] in clients
+        key: value
+        for key, value in checkpoint["state_dict"].items()
+        if key.split(".")[1] in clients
     }
     part = {**checkpoint, "state_dict": tensors}  # clients.<client>.<tensor>
     for key in _LISTS:
         if key in checkpoint:
-            owners = [name for name in names for _ in saved["optimizers"][name][key]]
+            owners = list[str]()
+            for name in names:
+                owners += [name] * len(saved["optimizers"][name][key])
             part[key] = [
-                own for name, own in zip(owners, checkpoint[key], strict=True) if name in clients
+                value
+                for name, value in zip(owners, checkpoint[key], strict=True)
+                if name in clients
             ]
     for key in _BY_NAME:
-        saved[key] = {name: own for name, own in saved[key].items() if name in clients}
+        saved[key] = {name: value for name, value in saved[key].items() if name in clients}
     if stacks := saved["stacks"]:
         saved["stacks"] = {
             "clients": [name for name in stacks["clients"] if name in clients],
-            "stacks": [own for own in stacks["stacks"] if set(own) <= set(clients)],
+            "stacks": [value for value in stacks["stacks"] if set(value) <= set(clients)],
         }
     loaders = zip(names, _loaders(checkpoint), strict=False)  # there are none between two epochs
     return _with_loaders(
-        {**part, "fedlit": saved}, [own for name, own in loaders if name in clients]
+        {**part, "fedlit": saved}, [value for name, value in loaders if name in clients]
     )
 
 
 def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
     """Return each client's position in its batches, as Lightning stores it."""
-    found = (
+    loaders = (
         checkpoint.get("loops", {})
         .get("fit_loop", {})
         .get("state_dict", {})
         .get("combined_loader", [])
     )
-    return list(found)
+    return list(loaders)
 
 
 def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, Any]:
@@ -139,15 +143,18 @@ def save(
     """
     if group.size == 1:
         return write(checkpoint)
-    own = io.BytesIO()
-    torch.save(checkpoint, own)
+    file = io.BytesIO()
+    torch.save(checkpoint, file)
     return group.decide(
         "a checkpoint",
-        torch.frombuffer(own.getbuffer(), dtype=torch.uint8),
-        lambda told: write(
-            merge([torch.load(io.BytesIO(one.numpy()), weights_only=True) for one in told])
-        ),
+        torch.frombuffer(file.getbuffer(), dtype=torch.uint8),
+        lambda files: write(merge([_unpacked(content) for content in files])),
     )
+
+
+def _unpacked(content: Tensor) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = torch.load(io.BytesIO(content.numpy().data), weights_only=True)
+    return checkpoint
 
 
 FORMAT = 8
@@ -216,7 +223,7 @@ class Manifest:
                 f"checkpoint: expected one of format {FORMAT}, found {saved.get('format')}; read "
                 "it with the version of fedlit that wrote it, or train anew"
             )
-        return cls(**{own.name: saved[own.name] for own in fields(cls)})
+        return cls(**{entry.name: saved[entry.name] for entry in fields(cls)})
 
     def refuse(self, now: Manifest, *, resume: bool) -> None:
         """Refuse to continue with a checkpoint of another run.
@@ -244,9 +251,11 @@ class Manifest:
             pace = ", ".join(
                 f"{name} {value}" for name, value in self.pace.items() if value is not None
             )
-            what = f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
+            difference = (
+                f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
+            )
             raise ConfigError(
-                f"checkpoint: expected one that was trained on this data, found {what}; rows that "
+                f"checkpoint: expected one that was trained on this data, found {difference}; rows that "
                 "it was trained on could be scored as test rows. Use the run's own config.yaml, "
                 "or start a new run"
             )
@@ -276,7 +285,7 @@ def _matters(key: str) -> bool:
 def _plain(value: Any) -> Any:
     """Return a value in a form that a checkpoint may hold."""
     if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
+        return [_plain(item) for item in value]
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
@@ -292,14 +301,14 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
         ours = _is_ours(header)
     except FedlitError:
         raise
-    # torch raises many kinds for a file of others, and so does one of another form
+    # For another program's file, torch and the checks above raise exceptions of many kinds.
     except Exception:
         ours = False
     if not ours:
         raise ConfigError(
             f"{path}: expected a checkpoint that fedlit wrote, found another file; use another one"
         )
-    # it may be empty: not all clients take steps
+    # The list may be empty, because not all clients take steps.
     if resumable and "optimizer_states" not in header:
         raise ConfigError(
             f"{path}: expected a full checkpoint, found weights only; resume from {LAST}"
@@ -315,30 +324,29 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
     """
     saved = header["fedlit"]
     tensors = header["state_dict"]
-    by_client = [saved[key] for key in ("clients", "encoders", "specs")]
+    mappings = [saved]
+    for key in ("clients", "encoders", "specs"):
+        mappings += [saved[key], *saved[key].values()]
     return (
-        all(
-            isinstance(own, Mapping)
-            for own in (saved, *by_client, *(own for each in by_client for own in each.values()))
-        )
-        and {own.name for own in fields(Manifest)} <= saved.keys()
-        and all(isinstance(own, Tensor) for own in tensors.values())
+        all(isinstance(value, Mapping) for value in mappings)
+        and {entry.name for entry in fields(Manifest)} <= saved.keys()
+        and all(isinstance(value, Tensor) for value in tensors.values())
         and all(isinstance(header[key], int) for key in ("epoch", "global_step"))
     )
 
 
-def check_tensors(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+def check_tensors(saved: Mapping[str, Tensor], current: Mapping[str, Tensor]) -> None:
     """Refuse the tensors of another network.
 
     Args:
         saved: maps ``clients.<client>.<tensor>`` to the checkpoint's tensor.
-        own: maps the same names to the run's tensors.
+        current: maps the same names to the run's tensors.
 
     Raises:
         ConfigError: shapes or names differ; the message names the first client and tensor.
     """
-    for key in [*saved, *own]:
-        before, now = (tuple(side[key].shape) if key in side else None for side in (saved, own))
+    for key in [*saved, *current]:
+        before, now = (tuple(side[key].shape) if key in side else None for side in (saved, current))
         if before != now:
             client, _, tensor = key.removeprefix("clients.").partition(".")
             raise ConfigError(
@@ -356,15 +364,18 @@ def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str,
     """Return the class names of each client's optimizers and schedules, by the key of their states
     in a checkpoint.
     """
-    return {
-        name: {
-            "optimizer_states": [type(optimizer).__name__ for optimizer in client._optimizers],
-            "lr_schedulers": [
-                type(config.scheduler).__name__ for config in client._scheduler_configs
-            ],
+    names = {}
+    for name, client in clients.items():
+        schedulers = [config.scheduler for config in client._scheduler_configs]
+        names[name] = {
+            "optimizer_states": _class_names(client._optimizers),
+            "lr_schedulers": _class_names(schedulers),
         }
-        for name, client in clients.items()
-    }
+    return names
+
+
+def _class_names(values: Iterable[Any]) -> list[str]:
+    return [type(value).__name__ for value in values]
 
 
 def check_optimizers(
@@ -380,14 +391,14 @@ def check_optimizers(
         ConfigError: a client has optimizers of other classes, or another number of them; the
             message names the client.
     """
-    for client, own in now.items():
-        expected = own["optimizer_states"]
-        found = saved[client]["optimizer_states"]
-        if expected != found:
+    for client, classes in now.items():
+        expected = classes["optimizer_states"]
+        saved_classes = saved[client]["optimizer_states"]
+        if expected != saved_classes:
             raise ConfigError(
                 f"client {client!r}: expected a checkpoint of its optimizer "
                 f"({', '.join(expected) or 'none'}), found one of another "
-                f"({', '.join(found) or 'none'}); set the optimizer as it was, or start a new run"
+                f"({', '.join(saved_classes) or 'none'}); set the optimizer as it was, or start a new run"
             )
 
 
@@ -433,5 +444,5 @@ def check_state(client: str, state: Mapping[str, Any]) -> None:
 
 def _is_plain(value: Any) -> bool:
     if type(value) in (dict, OrderedDict):  # as state_dict gives it
-        return all(type(key) in _PLAIN and _is_plain(own) for key, own in value.items())
+        return all(type(key) in _PLAIN and _is_plain(item) for key, item in value.items())
     return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _PLAIN

@@ -2,7 +2,8 @@
 one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
@@ -23,8 +24,13 @@ def score_of(monitor: str, scores_of: ScoresOf) -> Score | None:
         >>> score_of("val/worst/auroc", {"north": (Score("auroc", "AUROC"), LOSS)}).label
         'AUROC'
     """
-    scores = by_name(score for scores in scores_of.values() for score in scores)
-    return scores.get(monitor.rpartition("/")[2])
+    return by_name(all_scores(scores_of)).get(monitor.rpartition("/")[2])
+
+
+def all_scores(scores_of: ScoresOf) -> Iterator[Score]:
+    """Yield the scores of all clients, one client after the other."""
+    for scores in scores_of.values():
+        yield from scores
 
 
 def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = False) -> None:
@@ -43,33 +49,32 @@ def check_monitor(key: str, monitor: str, scores_of: ScoresOf, others: bool = Fa
     """
     scores = [
         name
-        for name, score in by_name(
-            score for scores in scores_of.values() for score in scores
-        ).items()
+        for name, score in by_name(all_scores(scores_of)).items()
         if not score.test_only and not score.context
     ]
-    places = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
-    where, _, name = monitor.rpartition("/")
-    first, *inner = where.split("/")
+    prefixes = ["val", "val/worst", *(f"{client}/val" for client in scores_of)]
+    prefix, _, name = monitor.rpartition("/")
+    first, *inner = prefix.split("/")
     in_training = first in ("train", "exchange") or (first in scores_of and "val" not in inner)
     strange = (
         others
         and name not in SCORES
-        and "val" not in where.split("/")
+        and "val" not in prefix.split("/")
         and not did_you_mean(name, scores)
     )
     if (
-        (where in places and name in scores)
+        (prefix in prefixes and name in scores)
         or strange
         or (in_training and name not in set(scores) - {LOSS.name})
     ):
         return
-    known = [f"{place}/{score}" for place in places for score in scores]
-    hint = did_you_mean(monitor, [other for other in known if other.endswith(f"/{name}")] or known)
+    same_score = [f"{start}/{name}" for start in prefixes] if name in scores else []
+    expected = [f"{start}/{score}" for start, score in product(prefixes, scores)]
+    hint = did_you_mean(monitor, same_score or expected)
+    means = ", ".join(f"val/{score}" for score in scores)
     raise ConfigError(
-        f"{key}: expected a score of these clients' tasks "
-        f"({', '.join(f'val/{score}' for score in scores)}; of the worst client "
-        f"val/worst/{scores[0]}, of one {places[-1]}/{scores[0]}), found {monitor}.{hint}"
+        f"{key}: expected a score of these clients' tasks ({means}; of the worst client "
+        f"val/worst/{scores[0]}, of one {prefixes[-1]}/{scores[0]}), found {monitor}.{hint}"
     )
 
 
@@ -80,15 +85,15 @@ def check_monitors(callbacks: Iterable[Any], scores_of: ScoresOf) -> bool:
     Raises:
         ConfigError: see :func:`check_monitor`.
     """
-    own = list(callbacks)
-    others = any(
+    members = list(callbacks)
+    foreign = any(
         type(callback).__module__.partition(".")[0] not in ("fedlit", "lightning")
-        for callback in own
+        for callback in members
     )
-    for callback in own:
+    for callback in members:
         monitor = getattr(callback, "monitor", None)
         if isinstance(monitor, str) and getattr(callback, "strict", True):
             check_monitor(
-                f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, others
+                f"trainer.callbacks: {type(callback).__name__}", monitor, scores_of, foreign
             )
-    return others
+    return foreign

@@ -83,7 +83,9 @@ class Then:
 
 def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
     """Return the fine-tuning that a configuration asks for; None if it asks for none."""
-    return FineTune() if then == "fine_tune" else then.fine_tune if isinstance(then, Then) else None
+    if then == "fine_tune":
+        return FineTune()
+    return then.fine_tune if isinstance(then, Then) else None
 
 
 def check_share(key: str, value: float) -> None:
@@ -143,7 +145,9 @@ class Personal:
         check_share("model.average", average)
         self.average = average
         self.tune = tune
-        self.keep = keep if keep is not None else LOSS.name if average or tune is not None else None
+        if keep is None and (average or tune is not None):
+            keep = LOSS.name
+        self.keep = keep
         self.tuning = False
         self.done = False
         self._records: dict[str, _Record] = {}
@@ -160,20 +164,16 @@ class Personal:
         """Lines for the plan that describe the averages, the best epochs and the fine-tuning."""
         if not self.wanted:
             return []
-        of = (
-            f" of an average over epochs ({self.average} of it stays with each)"
-            if self.average
-            else ""
-        )
+        of = ""
+        if self.average:
+            of = f" of an average over epochs ({self.average} of it stays with each)"
         lines = [
             f"each client ends with its own best epoch{of}, by {self.keep} on its validation rows"
         ]
         if self.tune is not None:
-            rate = (
-                "the same learning rate"
-                if self.tune.lr is None
-                else f"learning rate {self.tune.lr:g}"
-            )
+            rate = "the same learning rate"
+            if self.tune.lr is not None:
+                rate = f"learning rate {self.tune.lr:g}"
             lines.append(
                 "then each client trains on by itself, without exchange: at most "
                 f"{self.tune.epochs} epochs, {rate}, until {self.tune.patience} in a row are no "
@@ -189,12 +189,12 @@ class Personal:
     def check(self, clients: Mapping[str, FederatedClient]) -> None:
         """Refuse a score that clients do not have."""
         for name, client in clients.items() if self.wanted else ():
-            known = [score.name for score in (*client.scores, LOSS) if not score.test_only]
-            if self.keep not in known:
+            names = [score.name for score in (*client.scores, LOSS) if not score.test_only]
+            if self.keep not in names:
                 raise ConfigError(
                     "model.keep: expected a score of each client "
-                    f"({', '.join(dict.fromkeys(known))} at {name}), found "
-                    f"{self.keep!r}." + did_you_mean(str(self.keep), known)
+                    f"({', '.join(dict.fromkeys(names))} at {name}), found "
+                    f"{self.keep!r}." + did_you_mean(str(self.keep), names)
                 )
 
     # ------------------------------------------------------------------ epochs
@@ -209,14 +209,13 @@ class Personal:
         for record in self._records.values():
             for tensors in (record.average, record.best):  # a checkpoint's are on the CPU
                 tensors |= {key: value.to(federation.device) for key, value in tensors.items()}
+        tuned = ""
+        if self.tune is not None:
+            tuned = f", and is fine-tuned for all {self.tune.epochs} epochs"
         for name, client in federation.clients.items():
             if not client.spec.rows.get("validation"):
                 _log.warning(
-                    "client %r has no validation rows: it ends with its last epoch%s",
-                    name,
-                    ""
-                    if self.tune is None
-                    else f", and is fine-tuned for all {self.tune.epochs} epochs",
+                    "client %r has no validation rows: it ends with its last epoch%s", name, tuned
                 )
         self.draw(federation)
 
@@ -277,11 +276,13 @@ class Personal:
         federation.record(best)
 
     def _judge(
-        self, record: _Record, client: FederatedClient, found: tuple[Score, float], epoch: int
+        self, record: _Record, client: FederatedClient, scored: tuple[Score, float], epoch: int
     ) -> None:
-        score, value = found
-        better = not record.best or (
-            score.gain(value, record.value) > 0 if math.isfinite(record.value) else True
+        score, value = scored
+        better = (
+            not record.best
+            or not math.isfinite(record.value)
+            or score.gain(value, record.value) > 0
         )
         if better:
             now = named_tensors(client)
@@ -343,7 +344,11 @@ class Personal:
         """Maps each client to what is remembered about it, for a checkpoint; empty once each client
         has its best epoch.
         """
-        return {} if self.done else {name: dict(vars(own)) for name, own in self._records.items()}
+        return (
+            {}
+            if self.done
+            else {name: dict(vars(record)) for name, record in self._records.items()}
+        )
 
     def load_state_dict(
         self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]

@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,13 +26,14 @@ from fedlit.engine.base import Evaluation
 from fedlit.exchange.members import Members
 from fedlit.exchange.named import Found, words
 from fedlit.files import csv_of, write_whole
-from fedlit.names import Share
+from fedlit.names import Share, joined
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import Grid, Part, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, by_name
 from fedlit.tasks.metrics import Site, SiteMetrics, lost_sites, summarise
+from fedlit.train.monitor import all_scores
 from fedlit.train.supplement import SUPPLEMENTS, Supplement
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
 
 
 class Scoring:
@@ -65,18 +68,17 @@ class Scoring:
     ) -> None:
         self.split: Split = split
         scores_of = scores_of or {name: client.scores for name, client in clients.items()}
-        self.sites = {site.name: site for client in clients.values() for site in client.spec.sites}
-        self._sites_of = {
-            name: [site.name for site in client.spec.sites] for name, client in clients.items()
-        }
-        own = by_name(score for scores in scores_of.values() for score in scores)
-        self.scores = {**SCORES, **own}  # those of clients elsewhere, too
+        self.sites: dict[str, Site] = {}
+        self._sites_of: dict[str, list[str]] = {}
+        self.metrics: dict[str, SiteMetrics] = {}
+        for name, client in clients.items():
+            sites = {site.name: site for site in client.spec.sites}
+            self.sites |= sites
+            self._sites_of[name] = list(sites)
+            self.metrics |= {key: client.configure_metrics(site) for key, site in sites.items()}
+        # The clients of other processes may have scores that no client has here.
+        self.scores = {**SCORES, **by_name(all_scores(scores_of))}
         self.main = main_score(scores_of)
-        self.metrics = {
-            site.name: client.configure_metrics(site)
-            for client in clients.values()
-            for site in client.spec.sites
-        }
         self.batches = dict.fromkeys(self.sites, 0)
         self.predictions: dict[str, list[Tensor]] = {name: [] for name in self.sites}
         self._pending: list[
@@ -94,7 +96,9 @@ class Scoring:
         yet.
         """
         scored = [
-            self.metrics[own.name] for own in client.spec.sites if own.name == site or own.union
+            self.metrics[member.name]
+            for member in client.spec.sites
+            if member.name == site or member.union
         ]
         self._pending.append((site, scored, batch, outcome))
         self.batches[site] += 1
@@ -110,28 +114,22 @@ class Scoring:
             predictions, loss = outcome.result()
             self.predictions[site].append(predictions)
             for metrics in scored:
-                metrics.update(
-                    predictions, batch.y, loss, *([] if batch.weight is None else [batch.weight])
-                )
+                weight = [] if batch.weight is None else [batch.weight]
+                metrics.update(predictions, batch.y, loss, *weight)
         self._pending.clear()
-        scores = {
-            name: {key: float(value) for key, value in own.compute().items()}
-            for name, own in self.metrics.items()
-        }
-        own = {
+        scores = {name: _floats(metrics.compute()) for name, metrics in self.metrics.items()}
+        of_sites = {
             name: metrics
             for name, metrics in self.metrics.items()
             if isinstance(metrics, SiteMetrics)
         }
         if self.split == "test":
-            for name, metrics in own.items():
+            for name, metrics in of_sites.items():
                 scores[name] |= metrics.compute_once()
-        for metric in {
-            metric for values in scores.values() for metric in values
-        } - self.scores.keys():
+        for metric in set[str]().union(*scores.values()) - self.scores.keys():
             _say_unlisted(metric)
-        unseen = {name: metrics.unseen() for name, metrics in own.items()}
-        absent = {name: metrics.absent() for name, metrics in own.items()}
+        unseen = {name: metrics.unseen() for name, metrics in of_sites.items()}
+        absent = {name: metrics.absent() for name, metrics in of_sites.items()}
         return Results(
             self.split,
             step,
@@ -148,12 +146,9 @@ class Scoring:
         self, scores: Mapping[str, Mapping[str, float]], share: Share
     ) -> tuple[dict[str, Mapping[str, float]], list[Site]]:
         """Return the scores and sites of all clients, including those of other processes."""
-        told = share(
-            f"scores/{self.split}",
-            {name: {own: scores[own] for own in sites} for name, sites in self._sites_of.items()},
-        )
-        everybody = {site: scored for sites in told.values() for site, scored in sites.items()}
-        return everybody, [self.sites.get(site, Site(site, (), {})) for site in everybody]
+        local = {name: _part(scores, sites) for name, sites in self._sites_of.items()}
+        scores_of_all = joined(share(f"scores/{self.split}", local).values())
+        return scores_of_all, [self.sites.get(site, Site(site, (), {})) for site in scores_of_all]
 
     def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
         """Map each site to (labels, confusion matrix). Rows are true classes; labels unknown to the
@@ -162,11 +157,19 @@ class Scoring:
         Sites without classes are left out, and so are sites whose client has a metric of its own,
         which may count something else.
         """
-        found = {}
+        matrices = {}
         for site, metrics in self.metrics.items():
             if isinstance(metrics, SiteMetrics) and (matrix := metrics.confusion()) is not None:
-                found[site] = list(map(str, metrics.task.classes)), matrix
-        return found
+                matrices[site] = list(map(str, metrics.task.classes)), matrix
+        return matrices
+
+
+def _floats(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _part(values: Mapping[str, _Value], names: Iterable[str]) -> dict[str, _Value]:
+    return {name: values[name] for name in names}
 
 
 @cache
@@ -203,16 +206,17 @@ class Evaluations:
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Score a batch of a site, at the latest when the split ends."""
-        own = self.federation
-        owner, site, _ = own.data.sites(split)[dataloader_idx]
-        client = own.clients[owner]
+        federation = self.federation
+        owner, site, _ = federation.data.sites(split)[dataloader_idx]
+        client = federation.clients[owner]
         job = Evaluation(client, batch, partial(self._evaluate, client, batch))
         if self._draws.get(owner) is False:
             self._waiting.append(job)
         else:
             position = self.scoring[split].batches[site]
             with isolated_rng(
-                derive_seed(own.seed, split, site, own.step, position), own.device
+                derive_seed(federation.seed, split, site, federation.step, position),
+                federation.device,
             ) as drawn:
                 job.outcome.set_result(job.run())
                 self._draws[owner] = drawn()
@@ -248,15 +252,15 @@ class Results(Shown):
             mean over more than two classes.
         planted: descriptions of the attacks that were planted in these clients; mean and worst
             count attackers like the others.
-        known: the scores that are known to be better the larger, or the smaller, they are.
+        listed_scores: the scores of which it is known whether more is better.
         main: the score by which clients are ordered if there are too many to print.
         guarded: the clients that were left out of exchanges or watched, and how often.
         findings: sentences on what blocks a verdict on these scores, and on what is known of
             columns.
         weak: descriptions of clients whose networks are no better than the simplest models.
-        apart: scores whose units differ between clients, so that neither their mean nor their worst
-            value is shown.
-        shown: the scores to show; all if it is empty. Files have all scores.
+        incomparable: scores whose units differ between clients, so that neither their mean nor
+            their worst value is shown.
+        selected: the scores to show; all if it is empty. Files have all scores.
         ended: how the training ended of which these are the last scores.
         best_epoch: the epoch whose mean score was best, if the training watched one; 0 if it was
             the last epoch.
@@ -273,13 +277,13 @@ class Results(Shown):
     unseen: dict[str, int]
     absent: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     planted: tuple[str, ...] = field(default=(), kw_only=True)
-    known: Mapping[str, Score] = field(default_factory=lambda: SCORES)
+    listed_scores: Mapping[str, Score] = field(default_factory=lambda: SCORES)
     main: Score = SCORES["auroc"]
     guarded: Found = field(default_factory=dict, kw_only=True)
     findings: tuple[str, ...] = field(default=(), kw_only=True)
     weak: tuple[str, ...] = field(default=(), kw_only=True)
-    apart: frozenset[str] = field(default=frozenset(), kw_only=True)
-    shown: tuple[str, ...] = field(default=(), kw_only=True)
+    incomparable: frozenset[str] = field(default=frozenset(), kw_only=True)
+    selected: tuple[str, ...] = field(default=(), kw_only=True)
     ended: str = field(default="", kw_only=True)
     best_epoch: int = field(default=0, kw_only=True)
     best_means: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -290,9 +294,9 @@ class Results(Shown):
         """Return results that show only the main score, loss and accuracy; all, if a client lacks
         the main score.
         """
-        if any(self.main.name not in own for own in self.scores.values()):
+        if any(self.main.name not in values for values in self.scores.values()):
             return self
-        return replace(self, shown=tuple(dict.fromkeys((self.main.name, "loss", "accuracy"))))
+        return replace(self, selected=tuple(dict.fromkeys((self.main.name, "loss", "accuracy"))))
 
     def of_clients(self) -> dict[str, Any]:
         """Return the results of each client as plain data."""
@@ -303,17 +307,19 @@ class Results(Shown):
             "absent": self.absent,
         }
 
-    def joined(self, told: Sequence[Mapping[str, Any]]) -> Results:
+    def joined(self, of_processes: Sequence[Mapping[str, Any]]) -> Results:
         """Return results that include the clients of other processes, given what :meth:`of_clients`
         returned there.
         """
-        if len(told) == 1:
+        if len(of_processes) == 1:
             return self
-        scores, rows, unseen, absent = (
-            {name: value for own in told for name, value in own[key].items()}
-            for key in self.of_clients()
+        return replace(
+            self,
+            scores=joined(part["scores"] for part in of_processes),
+            rows=joined(part["rows"] for part in of_processes),
+            unseen=joined(part["unseen"] for part in of_processes),
+            absent=joined(part["absent"] for part in of_processes),
         )
-        return replace(self, scores=scores, rows=rows, unseen=unseen, absent=absent)
 
     def scalars(self) -> dict[str, float]:
         """Return the values to log: ``<client>/<tag>/<metric>``, and for the federation
@@ -322,18 +328,18 @@ class Results(Shown):
         """
         tag = "val" if self.split == "validation" else self.split
         worst = {
-            metric: value for metric, value in self.summary["worst"].items() if metric in self.known
+            metric: value
+            for metric, value in self.summary["worst"].items()
+            if metric in self.listed_scores
         }
-        of = {
-            **{f"{site}/{tag}": own for site, own in self.scores.items()},
-            tag: self.summary["mean"],
-        }
-        return {
-            f"{where}/{metric}": value
-            for where, own in {**of, f"{tag}/worst": worst}.items()
-            for metric, value in own.items()
-            if metric not in SCORES or not SCORES[metric].context
-        }
+        groups = {f"{site}/{tag}": values for site, values in self.scores.items()}
+        groups |= {tag: self.summary["mean"], f"{tag}/worst": worst}
+        scalars = {}
+        for group, values in groups.items():
+            for metric, value in values.items():
+                if metric not in SCORES or not SCORES[metric].context:
+                    scalars[f"{group}/{metric}"] = value
+        return scalars
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per client and one column per metric."""
@@ -352,7 +358,9 @@ class Results(Shown):
         from fedlit.show.effects import plot_intervals
 
         scores = {
-            name: own[self.main.name] for name, own in self.scores.items() if self.main.name in own
+            name: values[self.main.name]
+            for name, values in self.scores.items()
+            if self.main.name in values
         }
         none = [math.nan] * len(scores)
         return plot_intervals(
@@ -366,85 +374,77 @@ class Results(Shown):
             for name, scores in self.scores.items()
         }
         for supplement in self.supplements:
-            for name, own in clients.items():
-                own[supplement.name] = supplement.of(name)
-        return {
-            "split": self.split,
-            "clients": clients,
-            **({"planted": list(self.planted)} if self.planted else {}),
-            "unseen": self.unseen,
-            **(
-                {"absent": {name: list(labels) for name, labels in self.absent.items()}}
-                if self.absent
-                else {}
-            ),
-            **({"findings": list(self.findings)} if self.findings else {}),
-            **({"weak": list(self.weak)} if self.weak else {}),
-            **({"ended": self.ended} if self.ended else {}),
-            **(
-                {"guarded": {name: dict(own) for name, own in self.guarded.items()}}
-                if self.guarded
-                else {}
-            ),
-            **{key: _plain(values) for key, values in self.summary.items()},
+            for name, client in clients.items():
+                client[supplement.name] = supplement.of(name)
+        data: dict[str, Any] = {"split": self.split, "clients": clients}
+        if self.planted:
+            data["planted"] = list(self.planted)
+        data["unseen"] = self.unseen
+        optional = {
+            "absent": {name: list(labels) for name, labels in self.absent.items()},
+            "findings": list(self.findings),
+            "weak": list(self.weak),
+            "ended": self.ended,
+            "guarded": {name: dict(counts) for name, counts in self.guarded.items()},
         }
+        data |= {key: value for key, value in optional.items() if value}
+        return data | {key: _plain(values) for key, values in self.summary.items()}
 
     def parts(self) -> list[Part]:
         """Return the table with mean and worst client, followed by notes for the user."""
-        known = dict.fromkeys(metric for own in self.scores.values() for metric in own)
-        metrics = [metric for metric in self.shown if metric in known] or list(known)
-        lines = [
-            [
-                name,
-                f"{self.rows[name]:,}",
-                *(self._cell(metric, scores.get(metric)) for metric in metrics),
+        metrics = list(joined(self.scores.values()))
+        selected = [metric for metric in self.selected if metric in metrics] or metrics
+        notes = self._notes(selected)
+        if len(self.scores) > MOST_ROWS:
+            order = "least" if self.main.higher_is_better else "largest"
+            notes = [
+                f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}",
+                *notes[:MOST_ROWS],
             ]
-            for name, scores in self._printed().items()
-        ]
+        parts: list[Part] = [Grid([f"{self.split}:", "rows", *selected], self._lines(selected))]
+        if len(selected) < len(metrics):
+            parts.append(f"{len(metrics) - len(selected)} more scores with --all")
+        parts += notes
+        if self.ended:
+            parts.append(self.ended)
+        for supplement in self.supplements:
+            parts += supplement.parts(self.split)
+        if self.notes:
+            parts += ["", *self.notes.parts()]
+        return parts
+
+    def _lines(self, metrics: list[str]) -> list[list[str]]:
+        """Return the lines of the table: clients, quartiles if not all are printed, mean, worst."""
+        lines = []
+        for name, scores in self._printed().items():
+            lines.append([name, f"{self.rows[name]:,}", *self._cells(metrics, scores)])
         if len(self.scores) > MOST_ROWS:
             quartiles = self.to_frame().drop(columns="rows").quantile([0.25, 0.5, 0.75])
-            for label, row in zip(
-                ("25 %", "median", "75 %"), quartiles.to_dict("records"), strict=True
-            ):
-                lines.append(
-                    [
-                        label,
-                        "",
-                        *(
-                            "" if self._context(own) else self._cell(own, row[own])
-                            for own in metrics
-                        ),
-                    ]
-                )
+            rows = quartiles.to_dict("records")
+            for label, row in zip(("25 %", "median", "75 %"), rows, strict=True):
+                lines.append([label, "", *self._cells(metrics, self._without_context(row))])
+        undefined = dict.fromkeys(self.incomparable, math.nan)
         for label in ("mean", "worst"):
-            values = {
-                metric: value
-                for metric, value in self.summary[label].items()
-                if not self._context(metric)
-            }
-            values |= dict.fromkeys(self.apart & values.keys(), math.nan)
-            lines.append(
-                [label, "", *(self._cell(metric, values.get(metric)) for metric in metrics)]
-            )
+            values = self._without_context(self.summary[label])
+            values |= dict.fromkeys(self.incomparable & values.keys(), math.nan)
+            lines.append([label, "", *self._cells(metrics, values)])
         if self.best_epoch:
-            values = dict.fromkeys(self.apart, math.nan)
-            best = {**self.best_means, **values}
-            lines.append(
-                [
-                    f"mean, epoch {self.best_epoch}",
-                    "",
-                    *(self._cell(metric, best.get(metric)) for metric in metrics),
-                ]
-            )
-        lost = lost_sites(self.scores, self.known)
-        notes = [f"Note: {line}; mean and worst count all clients" for line in self.planted]
-        if shown := sorted(self.apart.intersection(metrics)):
+            best = {**self.best_means, **undefined}
+            lines.append([f"mean, epoch {self.best_epoch}", "", *self._cells(metrics, best)])
+        return lines
+
+    def _notes(self, metrics: list[str]) -> list[str]:
+        """Return the notes below the table, those on findings first."""
+        notes = [f"Note: {line}" for line in (*self.findings, *self.weak, *words(self.guarded))]
+        notes += [f"Note: {line}; mean and worst count all clients" for line in self.planted]
+        if incomparable := sorted(self.incomparable.intersection(metrics)):
             notes.append(
-                f"Note: no mean of {' and '.join(shown)}: clients' targets are in other units, or "
-                "of other sizes"
+                f"Note: no mean of {' and '.join(incomparable)}: clients' targets are in other "
+                "units, or of other sizes"
             )
         notes += [
-            f"Note: {name}: its predictions are not finite, so there is no mean" for name in lost
+            f"Note: {name}: its predictions are not finite, so there is no mean"
+            for name in lost_sites(self.scores, self.listed_scores)
         ]
         notes += [
             f"Note: {name}: {count} rows have a label that no training row has; they count as wrong"
@@ -458,32 +458,7 @@ class Results(Shown):
                     "classes, so they are not those of clients with all; no row has "
                     f"{' or '.join(labels)}"
                 )
-        notes = [
-            *(f"Note: {line}" for line in (*self.findings, *self.weak, *words(self.guarded))),
-            *notes,
-        ]
-        if len(self.scores) > MOST_ROWS:
-            order = "least" if self.main.higher_is_better else "largest"
-            notes = [
-                f"The {MOST_ROWS} clients of {order} {self.main.label}, of {len(self.scores)}",
-                *notes[:MOST_ROWS],
-            ]
-        more = (
-            [f"{len(known) - len(metrics)} more scores with --all"]
-            if len(metrics) < len(known)
-            else []
-        )
-        ended = [self.ended] if self.ended else []
-        tables = [part for own in self.supplements for part in own.parts(self.split)]
-        found = ["", *self.notes.parts()] if self.notes else []
-        return [
-            Grid([f"{self.split}:", "rows", *metrics], lines),
-            *more,
-            *notes,
-            *ended,
-            *tables,
-            *found,
-        ]
+        return notes
 
     def _printed(self) -> dict[str, dict[str, float]]:
         """Return the clients to print: if they are too many, the worst by the main score, undefined
@@ -491,30 +466,30 @@ class Results(Shown):
         """
         if len(self.scores) <= MOST_ROWS:
             return self.scores
-        main = {name: own.get(self.main.name, math.nan) for name, own in self.scores.items()}
-        worst = sorted(
-            main,
-            key=lambda name: (
-                -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0)
-            ),
-        )
-        return {name: self.scores[name] for name in worst[:MOST_ROWS]}
+        main = {name: values.get(self.main.name, math.nan) for name, values in self.scores.items()}
+
+        def quality(name: str) -> float:
+            return -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0)
+
+        return {name: self.scores[name] for name in sorted(main, key=quality)[:MOST_ROWS]}
 
     def _context(self, metric: str) -> bool:
-        return metric in self.known and self.known[metric].context
+        return metric in self.listed_scores and self.listed_scores[metric].context
+
+    def _without_context(self, values: Mapping[Any, float]) -> dict[str, float]:
+        return {name: value for name, value in values.items() if not self._context(name)}
+
+    def _cells(self, metrics: list[str], values: Mapping[str, float]) -> list[str]:
+        return [self._cell(metric, values.get(metric)) for metric in metrics]
 
     def _cell(self, metric: str, value: float | None) -> str:
         if value is None:
             return ""
         if not math.isfinite(value):
             return "–"
-        return (
-            f"{value:.0f}"
-            if self._context(metric)
-            else f"{value:.4f}"
-            if abs(value) < 1000
-            else f"{value:,.1f}"
-        )
+        if self._context(metric):
+            return f"{value:.0f}"
+        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
 
     def write(self, folder: Path) -> tuple[Path, ...]:
         """Write ``<split>.csv`` (one row per client), ``<split>.json`` (with mean and worst) and a
@@ -522,7 +497,8 @@ class Results(Shown):
         are removed.
         """
         tables = {f"{self.split}.csv": csv_of(self.to_frame(), index=True)}
-        tables |= {own.file(self.split): csv_of(own.to_frame()) for own in self.supplements}
+        for supplement in self.supplements:
+            tables[supplement.file(self.split)] = csv_of(supplement.to_frame())
         texts = {**tables, f"{self.split}.json": json.dumps(self.to_dict(), indent=2) + "\n"}
         contents = {folder / name: text.encode() for name, text in texts.items()}
         write_whole({path: partial(_write, content) for path, content in contents.items()})

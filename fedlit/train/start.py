@@ -4,6 +4,7 @@ values.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,9 +88,9 @@ class Begun:
     def _tensors(self, client: str) -> dict[str, Tensor]:
         prefix = f"clients.{client}."
         return {
-            k[len(prefix) :]: own
-            for k, own in self.header["state_dict"].items()
-            if k.startswith(prefix)
+            key[len(prefix) :]: value
+            for key, value in self.header["state_dict"].items()
+            if key.startswith(prefix)
         }
 
     def _restore(self, federation: Clients, client: FederatedClient) -> None:
@@ -102,9 +103,9 @@ class Begun:
             )
         _check_shapes(name, named_tensors(client), self._tensors(name))
         client.load_state_dict(self._tensors(name))
-        own = self.header["fedlit"]["clients"][name]
-        client.state = own["state"]
-        call_hook(client, "on_load_checkpoint", own)
+        saved = self.header["fedlit"]["clients"][name]
+        client.state = saved["state"]
+        call_hook(client, "on_load_checkpoint", saved)
 
     def _join(self, federation: Clients, client: FederatedClient) -> list[str]:
         start = self.start
@@ -120,21 +121,21 @@ class Begun:
                 f"({', '.join(patterns) or 'nothing'}), found none of these names in the run; let "
                 "it have the run's network"
             )
-        own = live_of(client, named_tensors(client), names)
-        _check_shapes(name, own, taken)
+        live = live_of(client, named_tensors(client), names)
+        _check_shapes(name, live, taken)
         self._check_meanings(federation, client, list(taken))
         with torch.no_grad():
             for key, value in taken.items():
-                own[key].copy_(value)
+                live[key].copy_(value)
         notes = []
         if start.frozen:
-            whole, apart = _whole(own, taken)
+            whole, incomplete = _whole(live, taken)
             _freeze(client, list(whole))
             federation.frozen[name] = whole
-            if apart:
+            if incomplete:
                 notes.append(
                     f"{name}: has more columns or classes than the run knows, and trains further: "
-                    f"{shorten(apart)}"
+                    f"{shorten(incomplete)}"
                 )
             taken = whole
             size = sum(value.numel() for value in taken.values())
@@ -158,12 +159,12 @@ class Begun:
     ) -> None:
         """Refuse tensors that stand for other columns or labels in the run than at the newcomer."""
         clients = {newcomer.spec.name: Described(newcomer, newcomer.spec, taken)}
-        known = {_inputs_and_labels(newcomer.spec)}
+        described_layouts = {_inputs_and_labels(newcomer.spec)}
         for name, described in sorted(self.header["fedlit"].get("specs", {}).items()):
             spec = ClientSpec.from_state(described)
-            if name not in self.saved.data or _inputs_and_labels(spec) in known:
+            if name not in self.saved.data or _inputs_and_labels(spec) in described_layouts:
                 continue
-            known.add(_inputs_and_labels(spec))
+            described_layouts.add(_inputs_and_labels(spec))
             clients[name] = Described(federation.fresh(spec), spec, taken)
         if len(clients) > 1:
             agreed = federation.data.terms(known=False).features
@@ -186,8 +187,10 @@ class Begun:
                 whole = state.get(f"clients.{name}.{tensor}")
                 if whole is None:
                     continue
-                for place, label in enumerate(labels):
-                    state[f"clients.{name}.{slice_name(tensor, label)}"] = whole.select(axis, place)
+                for position, label in enumerate(labels):
+                    state[f"clients.{name}.{slice_name(tensor, label)}"] = whole.select(
+                        axis, position
+                    )
         return state
 
 
@@ -226,26 +229,28 @@ def core_of(
         ]
         if not values:
             continue
-        if any(own.shape != values[0].shape for own in values):
+        if any(value.shape != values[0].shape for value in values):
             raise ConfigError(
                 f"{name}: expected a tensor of one shape at all clients of the run, found several: "
                 "it is private there; leave it out of model.start.core"
             )
-        if all(torch.equal(own, values[0]) for own in values):
+        if all(torch.equal(value, values[0]) for value in values):
             taken[name] = values[0]
         else:
             differ.append(name)
-            taken[name] = torch.stack([own.double() for own in values]).mean(0).to(values[0].dtype)
+            taken[name] = (
+                torch.stack([value.double() for value in values]).mean(0).to(values[0].dtype)
+            )
     return taken, differ
 
 
-def _check_shapes(client: str, own: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
-    for name, value in theirs.items():
-        if name not in own or own[name].shape != value.shape:
-            found = tuple(own[name].shape) if name in own else "none of this name"
+def _check_shapes(client: str, tensors: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    for name, value in saved.items():
+        if name not in tensors or tensors[name].shape != value.shape:
+            shape = tuple(tensors[name].shape) if name in tensors else "none of this name"
             raise ConfigError(
                 f"client {client!r}: {name}: expected the shape {tuple(value.shape)}, as in the "
-                f"run, found {found}; keep it private (exchange.federated: [core] for Global "
+                f"run, found {shape}; keep it private (exchange.federated: [core] for Global "
                 "Layers), or let the client have the columns and classes that are common in the "
                 "run"
             )
@@ -257,11 +262,13 @@ def _whole(live: Live, taken: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
     """
     tensors = dict.fromkeys(live.tensor_of(name) for name in taken)
     counts = {tensor: live.size_of(tensor) for tensor in tensors}
-    have = {tensor: sum(live.tensor_of(name) == tensor for name in taken) for tensor in tensors}
-    apart = [tensor for tensor in tensors if have[tensor] < counts[tensor]]
+    taken_of = Counter(map(live.tensor_of, taken))
+    incomplete = [tensor for tensor in tensors if taken_of[tensor] < counts[tensor]]
     return {
-        tensor: live.tensor(tensor).detach().clone() for tensor in tensors if tensor not in apart
-    }, apart
+        tensor: live.tensor(tensor).detach().clone()
+        for tensor in tensors
+        if tensor not in incomplete
+    }, incomplete
 
 
 def _freeze(client: FederatedClient, names: list[str]) -> None:
@@ -271,7 +278,7 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
             parameters[name].requires_grad_(False)
         else:  # statistics: their module normalises by them instead of by batches
             client.get_submodule(name.rpartition(".")[0]).register_forward_pre_hook(_evaluating)
-    if not any(own.requires_grad for own in parameters.values()):
+    if not any(parameter.requires_grad for parameter in parameters.values()):
         raise ConfigError(
             f"client {client.spec.name!r}: expected private parts to train, found that the whole "
             "network is federated; train all clients together, or train a run that federates a "

@@ -84,13 +84,13 @@ class Stop:
         if self.in_training and self.monitor.endswith(f"/{LOSS.name}"):
             return LOSS
         check_monitor("model.stop.monitor", self.monitor, scores_of)
-        known = score_of(self.monitor, scores_of)
-        if known is None:
+        score = score_of(self.monitor, scores_of)
+        if score is None:
             raise ConfigError(
                 "model.stop.monitor: expected a score of validation rows or train/loss, found "
                 f"{self.monitor}, of which fedlit does not know whether more is better"
             )
-        return known
+        return score
 
 
 @dataclass(frozen=True)
@@ -299,13 +299,13 @@ class Ending:
 
     # ------------------------------------------------------------------ state
 
-    def state_dict(self, asked: bool) -> dict[str, Any]:
+    def state_dict(self, requested: bool) -> dict[str, Any]:
         """Return the state for a checkpoint.
 
         Args:
-            asked: whether the Trainer was told to stop, other than by its own limits.
+            requested: whether the Trainer was told to stop, other than by its own limits.
         """
-        return {**vars(self._state), "asked": asked}
+        return {**vars(self._state), "asked": requested}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -339,9 +339,9 @@ class Ending:
         parts = []
         if state.early:
             assert self.stop is not None
-            what = self._words(scores_of)
+            score = self._words(scores_of)
             parts.append(
-                f"Stopped early after epoch {federated}{of}: no better {what} for "
+                f"Stopped early after epoch {federated}{of}: no better {score} for "
                 f"{self.stop.patience}"
             )
         elif state.reason not in ("", SCORE, EPOCHS, TUNED):
@@ -358,13 +358,13 @@ class Ending:
         """Return the monitored score in words."""
         assert self.stop is not None
         label = self.stop.score(scores_of).label
-        words = label if label.isupper() else label.lower()
-        shown = {
-            "val": f"mean validation {words}",
-            "val/worst": f"validation {words} of the worst client",
+        name = label if label.isupper() else label.lower()
+        phrases = {
+            "val": f"mean validation {name}",
+            "val/worst": f"validation {name} of the worst client",
         }
-        where = self.stop.monitor.rpartition("/")[0]
-        return shown.get(where, self.stop.monitor)
+        prefix = self.stop.monitor.rpartition("/")[0]
+        return phrases.get(prefix, self.stop.monitor)
 
 
 def _means(values: Mapping[str, Any]) -> dict[str, float]:

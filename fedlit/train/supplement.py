@@ -25,7 +25,7 @@ class Supplement:
         name: one of :data:`SUPPLEMENTS`.
         title: the line above the table.
         records: the rows, each with ``client``.
-        shown: the columns to print; files have all.
+        printed: the columns to print; files have all.
         notes: notes for the user.
 
     Example:
@@ -37,15 +37,13 @@ class Supplement:
     name: str
     title: str
     records: Sequence[Mapping[str, Any]]
-    shown: tuple[str, ...]
+    printed: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
     def of(self, client: str) -> list[dict[str, Any]]:
         """Return a client's rows as plain data. Undefined values are None."""
         rows = [record for record in self.records if record["client"] == client]
-        return [
-            {key: _plain(value) for key, value in row.items() if key != "client"} for row in rows
-        ]
+        return [_plain_row(row) for row in rows]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table with all columns."""
@@ -55,25 +53,29 @@ class Supplement:
 
     def grid(self) -> Grid:
         """Return the columns to print, of the first rows if there are too many."""
-        columns = [name for name in self.shown if any(name in record for record in self.records)]
-        rows = [
-            [record["client"], *(_cell(record.get(name)) for name in columns)]
-            for record in self.records[:MOST_ROWS]
-        ]
+        present = set[str]().union(*self.records)
+        columns = [name for name in self.printed if name in present]
+        rows = []
+        for record in self.records[:MOST_ROWS]:
+            rows.append([record["client"], *(_cell(record.get(name)) for name in columns)])
         return Grid(["client", *(name.replace("_", " ") for name in columns)], rows)
 
     def parts(self, split: str) -> list[str | Folded]:
         """Return the title, with the table and the notes folded below it."""
         hidden = len(self.records) - MOST_ROWS
-        more = [f"{hidden:,} more rows in {self.file(split)}"] if hidden > 0 else []
+        hint = [f"{hidden:,} more rows in {self.file(split)}"] if hidden > 0 else []
         return [
             "",
-            Folded(self.title, [self.grid(), *more, *(f"Note: {note}" for note in self.notes)]),
+            Folded(self.title, [self.grid(), *hint, *(f"Note: {note}" for note in self.notes)]),
         ]
 
     def file(self, split: str) -> str:
         """Return the name of its file."""
         return f"{split}_{self.name}.csv"
+
+
+def _plain_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in record.items() if key != "client"}
 
 
 def _plain(value: Any) -> Any:

@@ -30,9 +30,9 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
     try:
         yield
     except OSError as error:
-        said = session().said
-        if str(path) not in said:
-            said.add(str(path))
+        reported = session().said
+        if str(path) not in reported:
+            reported.add(str(path))
             say(
                 f"{path}: expected to write there, found: {reason(error)}; {go_on}, without "
                 f"{lost}. If that is wanted: {advice(error)}, and start again"

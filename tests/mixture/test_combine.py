@@ -423,6 +423,6 @@ def test_errors_in_other_units_have_no_mean() -> None:
     }
     one = {"weights": {"part": 1.0}, "stack": (), "metric": "rmse", "notes": []}
     results = results_of("test", found, dict.fromkeys(found, one))
-    assert results.apart == {"rmse", "mae"}
+    assert results.incomparable == {"rmse", "mae"}
     (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
     assert "–" in line and any("other units" in own for own in str(results).splitlines())

@@ -253,6 +253,6 @@ def test_errors_in_other_units_have_no_mean(tmp_path: Path) -> None:
     )
     trained = run.fit(quiet=True)
     results = run.test(quiet=True)
-    assert trained.apart == results.apart == {"rmse", "mae"}
+    assert trained.incomparable == results.incomparable == {"rmse", "mae"}
     (line,) = (own for own in str(results).splitlines() if own.startswith("mean"))
     assert "–" in line and any("other units" in own for own in str(results).splitlines())

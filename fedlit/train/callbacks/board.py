@@ -4,7 +4,7 @@ curves over steps.
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
@@ -14,8 +14,15 @@ from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from fedlit.client.client import main_score
 from fedlit.data.table import Split
 from fedlit.exchange.exchange import Exchange
+from fedlit.names import joined
 from fedlit.show.heatmap import confusion_figure
-from fedlit.train.logger import boards, log_hyperparams, log_scalars, spared_logger
+from fedlit.train.logger import (
+    FederatedTensorBoardLogger,
+    boards,
+    log_hyperparams,
+    log_scalars,
+    spared_logger,
+)
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
@@ -44,15 +51,19 @@ class Progress(TQDMProgressBar):
         far.
         """
         main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
-        found: dict[str, Any] = {
+        metrics: dict[str, Any] = {
             name: f"{float(value):.3f}"
             for name, key in ((f"val {main}", f"val/{main}"), ("loss", "train/loss"))
             if (value := trainer.callback_metrics.get(key)) is not None
         }
-        on = [
-            own for own in getattr(trainer, "callbacks", []) if isinstance(own, Exchange) and own.on
+        exchanges = [
+            callback
+            for callback in getattr(trainer, "callbacks", [])
+            if isinstance(callback, Exchange) and callback.on
         ]
-        return {**found, **({"round": on[0].rounds} if on else {})}
+        if exchanges:
+            metrics["round"] = exchanges[0].rounds
+        return metrics
 
 
 class Board(Callback):
@@ -126,26 +137,28 @@ class Board(Callback):
         scoring = federation.evaluations.scoring[split]
         step = federation.step
         loggers = boards(trainer)
-        sites = list(
-            dict.fromkeys(
-                [*scoring.sites, *(federation.scores_of if federation.group.size > 1 else ())]
-            )
-        )
+        sites = dict.fromkeys(scoring.sites)
+        if federation.group.size > 1:
+            sites |= dict.fromkeys(federation.scores_of)
         most = max((logger.shown.pictures for logger in loggers), default=0)
-        shown = [site for site in sites if any(logger.shows(site) for logger in loggers)][:most]
-        # of several processes the first draws what all tell
-        shown = federation.group.first("what is drawn", shown)
-        matrices = {
-            site: [*found]
-            for site, found in (scoring.confusion() if shown else {}).items()
-            if site in shown
-        }
-        told = federation.group.gather("what is drawn of clients", matrices)
+        drawn = [site for site in sites if _shown_by_any(loggers, site)][:most]
+        # The first of several processes draws the matrices of all of them.
+        drawn = federation.group.first("what is drawn", drawn)
+        matrices = {}
+        if drawn:
+            matrices = {
+                site: [*counts] for site, counts in scoring.confusion().items() if site in drawn
+            }
+        of_processes = federation.group.gather("what is drawn of clients", matrices)
         for logger in loggers:
-            for site, (labels, matrix) in (pair for one in told for pair in one.items()):
+            for site, (labels, matrix) in joined(of_processes).items():
                 logger.draw(
                     f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site
                 )
+
+
+def _shown_by_any(loggers: Sequence[FederatedTensorBoardLogger], site: str) -> bool:
+    return any(logger.shows(site) for logger in loggers)
 
 
 def _mean(results: Results) -> float | None:

@@ -59,10 +59,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             target.parent.mkdir(parents=target.parent.name != CHECKPOINTS, exist_ok=True)
             save(checkpoint, self.group, lambda every: write_archive(every, target, before))
         except OSError as error:
-            kept = target.with_name(LAST).is_file()
+            resumable = target.with_name(LAST).is_file()
             then = (
                 "continue with --ckpt_path last"
-                if kept
+                if resumable
                 else "start again, for nothing of this training was kept"
             )
             raise RunError(
@@ -153,8 +153,8 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         for name, least in (("every", 1), ("best", 0), ("seconds", 0)):
-            found = getattr(self, name)
-            expect(found >= least, f"checkpoint.{name}", f"at least {least}", found)
+            value = getattr(self, name)
+            expect(value >= least, f"checkpoint.{name}", f"at least {least}", value)
 
     def watched(
         self, scores_of: ScoresOf, others: bool = False
@@ -170,8 +170,8 @@ class Checkpoints:
             )
         monitor = self.monitor or f"val/{main.name}"
         check_monitor("checkpoint.monitor", monitor, scores_of, others)
-        known = score_of(monitor, scores_of)
-        mode: Literal["min", "max"] = "max" if known is None or known.higher_is_better else "min"
+        score = score_of(monitor, scores_of)
+        mode: Literal["min", "max"] = "max" if score is None or score.higher_is_better else "min"
         return monitor, self.mode or mode
 
     def callbacks(

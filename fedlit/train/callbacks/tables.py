@@ -62,25 +62,24 @@ class Tables(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: FederatedLoop, *_: Any) -> None:  # type: ignore[override]
         """Record the clusters of an exchange, before the next checkpoint."""
-        found = self.exchange.clustering
+        clustering = self.exchange.clustering
         number = self.exchange.rounds
         epoch = trainer.current_epoch + 1
-        if found is None or number == self._recorded_round:
+        if clustering is None or number == self._recorded_round:
             return
         self._recorded_round = number
         concept = pl_module.federation.data.concepts
-        clusters = [
-            (number, epoch, name, cluster, concept[name])
-            for cluster, names in enumerate(found.clusters, 1)
-            for name in names
+        clusters = []
+        for cluster, names in enumerate(clustering.clusters, 1):
+            clusters += [(number, epoch, name, cluster, concept[name]) for name in names]
+        pairs = [
+            (number, *pair, clustering.measure, value) for pair, value in clustering.pairs.items()
         ]
-        pairs = [(number, *pair, found.measure, value) for pair, value in found.pairs.items()]
-        paths = [
-            (number, *pair, path, (place + 0.5) / len(losses), loss)
-            for pair, own in found.paths.items()
-            for path, losses in own.items()
-            for place, loss in enumerate(losses)
-        ]
+        paths = []
+        for pair, curves in clustering.paths.items():
+            for path, losses in curves.items():
+                for point, loss in enumerate(losses):
+                    paths.append((number, *pair, path, (point + 0.5) / len(losses), loss))
         self._append(
             CLUSTERS,
             pd.DataFrame(clusters, columns=["round", "epoch", "client", "cluster", "concept"]),
@@ -96,11 +95,14 @@ class Tables(Callback):
         """Write corrections and effects, and draw."""
         clients = pl_module.federation
         corrections = self._gathered(
-            CORRECTIONS, corrections_frame({k: own.corrections for k, own in clients.items()})
+            CORRECTIONS,
+            corrections_frame({key: client.corrections for key, client in clients.items()}),
         )
         effects = self._gathered(
             EFFECTS,
-            effects_frame({k: getattr(own, "effect_rows", ()) for k, own in clients.items()}),
+            effects_frame(
+                {key: getattr(client, "effect_rows", ()) for key, client in clients.items()}
+            ),
         )
         if self.exchange.transport.rank:
             return
@@ -117,8 +119,10 @@ class Tables(Callback):
                 lambda: _correction_figures(corrections, epoch),
             )
         if self.pictures and (self.folder / CLUSTERS).is_file():
-            found = read_named(self.folder / CLUSTERS)
-            _draw(trainer, "clusters", lambda: {"clusters/membership": membership_figure(found)})
+            memberships = read_named(self.folder / CLUSTERS)
+            _draw(
+                trainer, "clusters", lambda: {"clusters/membership": membership_figure(memberships)}
+            )
 
     def _gathered(self, topic: str, rows: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of all processes."""
@@ -145,16 +149,17 @@ class Tables(Callback):
 
 
 def _correction_figures(rows: pd.DataFrame, epoch: int) -> dict[str, Any]:
-    found = judge(rows)
+    judgement = judge(rows)
     return {
-        f"corrections/{side}": heatmap_figure(found, side, f"epoch {epoch}") for side in found.sides
+        f"corrections/{side}": heatmap_figure(judgement, side, f"epoch {epoch}")
+        for side in judgement.sides
     }
 
 
-def _draw(trainer: Trainer, what: str, figures: Callable[[], Mapping[str, Any]]) -> None:
+def _draw(trainer: Trainer, label: str, figures: Callable[[], Mapping[str, Any]]) -> None:
     try:
         for logger in boards(trainer):
             for tag, figure in figures().items():
                 logger.draw(tag, figure, trainer.global_step)
     except Exception as error:  # a picture must not end training
-        _log.warning("%s: no picture: %s: %s", what, type(error).__name__, error)
+        _log.warning("%s: no picture: %s: %s", label, type(error).__name__, error)
