@@ -86,7 +86,9 @@ def layout_of(content: bytes, options: ReadOptions, add: Add, sep: str | None = 
         layout = replace(layout, content=_NEAR_ENDS.sub(b"", single))
     if options.names is None and not options.skiprows and excel_line is None:
         layout = _below_titles(layout, add)
-    return layout if options.names else _with_last_name(layout, add)
+    if options.names:
+        return layout
+    return _with_last_name(layout, add)
 
 
 def names_if_none(header: Sequence[str], add: Add) -> list[str] | None:

@@ -176,7 +176,9 @@ class ReadOptions:
     @property
     def missing_by_column(self) -> Mapping[str, Any]:
         """Maps a column, or ``*`` for all, to the values that mean missing."""
-        return self.missing if isinstance(self.missing, Mapping) else {"*": self.missing or ()}
+        if isinstance(self.missing, Mapping):
+            return self.missing
+        return {"*": self.missing or ()}
 
     def missing_in(self, column: str) -> tuple[str | float, ...]:
         """Return what means a missing value in a column: words in lower case, and numbers.

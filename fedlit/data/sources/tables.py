@@ -328,7 +328,7 @@ class Tables(Source):
         # The target's words are its own, and the settings of all files need not fit each.
         if isinstance(missing, dict):
             columns = {
-                name: words for name, words in missing.items() if name == "*" or name in rows
+                name: values for name, values in missing.items() if name == "*" or name in rows
             }
             options = replace(options, missing=columns)
         not_missing: dict[str, dict[str, str]] = {}
