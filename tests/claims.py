@@ -95,7 +95,8 @@ class Claims(Task):
     @classmethod
     def facts(cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None) -> Any:
         claims, years = cls._values(target).T
-        name = ", ".join(target.name)
+        columns: Any = target.name
+        name = ", ".join(columns)
         total = float(years.sum())
         mean = float(claims.sum()) / total
         return {
@@ -157,7 +158,8 @@ class Claims(Task):
         return torch.cat([rate, -torch.expm1(-rate)], 1)
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        losses = 2 * self.outcome.row_loss(y.cpu().numpy())(predictions.cpu().double().numpy())
+        row_loss: Any = self.outcome.row_loss(y.cpu().numpy())
+        losses = 2 * row_loss(predictions.cpu().double().numpy())
         each = torch.from_numpy(losses)
         years = y[:, 1].cpu().double()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import re._constants as kinds
-import re._parser as parser
+import re._constants as kinds  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

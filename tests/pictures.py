@@ -112,7 +112,7 @@ def clusters() -> None:
         for axes, (data, title) in zip(
             figure.subplots(1, 2, sharey=True), titles.items(), strict=True
         ):
-            columns = [name for name in table if name.startswith(data)]
+            columns = [name for name in map(str, table) if name.startswith(data)]
             values = table.iloc[1:][columns].map(lambda cell: numbers(cell)[0]).to_numpy()
             texts = np.vectorize("{:.0f}".format)(values)
             names = [f"{name.split(', ')[1]}\n({distances[name]})" for name in columns]
@@ -138,7 +138,7 @@ def crossing() -> None:
             table = table_after("studies/sites.md", words)
             table.columns = [str(name).removeprefix("lift, ") for name in table]
             rows = [float(own.replace(",", "")) for own in table.index]
-            clients = [name for name in table if not re.match("mean|alone|mixture", name)]
+            clients = [name for name in map(str, table) if not re.match("mean|alone|mixture", name)]
             for name, colour, marker in zip(clients, SERIES, "ov^D", strict=False):
                 axes.plot(
                     rows,
@@ -254,13 +254,13 @@ def chfl() -> None:
         "studies/chfl.md", "Test accuracy, mean over clients ± standard deviation over runs:"
     )
     paper = {
-        name.partition(":")[0].partition(", chosen")[0]: cell
+        str(name).partition(":")[0].partition(", chosen")[0]: cell
         for name, cell in everything["the paper"].items()
     }
     places = np.arange(len(here))
     with drawn("chfl", 3.6) as figure:
         axes = figure.subplots()
-        for name, colour, marker in zip(here, SERIES, "ov^", strict=False):
+        for name, colour, marker in zip(map(str, here), SERIES, "ov^", strict=False):
             axes.plot(
                 places,
                 column(here, name)[:, 0],

@@ -59,7 +59,7 @@ def test_no_byte_of_a_checkpoint_changes_unseen(step: int, tmp_path: Path) -> No
                 check_archive(path)
 
 
-def test_what_could_not_be_written_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
     before = tmp_path / "previous.ckpt"
     for epoch in (1, 2):

@@ -1,6 +1,7 @@
 """Means that stand for several rows, against sums over Python lists."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def test_each_group_is_of_enough_rows_and_no_row_is_left_out(rows: int, number: 
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-def test_a_range_is_of_the_outermost_rows_in_any_order(dtype: type) -> None:
+def test_a_range_is_of_the_outermost_rows_in_any_order(dtype: Any) -> None:
     values = np.random.default_rng(1).normal(0, 1000, 301).astype(dtype)
     ordered = sorted(values.astype(float).tolist())
     assert outer_means(values, 1) == (ordered[0], ordered[-1])

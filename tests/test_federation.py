@@ -69,7 +69,7 @@ def test_it_predicts_what_the_command_predicts(fed: fedlit.Federation, tmp_path:
     np.testing.assert_array_equal(proba, told[["probability_well", "probability_ill"]])
 
 
-def test_scores_are_scikit_learns_and_an_export_predicts_the_same(
+def test_scores_are_scikit_learns_and_exports_predict_alike(
     fed: fedlit.Federation, tmp_path: Path
 ) -> None:
     from fedlit.score.folder import load
@@ -80,7 +80,7 @@ def test_scores_are_scikit_learns_and_an_export_predicts_the_same(
     assert scores["auroc"] == pytest.approx(expected, abs=1e-6) and "classes" not in scores
     report = fed.report()
     assert isinstance(report, Results)
-    dots = report.plot().collections[-1].get_offsets()[:, 0]
+    dots = np.asarray(report.plot().collections[-1].get_offsets())[:, 0]
     assert np.asarray(dots).tolist() == report.to_frame()["auroc"].tolist()
     read = load(fed["north"].export(tmp_path / "north"))
     np.testing.assert_allclose(read.predict_proba(NEW), fed["north"].predict_proba(NEW), atol=1e-6)
@@ -212,7 +212,7 @@ def test_what_is_refused(tables: Any, options: dict[str, Any], tmp_path: Path) -
         ).fit(tables)
 
 
-def test_a_missing_column_and_a_client_that_is_not_there_are_named(fed: fedlit.Federation) -> None:
+def test_a_missing_column_and_a_missing_client_are_named(fed: fedlit.Federation) -> None:
     with pytest.raises(DataError, match="'age'"):
         fed["north"].predict(NEW.drop(columns="age"))
     with pytest.raises(ConfigError, match="'nort'"):

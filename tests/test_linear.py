@@ -30,7 +30,7 @@ from fedlit.show.shown import _COLOURS
 from fedlit.show.text import printable, wrap
 
 SECOND = 1.0
-BUILT = {
+BUILT: dict[str, Any] = {
     "b'(?:[^\\\\r\\\\n]*(?:\\\\r\\\\n|\\\\r|\\\\n)){%d}(?:[ \\\\t]*(?:\\\\r\\\\n|\\\\r|\\\\n))*' % "
     "lines": [
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
@@ -46,7 +46,7 @@ def _called(use: Use, pattern: str | bytes) -> Callable[[Any], object]:
     if use.method == "re2":
         return lambda own: pc.match_substring_regex(pa.array([own]), pattern)
     compiled = re.compile(pattern, use.flags)
-    method = getattr(compiled, use.method)
+    method: Callable[..., Any] = getattr(compiled, use.method)
     if use.method in ("sub", "subn"):
         return lambda own: method(own[:0], own)
     if use.method == "finditer":  # none is kept: Python would search all that the process holds

@@ -118,7 +118,7 @@ def notebook() -> Any:
     )
 
 
-def test_outputs_of_the_notebook_are_stored_and_name_no_folder_of_the_machine(
+def test_the_notebooks_outputs_name_no_folder_of_a_machine(
     notebook: Any,
 ) -> None:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -135,7 +135,7 @@ def test_the_page_of_the_notebook_is_as_it_is_made() -> None:
         assert path.read_bytes() == content, f"run python tests/{made.__module__}.py: {path.name}"
 
 
-def test_the_picture_that_decides_is_as_it_is_made_and_names_methods() -> None:
+def test_the_picture_that_decides_is_current() -> None:
     assert decision.PICTURE.read_text(encoding="utf-8") == decision.picture(), (
         "run python tests/decision.py"
     )
@@ -260,7 +260,7 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     head, _, body = (site / "objects.inv").read_bytes().partition(b"using zlib.\n")
     assert head.startswith(b"# Sphinx inventory version 2")
     rendered = {line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()}
-    assert {f"fedlit.{name}" for name in fedlit.__all__} <= rendered
+    assert {f"fedlit.{name}" for name in fedlit.__all__} <= rendered  # type: ignore[attr-defined]
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -114,7 +114,7 @@ def test_holm_is_statsmodels() -> None:
     np.testing.assert_array_equal(holm([*p, math.nan]), [*holm(p), math.nan])
 
 
-def test_where_clients_are_tested_on_the_same_rows_these_are_set_against_all_others() -> None:
+def test_shared_test_rows_are_set_against_all_others() -> None:
     def ratio(digests: dict[str, str], tested: int) -> dict[str, float]:
         rows = {
             name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()

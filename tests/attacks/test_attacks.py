@@ -163,7 +163,7 @@ def test_attacks_are_said_in_plan_log_and_results(
 
 
 WINE = Bundled(clients=["wine"])
-POISON = {"feature": "alcohol", "value": 1.0, "label": 1}
+POISON: dict[str, Any] = {"feature": "alcohol", "value": 1.0, "label": 1}
 REFUSED: list[tuple[Any, str]] = [
     (lambda: Attack("sign"), "kind: .*'sign'"),  # type: ignore[arg-type]
     (lambda: Attack("noise", client="a", share=0.1), "client or a share"),

@@ -5,6 +5,7 @@ import ast
 from pathlib import Path
 
 import beside
+import hostile
 import pytest
 
 import fedlit
@@ -50,7 +51,7 @@ def test_no_module_beside_a_child_process_runs(
     can fail."""
     canary = tmp_path / "canary"
     (tmp_path / "here").mkdir()
-    beside.hostile.plant_modules(tmp_path / "here", canary)
+    hostile.plant_modules(tmp_path / "here", canary)
     monkeypatch.chdir(tmp_path / "here")
     child = Child(
         "A child",

@@ -277,8 +277,8 @@ def test_a_choice_converts_a_unit_for_new_rows_too(
         name = "dose" if "one column" in case else "kilos"
         raw = pd.read_csv(f"{client}.csv")
         texts = raw[name].astype(str).str.split(" ", expand=True)
-        pounds = texts[1] == "lb" if 1 in texts else True
-        wanted = texts[0].astype(float) * np.where(pounds, 0.45359237, 1)
+        pounds: Any = texts[1] == "lb" if 1 in texts else True
+        wanted: Any = texts[0].astype(float) * np.where(pounds, 0.45359237, 1)
         table = tables[client]
         assert table.schema is not None
         # as an exported client reads tomorrow's rows

@@ -75,7 +75,7 @@ def test_values_are_held_against_types_before_data_is_read(
     assert not (here / "lightning_logs").exists()
 
 
-def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
+def test_a_score_that_nobody_logs_is_refused_before_training(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopping = ["--trainer.callbacks", "EarlyStopping", "--trainer.callbacks.monitor"]
@@ -96,7 +96,7 @@ def test_a_score_that_nobody_logs_is_refused_before_the_first_step(
     assert "found train/losss" in capsys.readouterr().err
 
 
-def test_all_help_fits_80_columns_and_colour_comes_with_a_terminal(
+def test_help_fits_80_columns_and_has_colour_on_a_terminal(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

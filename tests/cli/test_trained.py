@@ -149,7 +149,7 @@ def test_a_file_is_scored(here: Path, capsys: pytest.CaptureFixture[str]) -> Non
     np.testing.assert_array_equal(found["probability_ill"], expected["probability_ill"])
 
 
-def test_a_key_that_a_runs_own_configuration_should_not_have_is_named(
+def test_a_key_that_does_not_belong_into_a_run_is_named(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = here / find_run("mine") / "config.yaml"
@@ -182,7 +182,7 @@ def test_without_a_name_scores_lie_beside_the_rows(
     assert "predictions that fedlit wrote" in capsys.readouterr().err
 
 
-def test_mistakes_are_said_before_torch_is_imported_as_far_as_they_can(
+def test_most_mistakes_are_named_before_torch_is_imported(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("new.fasta").write_text(">r1\nACGT\n")

@@ -289,12 +289,12 @@ def test_2_without_exchange_another_client_changes_no_weight(
     assert {name.split(".")[1] for name in different(alone.weights, among.weights)} == {"ash"}
 
 
-def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_path: Path) -> None:
+def test_6_a_tampered_exchange_cannot_send_a_private_name(tmp_path: Path) -> None:
     class Leaky(Exchange):
         def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
             super().on_fit_start(trainer, pl_module)
             ash = pl_module.federation["ash"]
-            ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[dict-item]
+            ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[assignment]
 
     run = make_run(tmp_path, exchange=Leaky(["core"]))
     with pytest.raises(
@@ -303,7 +303,7 @@ def test_6_a_private_name_is_refused_even_if_the_exchange_is_tampered_with(tmp_p
         run.fit(quiet=True)
 
 
-def test_8_a_client_that_is_not_finite_is_left_out_and_comes_back(tmp_path: Path) -> None:
+def test_8_a_client_that_is_not_finite_is_out_and_comes_back(tmp_path: Path) -> None:
     seen: list[set[str]] = []
 
     class Counting(Mean):
@@ -401,9 +401,7 @@ def test_14_what_fails_at_a_client_names_it(hook: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ALL)
-def test_14_a_network_that_fails_names_its_client_in_every_method(
-    method: str, tmp_path: Path
-) -> None:
+def test_14_a_network_that_fails_names_its_client(method: str, tmp_path: Path) -> None:
     def fails(*_: Any) -> None:
         raise ValueError("out of paper")
 

@@ -60,7 +60,7 @@ SETTINGS: list[tuple[Any, str]] = [
     *((partial(m.Agglomerative, **own), key) for own, key in (
         ({}, "None and None"), ({"clusters": 2, "distance": 1.0}, "2 and 1.0"), ({"distance": -0.1}, "-0.1"),
         ({"clusters": 0}, "clusters: "), ({"after": 0, "clusters": 2}, "after: "))),
-    *((partial(m.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),
+    *((partial(m.FedGMCC, **{key: own}), f"found .*{own}") for key, own in (("grid", 3), ("lr", 0), ("move", 60))),  # type: ignore[arg-type]
     (partial(m.FedAvgM, 1.0), "momentum"),
     *((partial(m.Median, wrong), "attackers") for wrong in (0, -1, 0.5, 0.0, True, 1.5)),
     (partial(m.MultiKrum, keep=0), "keep"),
@@ -68,9 +68,9 @@ SETTINGS: list[tuple[Any, str]] = [
     (partial(m.NormBound, bound=0.0), "bound"),
     (partial(m.CenteredClipping, radius=-1.0), "radius"),
     (partial(m.CenteredClipping, iterations=0), "iterations"),
-    *((partial(m.GrowForest, **{"trees": 2, **own}), next(iter(own)))
+    *((partial(m.GrowForest, **{"trees": 2, **own}), next(iter(own)))  # type: ignore[arg-type]
       for own in ({"trees": 0}, {"minimum": 0}, {"max_features": 1.5})),
-    *((partial(m.ByPart, parts), key) for parts, key in (
+    *((partial(m.ByPart, parts), key) for parts, key in (  # type: ignore[arg-type]
         ({}, "none"), ({"core": "median"}, "core: .*'median'"), ({"core": "maen"}, "Did you mean "
             "'mean'"),
         ({"core": None}, "None"), ({"": "mean"}, "found ''"), ({"!head": "mean"}, "'!head'"),
@@ -82,7 +82,7 @@ SETTINGS: list[tuple[Any, str]] = [
     (partial(Exchange, ["core"], minimum=0), "at least 1 client"),
     (partial(Exchange, ["core"], participation=0.0), "exchange.participation"),
     (partial(Exchange, [], participation=0.5), "something to exchange"),
-    *((partial(Exchange, ["core"], every=wrong), "expected step, epoch|at least 1")
+    *((partial(Exchange, ["core"], every=wrong), "expected step, epoch|at least 1")  # type: ignore[arg-type]
       for wrong in ({"steps": 0}, {"steps": 1, "epochs": 1}, {"rounds": 3}, {}, "batch")),
     (partial(deal, {"a": 1, "b": 1}, 3), "2 clients on 3 ranks"),
     # clients
@@ -92,7 +92,7 @@ SETTINGS: list[tuple[Any, str]] = [
     (partial(m.MOON, spec(), MLP, temperature=0), "temperature"),
     (partial(m.PerFedAvg, spec(), MLP, alpha=0), "alpha"),
     *((partial(m.PFedMe, spec(), MLP, **own), *own) for own in ({"strength": 0}, {"inner_steps": 0}, {"eta": 2.0})),
-    *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),
+    *((partial(m.Alternating, spec(), MLP, own), "private_first") for own in ("step", {"steps": 0}, {"rounds": 1})),  # type: ignore[arg-type]
     (partial(m.FedPAC, spec(), MLP, classifier_first={"steps": 0}), "FedPAC: classifier_first"),
     (partial(m.CHFL, spec(common=None)), "data.common"),
     (partial(m.CHFL, spec(common={}), unique="none"), "common column"),
@@ -202,7 +202,7 @@ FEDERATIONS: list[tuple[dict[str, Any], str]] = [
     (parts(**{"*": "mean", "core": m.Krum()}), "core: .*Krum: expected at least 5 clients"),
     (parts(**{"*": "mean", "head": "by_name"}), "exchange.by_name: pattern 'head'"),
     # what would never be trained
-    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': "
+    *((small(partial(m.Alternating, private_first=first), {"every": every}), "'ash': "  # type: ignore[arg-type]
         ".*exchange.every")
       for first, every in (("epoch", "epoch"), ({"steps": 1}, "step"), ({"steps": 5}, {"steps": 5}))),
     *((small(partial(m.Alternating, private_first={"steps": 1}), {"federated": own}, align="both"),

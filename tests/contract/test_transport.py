@@ -62,19 +62,21 @@ def test_12_the_transport_changes_no_bit(method: str, tmp_path: Path) -> None:
         ),
     ),
 )
-def test_3_killed_sites_and_coordinators_go_on_with_the_same_bits(
+def test_3_killed_sites_and_coordinators_resume_bit_for_bit(
     case: tuple[str, int], tmp_path: Path
 ) -> None:
     method, step = case
     whole = trained(tmp_path / "whole", **plain(method))
-    stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}
+    stop: dict[str, Any] = {
+        "callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]
+    }
     over_sites(tmp_path, killed=True, **stop, **plain(method))
     resumed = over_sites(tmp_path, "middle.ckpt", **plain(method))
     assert different(weights(whole), resumed.weights()) == []
     assert {run.exchange.rounds for run in resumed.runs.values()} == {whole.exchange.rounds}
 
 
-def test_8_all_sites_end_with_the_same_message_when_too_few_remain(tmp_path: Path) -> None:
+def test_8_all_sites_end_with_one_message_if_too_few_remain(tmp_path: Path) -> None:
     options = plain("local", client=Explodes, exchange={"federated": ["core"], "minimum": 3})
     message = r"expected an update that counts from at least 3 clients, found it at 2 \(not finite: birch\)"
     with pytest.raises(RunError, match=message):

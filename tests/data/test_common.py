@@ -80,7 +80,7 @@ def test_groups_have_the_clients_that_have_all_their_columns(
     ]
 
 
-def test_a_column_of_another_kind_is_another_column_unless_it_is_listed() -> None:
+def test_a_column_of_another_kind_is_another_unless_listed() -> None:
     odd = [
         small("a", age=NUMBERS, bmi=NUMBERS),
         small("b", ("bmi",), age=NUMBERS, bmi=["low", "high"]),
@@ -138,7 +138,7 @@ def test_what_cannot_be_found_says_why(
 
 
 @pytest.mark.parametrize("categories", ["codes", "indicators"])
-def test_clients_know_which_inputs_are_common_and_which_their_own(categories: Any) -> None:
+def test_clients_know_which_inputs_are_common(categories: Any) -> None:
     """How they are coded: test_encoding.py."""
     made = encode(
         TABLES,
@@ -222,9 +222,7 @@ def test_equal_numbers_have_equal_places_where_bins_are_agreed(scaling: Any) -> 
     torch.testing.assert_close(places[0], places[1], rtol=1e-4, atol=1e-4)
 
 
-def test_own_bins_are_at_quantiles_of_training_rows_and_agreed_ones_of_a_pooled_client_are_its_own() -> (
-    None
-):
+def test_bins_are_at_quantiles_of_training_rows() -> None:
     (client,) = encode([mixed("a")], num_bins=4)
     (pooled,) = encode([mixed("a", 1), mixed("b", 2)], num_bins=4, **POOL)
     for own in (client, pooled):
@@ -261,7 +259,7 @@ def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
     )
 
 
-def test_sketches_of_nothing_of_one_value_and_of_values_that_nearly_meet() -> None:
+def test_sketches_of_no_value_one_value_and_close_values() -> None:
     nothing = sketch(np.array([np.nan]))
     one = sketch(np.array([5.0, 5.0, np.nan]))
     assert nothing == [0] and one[0] == 2

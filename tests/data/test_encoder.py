@@ -69,7 +69,7 @@ def test_rows_of_another_day() -> None:
     assert encoder.transform(unknown)[:, 2:4].tolist() == [[-1, -1], [-1, -1]]
 
 
-def test_whole_numbers_that_a_gap_made_floats_are_the_categories_that_they_were() -> None:
+def test_whole_numbers_beside_gaps_stay_their_categories() -> None:
     codes = ["1", "2", "x", "10"] * 5
     encoder, _ = fitted(table("a", {"zip": codes}, categorical=["zip"]))
     assert encoder.transform(pd.DataFrame({"zip": [10.0, np.nan, 1.0]}))[:, 0].tolist() == [
@@ -173,7 +173,7 @@ def test_the_same_rows_under_another_name_are_encoded_alike(categories: Any, sca
     assert encoder.task.classes == expected.task.classes and encoder.seen == expected.seen
 
 
-def test_columns_that_the_run_does_not_know_are_left_out_and_categories_counted() -> None:
+def test_unknown_columns_are_left_out_and_categories_counted() -> None:
     terms = Terms(align="both", categories="indicators")
     towns = ["Bonn", "Ulm"] * 10
     run = [table("bern", {"age": numbers(), "town": towns}, categorical=["town"])]
@@ -226,7 +226,7 @@ def test_what_does_not_fit_the_run_is_refused(
         with pytest.raises(error, match=message):
             join(
                 later, Terms(align="both", categories=categories), [RUN, replace(RUN, name="chur")]
-            )  # type: ignore[arg-type]
+            )
 
 
 def test_without_alignment_it_is_on_its_own() -> None:
@@ -260,7 +260,7 @@ def test_it_is_in_the_groups_of_whose_columns_it_has_all() -> None:
     )
 
 
-def test_a_column_whose_codes_the_run_never_agreed_on_is_left_out() -> None:
+def test_a_column_without_agreed_codes_is_left_out() -> None:
     run = [
         table("bern", {"age": numbers(1), "town": ["Bonn", "Ulm"] * 10}, categorical=["town"]),
         table("chur", {"age": numbers(2)}),

@@ -53,7 +53,7 @@ def several() -> list[ClientTable]:
     # of another client's; of nobody's
     made[0].features.iloc[made[0].splits["test"][:2], 1] = ["s", "new"]
     made[0].target.iloc[made[0].splits["test"][0]] = 3
-    first.features.iloc[first.splits["test"][0], first.features.columns.get_loc("flat")] = 9.0
+    first.features.iloc[first.splits["test"][0], first.features.columns.get_loc("flat")] = 9.0  # type: ignore[index]
     first.features.iloc[first.splits["validation"], 0] = 1e6
     return made
 
@@ -113,7 +113,7 @@ def test_inputs_and_labels_are_those_by_hand(
         name: by_hand([*tables.values()], own, aligned, terms) for name, own in tables.items()
     }
     if aligned:
-        union = sorted({name for frame in inputs.values() for name in frame})
+        union = sorted({str(name) for frame in inputs.values() for name in frame})
         inputs = {
             name: frame.reindex(columns=union, fill_value=0.0) for name, frame in inputs.items()
         }
@@ -150,7 +150,7 @@ def test_types_of_cells_make_no_difference(dtype: str) -> None:
         coded = ["x"]
     assert_same(
         *(
-            encode([table("a", {"x": values.astype(own)}, categorical=coded)])[0]
+            encode([table("a", {"x": values.astype(own)}, categorical=coded)])[0]  # type: ignore[call-overload]
             for own in (plain, dtype)
         )
     )
@@ -382,10 +382,11 @@ def test_what_cannot_be_encoded_is_refused(
 def test_what_a_person_should_know_about_a_table_is_noted() -> None:
     source = table("a", {"x": numbers(), "e": GAPS, "c": np.ones(N)}, [0, 1] * (N // 2))
     for split in ("validation", "test"):  # test rows are not looked at before `fedlit test`
-        source.target.iloc[source.splits[split][0]] = 7  # type: ignore[index]
+        source.target.iloc[source.splits[split][0]] = 7
     (client,) = encode([source])
-    assert [note.kind for note in client.notes] == ["no value", "one value", "rare class"]
-    assert [note.column for note in client.notes] == [
+    notes: list[Any] = list(client.notes)
+    assert [note.kind for note in notes] == ["no value", "one value", "rare class"]
+    assert [note.column for note in notes] == [
         "e",
         "c",
         "y",

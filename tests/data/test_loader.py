@@ -73,7 +73,7 @@ def test_epoch_visits_each_row_at_most_once(n: int, batches: int, epoch: int) ->
     assert len(set(visited)) == len(visited) == batches * (n // batches)
 
 
-def test_more_steps_than_batches_go_through_the_rows_again_in_another_order() -> None:
+def test_more_steps_than_batches_shuffle_the_rows_again() -> None:
     batches = drawn(loader_of(24, batch_size=8, steps=7), 2)
     passes = [sorted(row for batch in batches[at : at + 3] for row in batch or []) for at in (0, 3)]
     assert passes == [list(range(24))] * 2 and len(batches) == 7 and batches[:3] != batches[3:6]
@@ -206,9 +206,7 @@ def steps_of(client: Any) -> int:
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_each_client_steps_as_often_as_it_has_batches_and_the_exchange_waits(
-    accumulate: int, tmp_path: Path
-) -> None:
+def test_clients_step_once_a_batch_and_the_exchange_waits(accumulate: int, tmp_path: Path) -> None:
     data = {"batches": None, "batch_size": 8}
     loop = {"accumulate": accumulate}
     run = make_run(tmp_path, data=data, loop=loop, exchange={"federated": ["core"]})

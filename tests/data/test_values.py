@@ -92,7 +92,7 @@ def test_mapped_rows_train_and_predict_as_rows_in_words(
     mapped = trained(tmp_path / "mapped", tables, values)
     words = trained(tmp_path / "words", {name: in_words(frame) for name, frame in tables.items()})
     first, second = (
-        torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"]
+        torch.load(Path(run.folder or "", "checkpoints", "last.ckpt"))["state_dict"]
         for run in (mapped, words)
     )
     assert first.keys() == second.keys() and all(
@@ -107,7 +107,7 @@ def test_mapped_rows_train_and_predict_as_rows_in_words(
     coded(8).to_csv("east.csv", index=False)
     settings = {"files": {"east": "east.csv"}, "target": "outcome", "values": VALUES}
     source = {"class_path": "fedlit.Tables", "init_args": settings}
-    joining = prepare(mapped.folder, {"data": {"source": source}})
+    joining = prepare(mapped.folder or "", {"data": {"source": source}})
     expected = in_words(coded(8))
     assert joining.table.target.tolist() == expected.pop("outcome").tolist()
     assert joining.table.features["sex"].tolist() == expected["sex"].tolist()
@@ -162,7 +162,7 @@ def test_values_without_a_place_and_without_cells_are_noted(tmp_path: Path) -> N
     notes = read(
         frame, tmp_path, values={"sex": {1: "M", 2: "F", 9: None}, "outcome": {"": 0}}
     ).notes
-    kept = [note for note in notes if getattr(note, "kind", "") == "recoded"]
+    kept: list[Any] = [note for note in notes if getattr(note, "kind", "") == "recoded"]
     assert [note.column for note in kept] == ["sex", "sex"]
     assert "'3' (30)" in kept[0] and "'9'" in kept[1]
     words = in_words(coded(0))

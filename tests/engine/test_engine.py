@@ -34,9 +34,7 @@ class Watched(FederatedClient):
 
 
 @pytest.mark.parametrize("method", one_in(15, [name for name in METHODS if name != "centralized"]))
-def test_auto_gives_the_bits_of_threads_and_plain_steps_are_close(
-    method: str, tmp_path: Path
-) -> None:
+def test_auto_has_the_bits_of_threads_and_plain_is_close(method: str, tmp_path: Path) -> None:
     """Other numbers of threads give the same bits: contract/test_contract.py."""
     one, auto, plain = (
         trained(tmp_path / engine, **dry(METHODS[method], engine, workers))
@@ -220,6 +218,8 @@ class Scaled(nn.Module):
 
 class Remembers(nn.Module):
     """Assigns its buffer instead of changing it in place."""
+
+    mean: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -88,7 +88,7 @@ def test_a_tensor_that_two_modules_share_is_mixed_once(tmp_path: Path) -> None:
     torch.testing.assert_close(run.loop.federation["ash"].state_dict()["core.0.weight"], expected)
 
 
-def test_a_rule_that_changes_what_clients_start_from_is_refused_behind_another_run(
+def test_a_rule_that_changes_starts_is_refused_after_a_run(
     tmp_path: Path,
 ) -> None:
     for rule, refused in ((IFCA(2), True), (FedAvgM(), False)):
@@ -118,9 +118,7 @@ class Changes(FederatedClient):
 @pytest.mark.parametrize(
     "other", [{}, {"note": NOTE, "more": NOTE}, {"note": NOTE.T}, {"note": NOTE.double()}]
 )
-def test_publishing_something_else_than_planned_is_refused_before_it_leaves(
-    other: State, tmp_path: Path
-) -> None:
+def test_unplanned_publishing_is_refused_before_it_leaves(other: State, tmp_path: Path) -> None:
     run = make_run(
         tmp_path,
         client=type("Changes", (Changes,), {"other": other}),
@@ -226,7 +224,10 @@ class Remembers(FederatedClient):
 
 @pytest.mark.parametrize(
     ("mistake", "key"),
-    [(put("birch", NAME, 1.5), NAME), (lambda r: {}["foo"], "test_exchange.py, line")],
+    [
+        (put("birch", NAME, 1.5), NAME),
+        (lambda r: dict[str, Any]()["foo"], "test_exchange.py, line"),
+    ],
 )
 def test_nothing_is_written_of_what_is_refused(mistake: Any, key: str, tmp_path: Path) -> None:
     run = make_run(
@@ -239,9 +240,9 @@ def test_nothing_is_written_of_what_is_refused(mistake: Any, key: str, tmp_path:
         run.fit(quiet=True)
     for client in run.loop.federation.values():
         assert len(client.state["got"]) == 1  # what it started from
-        assert all(
-            torch.equal(value, client.state_dict()[name]) for name, value in client.before.items()
-        )  # type: ignore[attr-defined]
+        before: Any = client.before
+        after = client.state_dict()
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert run.exchange.rounds == 0 and run.exchange.bytes == 0
 
 
@@ -285,7 +286,7 @@ class Sends(Mean):
         }
 
     @property
-    def sends(self) -> str:
+    def sends(self) -> str:  # type: ignore[override]
         return "three numbers of mine"
 
 

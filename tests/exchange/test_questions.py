@@ -83,7 +83,8 @@ def test_the_function_is_the_federated_part(
     network: nn.Module, patterns: tuple[str, ...], shape: tuple[int, ...]
 ) -> None:
     federated = [name for name, _ in network.named_parameters() if name.startswith(patterns)]
-    function = function_of(network, {(6,): 6, (64,): 6, (128,): 6}.get(shape, 16), federated)
+    rows: dict[tuple[int, ...], int] = {(6,): 6, (64,): 6, (128,): 6}
+    function = function_of(network, rows.get(shape, 16), federated)
     assert function.shape == shape and function.parameters == tuple(federated)
     x = torch.rand(9, *shape)
     state = {
@@ -102,7 +103,7 @@ def test_the_function_is_the_federated_part(
     torch.testing.assert_close(stacked, torch.stack([expected, expected]), rtol=1e-4, atol=1e-5)
 
 
-def test_the_function_holds_no_trained_private_value_and_elsewhere_is_refused() -> None:
+def test_the_function_holds_no_trained_private_value() -> None:
     fresh: Any = MLP(6, 3)
     function = function_of(fresh, 6, ["core.0.weight"])  # its bias is private
     trained = {"core.0.weight": torch.ones(64, 64)}

@@ -87,7 +87,7 @@ def test_blocks_are_even_and_in_the_order_of_names() -> None:
     assert deal({"a": 1, "b": 1, "c": 1000}, 3) == [["a"], ["b"], ["c"]]
 
 
-def test_a_process_is_one_of_several_where_torchrun_or_srun_say_so() -> None:
+def test_torchrun_and_srun_make_a_process_one_of_several() -> None:
     step = {
         "SLURM_PROCID": "3",
         "SLURM_STEP_NUM_TASKS": "8",

@@ -75,7 +75,7 @@ def test_adjusted_rand_at_its_ends() -> None:
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=7, max_size=7), min_size=1, max_size=6))
-def test_two_clients_have_one_colour_in_a_round_exactly_if_they_are_together(
+def test_clients_of_one_cluster_have_one_colour(
     rounds: list[list[int]],
 ) -> None:
     rows = [
@@ -94,7 +94,7 @@ def test_two_clients_have_one_colour_in_a_round_exactly_if_they_are_together(
 def test_who_took_no_part_in_a_round_has_no_colour() -> None:
     own = frame(SPLIT, SPLIT)
     numbers = stable_numbers(own[(own["round"] == 1) | (own["client"] != "yew")])
-    assert np.isnan(numbers.loc["yew", 2]) and numbers.loc["oak", 2] == -1
+    assert numbers.isna().loc["yew", 2] and numbers.loc["oak", 2] == -1
     assert membership_figure(own[(own["round"] == 1) | (own["client"] != "yew")]).axes
 
 

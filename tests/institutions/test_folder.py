@@ -108,7 +108,7 @@ def test_a_renewed_certificate_has_the_same_authority(folder: Path) -> None:
     assert fingerprint(settings.certificates / "old-1" / "server.crt") == old
 
 
-def test_sites_are_invited_again_where_what_they_must_know_has_changed(folder: Path) -> None:
+def test_sites_are_invited_again_when_their_terms_changed(folder: Path) -> None:
     settings = read_coordinator(folder)
     assert invite(settings) == []
     settings.federation.write_text(settings.federation.read_text() + "# more\n")
@@ -278,9 +278,7 @@ def test_an_expired_certificate_is_refused(folder: Path) -> None:
                 check_certificate(made / "server.crt", "renew it")
 
 
-def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_private_keys_are_their_owners_and_never_overwritten(folder: Path, tmp_path: Path) -> None:
     make_site_keys(tmp_path, "north")
     made = folder / "certificates"
     makers = (make_authority, make_server, make_site_keys)
@@ -289,7 +287,7 @@ def test_private_keys_are_their_owners_alone_and_nothing_is_overwritten(
     ):
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(ConfigError, match=r"is there already, and is not overwritten"):
-            make(path.parent, "north")  # type: ignore[operator]
+            make(path.parent, "north")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ OFFER = {
 @pytest.fixture(scope="module")
 def liars() -> Any:
     sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-    from drill import liars
+    from drill import liars  # type: ignore[import-not-found]
 
     return liars
 
@@ -257,7 +257,7 @@ def test_a_forest_grows_on_without_a_site_that_answers_falsely(
 ) -> None:
     """Its answer ends a round without a tree; the next one has those of the other sites, and is the
     same at all."""
-    from test_sites import written
+    from test_sites import written  # type: ignore[import-not-found]
 
     changes = deepcopy(liars.FEDERATIONS["forest"])
     # no site continues the common trees by itself

@@ -39,7 +39,7 @@ from fedlit.privacy.ledger import Ledger
 from fedlit.seeding import derive_seed
 
 SITES = ["east", "north", "south"]
-FORMS = {"w": ("float32", (2,))}
+FORMS: dict[str, tuple[str, tuple[int, ...]]] = {"w": ("float32", (2,))}
 OFFER = {
     "tensors": FORMS,
     "parameters": 1,
@@ -107,7 +107,7 @@ def test_weaker_protection_needs_more_than_a_hash(
     assert accepted(tmp_path, STRONG)
 
 
-def test_weaker_terms_that_were_accepted_before_stronger_ones_are_asked_about_again(
+def test_weaker_terms_after_stronger_ones_are_asked_again(
     tmp_path: Path,
 ) -> None:
     """Also those that name no federation, or another one, of the same coordinator."""
@@ -554,9 +554,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize("odd", REFUSED)
-def test_the_coordinator_refuses_one_site_and_waits_for_the_others(
-    odd: Any, tmp_path: Path
-) -> None:
+def test_the_coordinator_refuses_a_site_and_awaits_the_others(odd: Any, tmp_path: Path) -> None:
     hub, line = hub_at_round(tmp_path)
     hub.take("south", odd if isinstance(odd, bytes | RunError) else pack(odd))
     assert set(line.last) == {"south"} and "site south" in unpack(line.last["south"])["failed"]
@@ -583,7 +581,7 @@ def test_no_site_is_refused_for_what_fails_at_the_coordinator(
 
 
 CLOSED = {"received": {}, "lost": [], "records": {}, "bytes": 0, "verdict": None}
-FACTS = {"facts": {"south": {"w": {}}}}
+FACTS: dict[str, Any] = {"facts": {"south": {"w": {}}}}
 ACCEPTED: list[Any] = [
     ("before training", "round:0", {}, True),
     ("before training", "at:0", {}, True),

@@ -158,11 +158,8 @@ def test_what_one_row_alone_has_does_not_leave_a_site(
         facts = [unpack(content).get("facts") for content in sent if b"share:" in content]
         assert any(own for own in facts)
         assert values.isdisjoint(numbers_in(facts))
-        notes = Counter(
-            own.column
-            for own in sites[site].run.data.notes
-            if getattr(own, "kind", "") == "withheld"
-        )
+        noted: list[Any] = list(sites[site].run.data.notes)
+        notes = Counter(note.column for note in noted if getattr(note, "kind", "") == "withheld")
         assert notes["physician"] == 1 and max(notes.values()) == 1
     whole = one_process(tmp_path, folder, case, facts_from=5)
     assert (

@@ -36,7 +36,7 @@ from fedlit.run.config import read_yaml
 from fedlit.run.run import Run
 
 SITES = ("breast_cancer", "digits", "wine")
-IDENTITY = {"id": "0123456789abcdef" * 2, "sites": list(SITES)}
+IDENTITY: dict[str, Any] = {"id": "0123456789abcdef" * 2, "sites": list(SITES)}
 ROOT = Path(__file__).parents[2]
 ROUNDS = 3
 
@@ -123,9 +123,7 @@ def dying(name: str, epoch: int, times: int = 1, again: Any = None) -> Any:
 TABLES = {"breast_cancer": "breast_cancer.csv", "digits": "digits.csv.gz", "wine": "wine_data.csv"}
 
 
-def test_sites_have_the_bits_of_one_process_and_send_what_was_agreed_to(
-    tmp_path: Path, whole: Run
-) -> None:
+def test_sites_have_one_process_bits_and_send_what_was_agreed(tmp_path: Path, whole: Run) -> None:
     """What was noted is what travelled, to the byte, and is in the terms; each site opens its own
     table alone."""
     line = MemoryLine(list(SITES))
@@ -220,9 +218,7 @@ def test_processes_of_two_sites_have_the_bits_of_one(
     assert federation.differing({name: client.state_dict() for name, client in alone.items()}) == []
 
 
-def test_a_killed_site_goes_on_with_the_same_bits_where_messages_come_twice_or_late(
-    tmp_path: Path, whole: Run
-) -> None:
+def test_a_killed_site_goes_on_though_messages_repeat_or_delay(tmp_path: Path, whole: Run) -> None:
     before: dict[tuple[str, str], bytes] = {}
 
     def meddle(way: str, site: str, content: bytes) -> list[bytes]:
@@ -332,7 +328,7 @@ def test_masked_sums_and_noise(tmp_path: Path) -> None:
     _, sites, errors = federate(tmp_path / "noisy", noisy, SOURCES)
     assert not errors, errors
     for name in SITES:
-        told = json.loads((sites[name].run.folder / "privacy.json").read_text())
+        told = json.loads(Path(sites[name].run.folder or "", "privacy.json").read_text())
         assert told["epsilon"] == pytest.approx(epsilon([0.5] * ROUNDS, 1e-5))
 
 
@@ -361,7 +357,7 @@ def test_replayed_messages_of_masked_sums_change_nothing(tmp_path: Path) -> None
         assert [entry["round"] for entry in entries] == list(range(ROUNDS))
 
 
-def test_a_site_that_is_revoked_in_mid_round_voids_it_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_site_revoked_in_mid_round_voids_that_round(tmp_path: Path) -> None:
     """Masked: iris is killed in round 2, in which the others have sent their masked update; then it
     is taken off."""
     four = {**SOURCES, "iris": {"class_path": "fedlit.Bundled", "init_args": {"clients": ["iris"]}}}

@@ -57,7 +57,7 @@ class Quadratics(Made):
         made = []
         for own in super().tables(seed):
             rng = np.random.default_rng(STEPS[own.name])
-            y = own.features @ rng.normal(size=own.features.shape[1]) + 0.1 * rng.normal(
+            y: Any = own.features @ rng.normal(size=own.features.shape[1]) + 0.1 * rng.normal(
                 size=len(own.features)
             )
             made.append(

@@ -112,9 +112,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("engine", one_in(2, ["plain", "auto"]))
-def test_what_is_federated_is_bit_identical_with_and_without_own_columns(
-    engine: str, tmp_path: Path
-) -> None:
+def test_own_columns_change_no_bit_of_what_is_federated(engine: str, tmp_path: Path) -> None:
     first = part(fitted(tmp_path / "first", engine), "common")
     assert len(first) == 3 * 6
     for name, options in VARIANTS.items():

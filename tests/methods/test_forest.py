@@ -41,7 +41,7 @@ def forest(folder: Path, trees: int, minimum: int, source: Made | None = None) -
     )  # fmt: skip
 
 
-def test_clients_end_with_the_same_trees_but_for_columns_that_they_lack(tmp_path: Path) -> None:
+def test_clients_have_the_same_trees_but_for_lacking_columns(tmp_path: Path) -> None:
     run = forest(tmp_path, 4, 1)
     ash, birch, cedar = (own.state["trees"] for own in run.loop.federation.values())
     assert run.loop.federation["birch"].spec.absent == ("x4", "x5") and len(cedar["roots"]) == 8
@@ -118,7 +118,7 @@ def test_an_exchange_without_a_start_answers_nothing() -> None:
     north = client()
     rule = GrowForest(2, minimum=1, summed=True)
     rows = Rows(
-        torch.tensor([[1.0, 0.0], [3.0, 1.0], [5.0, 0.0]]), torch.tensor([0, 1, 1]), torch.arange(3)
+        torch.tensor([[1.0, 0.0], [3.0, 1.0], [5.0, 0.0]]), torch.tensor([0, 1, 1]), np.arange(3)
     )
     start = {name: torch.tensor(value) for name, value in {"seed": 1, **rule._limits}.items()}
     box = {

@@ -30,7 +30,7 @@ def build(classes: tuple[int, ...] = (0, 1, 2), **options: object) -> IFedAvg:
     return IFedAvg(spec, partial(MLP, hidden=[4]), **options)  # type: ignore[arg-type]
 
 
-def test_ifedavgs_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero() -> None:
+def test_ifedavgs_learning_rate_is_a_multiple_without_decay() -> None:
     client = build(lr_factor=5.0)
     client.optimizer_factory = partial(torch.optim.SGD, lr=0.1, weight_decay=0.5)
     client.scheduler_factory = partial(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.1)
@@ -42,7 +42,7 @@ def test_ifedavgs_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero()
     loss = client.training_step(Batch(torch.randn(8, 3), torch.arange(8) % 3), 0)
     loss.backward()
     for value in client.parameters():
-        value.grad.zero_()  # type: ignore[union-attr]
+        value.grad.zero_()
     optimizer.step()
     after = dict(client.named_parameters())
     assert torch.equal(after["affine_in.weight"], before["affine_in.weight"])
@@ -51,7 +51,7 @@ def test_ifedavgs_learning_rate_is_a_multiple_and_decay_never_pulls_it_to_zero()
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 0.05])
 
 
-def test_ifedavgs_corrections_are_what_inputs_and_outputs_go_through() -> None:
+def test_inputs_and_outputs_go_through_ifedavgs_corrections() -> None:
     """From the identity; a client whose labels are flipped, and whose network stays, turns its
     output round."""
     torch.manual_seed(8)
@@ -108,14 +108,14 @@ def loss(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("hessian", ["none", "finite_difference"])
 def test_per_fedavgs_meta_gradient_is_the_papers(hessian: Any) -> None:
-    client = PerFedAvg(SPEC, Linear, alpha=0.5, hessian=hessian, delta=0.01)
+    client: Any = PerFedAvg(SPEC, Linear, alpha=0.5, hessian=hessian, delta=0.01)
     start = torch.tensor([[0.5, -1.0]])
     with torch.no_grad():
         client.core.weight.copy_(start)
     x = torch.randn(24, 2, generator=torch.Generator().manual_seed(1))
     y = (torch.arange(24) % 3 == 0).long()
     _, found = client.meta_gradient(Batch(x, y))
-    assert torch.equal(client.core.weight, start)  # type: ignore[arg-type]
+    assert torch.equal(client.core.weight, start)
 
     w = start.double()
     parts = [
@@ -161,7 +161,7 @@ def test_per_fedavg_predicts_after_a_step_on_its_own_rows(
         assert adapted < value
 
 
-def test_per_fedavgs_adapted_model_trains_on_in_the_private_last_phase(tmp_path: Path) -> None:
+def test_per_fedavgs_adapted_model_trains_on_in_the_last_phase(tmp_path: Path) -> None:
     then = Then(FineTune(epochs=2, patience=9, lr=0.003))
     run = trained(
         tmp_path,
@@ -193,7 +193,7 @@ def test_moons_term_by_hand() -> None:
     )
 
 
-def test_moons_loss_is_the_sum_and_the_extra_passes_leave_no_trace() -> None:
+def test_moons_loss_is_a_sum_and_extra_passes_leave_no_trace() -> None:
     client: Any = MOON(SPEC, SmallNet, mu=0.7).train()
     client.on_receive({})
     x = torch.randn(20, 2)

@@ -1,6 +1,7 @@
 """MixedModel: from sums over sites, the mixed model of all rows in one place."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,13 +61,14 @@ class Wards(Source):
                 eta += 0.7 * frame["extra"]
             if self.twin:
                 frame["twin"] = 2 * frame["age"] - frame["dose"]
-            y = {
+            draws: dict[str, Any] = {
                 "number": lambda eta=eta, rows=rows: 10 + 3 * (eta + draw.normal(size=rows)),
                 "class": lambda eta=eta, rows=rows: (
                     draw.random(rows) < 1 / (1 + np.exp(-eta))
                 ).astype(int),
                 "count": lambda eta=eta: draw.poisson(np.exp(eta)),
-            }[self.task]()
+            }
+            y = draws[self.task]()
             splits = (
                 random_split(rows, seed, 1 / 3, 0.5) if one else random_split(rows, seed, 0.2, 0.1)
             )
@@ -125,7 +127,7 @@ def effects_of(run: Run, names: list[str]) -> np.ndarray:
     """β by the name of columns, the intercept first."""
     found: dict[str, float] = {}
     for client in run.loop.federation.names:
-        for name, value in run.loop.federation[client].effects.named_parameters():  # type: ignore[union-attr, operator]
+        for name, value in run.loop.federation[client].effects.named_parameters():
             found[name.partition(": ")[2]] = value.item()
     return np.array([found[name.replace(".", "%2E")] for name in ("(intercept)", *names)])
 
@@ -136,7 +138,7 @@ def said(run: Run, client: str, what: str) -> np.ndarray:
     return value
 
 
-Parts = dict[str, tuple[np.ndarray, ...]]
+Parts = Mapping[str, tuple[np.ndarray, ...]]
 
 
 def reml(parts: Parts) -> dict[str, Any]:
@@ -266,9 +268,9 @@ def test_real_schools(
 
 def test_who_took_no_part_is_predicted_by_the_shared_effects(tmp_path: Path) -> None:
     run = fitted(tmp_path, Wards("number"))
-    client = run.loop.federation["ward05"]
+    client: Any = run.loop.federation["ward05"]
     stranger = MixedModel(client.spec)
-    stranger.effects.load_state_dict(client.effects.state_dict())  # type: ignore[union-attr]
+    stranger.effects.load_state_dict(client.effects.state_dict())
     x = run.loop.federation.rows("ward05").x
     own = float(said(run, "ward05", "own")[0]) / client.spec.task.scale
     assert own != 0

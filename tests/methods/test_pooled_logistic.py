@@ -63,7 +63,7 @@ def fitted(
 def priors(run: Run, client: str) -> dict[str, float]:
     return {
         name: value.item() for name, value in run.loop.federation[client].prior.named_parameters()
-    }  # type: ignore[operator, union-attr]
+    }
 
 
 def optimum(run: Run, clients: list[str], ridge: float) -> dict[str, float]:
@@ -115,7 +115,7 @@ def test_what_others_found_is_the_optimum_on_their_pooled_rows(
     assert run.exchange.rounds == 1 and (steps == 2 if number else 4 <= steps <= 10)
 
 
-def test_with_all_strength_it_is_the_pooled_model_with_own_intercepts(tmp_path: Path) -> None:
+def test_at_full_strength_it_is_pooled_with_own_intercepts(tmp_path: Path) -> None:
     run = fitted(tmp_path, Newton("all"), strength=INFINITE, ridge=3.0)
     expected = optimum(run, list(COLUMNS), 3.0)
     for name, client in run.loop.federation.items():
@@ -147,7 +147,7 @@ def test_without_others_it_is_the_clients_own_ridge_regression(tmp_path: Path) -
     assert numbers["ash"].coefficients[0].tolist() == pytest.approx(ridge.coef_.tolist(), abs=1e-5)  # type: ignore[index]
 
 
-def test_clients_of_different_classes_share_those_that_they_call_alike(tmp_path: Path) -> None:
+def test_clients_share_the_classes_of_equal_names(tmp_path: Path) -> None:
     run = fitted(tmp_path, source=Made())  # classes 0 to 2, 0 and 1, 0 to 3
     ash = run.loop.federation["ash"]
     birch = run.loop.federation["birch"]

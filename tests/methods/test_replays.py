@@ -68,15 +68,15 @@ def run_of(folder: Path, client: Any, align: str = "none", **exchange: Any) -> R
     )
 
 
-def start_of(run: Run) -> tuple[dict[str, nn.Module], dict[str, Rows]]:
+def start_of(run: Run) -> tuple[dict[str, Any], dict[str, Rows]]:
     """Copies of the clients as they start, and their training rows, by name."""
     run.describe()
     clients = {name: deepcopy(client) for name, client in run.loop.federation.items()}
     return clients, {name: run.data.train_loaders[name].rows for name in clients}
 
 
-def features(client: nn.Module, x: Tensor) -> Tensor:
-    z: Tensor = client.core(client.encoder(x))  # type: ignore[operator]
+def features(client: Any, x: Tensor) -> Tensor:
+    z: Tensor = client.core(client.encoder(x))
     return z
 
 
@@ -90,7 +90,7 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 @torch.no_grad()
 def descend(loss: Tensor, parameters: list[nn.Parameter]) -> None:
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter -= LR * gradient
+        parameter.sub_(LR * gradient)
 
 
 @torch.no_grad()
@@ -132,16 +132,16 @@ def test_fedrod_trains_two_heads_by_two_losses(tmp_path: Path) -> None:
                 *client.encoder.parameters(),
                 *client.core.parameters(),
                 *client.head.parameters(),
-            ]  # type: ignore[union-attr, operator]
+            ]
             z = features(client, x)
-            fixed, generic = z.detach(), client.head(z)  # type: ignore[operator]
-            both = generic.detach() + client.personal(fixed)  # type: ignore[operator]
-            own = list(client.personal.parameters())  # type: ignore[union-attr, operator]
+            fixed, generic = z.detach(), client.head(z)
+            both = generic.detach() + client.personal(fixed)
+            own = list(client.personal.parameters())
             first = balanced(generic, y)
             second = cross_entropy(both, y)
             descend(first, shared)
             descend(second, own)
-        average([client.core for client in hand.values()])  # type: ignore[misc]
+        average([client.core for client in hand.values()])
     assert_same(run, hand)
     ash = run.loop.federation["ash"].eval()
     z = features(ash, rows["ash"].x)
@@ -162,7 +162,7 @@ def test_binary_cross_entropy_takes_the_step_of_each_class(tmp_path: Path) -> No
                 logits.softmax(1), functional.one_hot(y, logits.shape[1]).float()
             )
             descend(loss, list(client.parameters()))
-        average([client.core for client in hand.values()])  # type: ignore[misc]
+        average([client.core for client in hand.values()])
     assert_same(run, hand)
 
 
@@ -201,10 +201,10 @@ def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
     for number in range(ROUNDS):
         for name, client in hand.items():
             descend(cross_entropy(client(rows[name].x), rows[name].y), list(client.parameters()))
-        sent = {name: client.core[0].weight.detach().clone() for name, client in hand.items()}  # type: ignore[index, union-attr]
-        average([client.core for client in hand.values()])  # type: ignore[misc]
+        sent = {name: client.core[0].weight.detach().clone() for name, client in hand.items()}
+        average([client.core for client in hand.values()])
         for name, client in hand.items():
-            weight = client.core[0].weight  # type: ignore[index, union-attr]
+            weight = client.core[0].weight
             received = weight.detach().clone()
             losses: list[float] = []
             while True:  # by the gradient of the weights themselves
@@ -220,7 +220,7 @@ def test_fedala_learns_which_elements_to_take_over(tmp_path: Path) -> None:
             passes.append(len(losses))
             weight.data = sent[name] + (received - sent[name]) * mixing[name]
     assert_same(run, hand)
-    found = run.loop.federation["ash"].weights.get_buffer("core/0/weight")  # type: ignore[union-attr, operator]
+    found = run.loop.federation["ash"].weights.get_buffer("core/0/weight")
     torch.testing.assert_close(found, mixing["ash"], atol=1e-5, rtol=0)
     assert 0 < (found < 1).sum() < found.numel() and max(passes[:3]) > 11 and set(passes[3:]) == {1}
 
@@ -240,7 +240,7 @@ def test_fedproto_draws_features_to_the_mean_of_their_label(tmp_path: Path) -> N
                 for row, label in enumerate(y.tolist())
                 if prototypes
             ]
-            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
+            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)
             descend(loss, list(client.parameters()))
         every = torch.cat(
             [features(client, rows[name].x) for name, client in hand.items()]
@@ -249,9 +249,8 @@ def test_fedproto_draws_features_to_the_mean_of_their_label(tmp_path: Path) -> N
         labels = torch.cat([rows[name].y for name in hand])
         prototypes = {label: every[labels == label].mean(0) for label in labels.unique().tolist()}
     assert_same(run, hand)
-    torch.testing.assert_close(
-        run.loop.federation["birch"].received[1], prototypes[1], atol=CLOSE, rtol=0
-    )  # type: ignore[index]
+    birch: Any = run.loop.federation["birch"]
+    torch.testing.assert_close(birch.received[1], prototypes[1], atol=CLOSE, rtol=0)
     assert sorted(prototypes) == [0, 1, 2, 3]  # the last of which only one client has
 
 
@@ -263,7 +262,7 @@ def test_fedamp_moves_clients_along_the_gradient_of_attention(
     run = run_of(tmp_path, partial(FedProx, mu=0.8), rule=rule, every={"epochs": 2})
     hand, rows = start_of(run)
     run.fit(quiet=True)
-    cores = {name: list(client.core.parameters()) for name, client in hand.items()}  # type: ignore[union-attr, operator]
+    cores = {name: list(client.core.parameters()) for name, client in hand.items()}
     for _ in range(ROUNDS // 2):
         received = {name: [own.detach().clone() for own in core] for name, core in cores.items()}
         for name, client in hand.items():
@@ -318,8 +317,8 @@ def feature_statistics(client: nn.Module, rows: Rows) -> tuple[np.ndarray, float
 
 
 def test_fedpac_combines_heads_by_the_features_received(tmp_path: Path) -> None:
-    client = partial(FedPAC, strength=3.0)
-    run = run_of(tmp_path, client, "both", federated=["*"], rule=FedPACMean(), every={"epochs": 2})
+    fedpac = partial(FedPAC, strength=3.0)
+    run = run_of(tmp_path, fedpac, "both", federated=["*"], rule=FedPACMean(), every={"epochs": 2})
     hand, rows = start_of(run)
     run.fit(quiet=True)
     total = sum(len(rows[name].y) for name in hand)
@@ -331,15 +330,15 @@ def test_fedpac_combines_heads_by_the_features_received(tmp_path: Path) -> None:
         for name, client in hand.items():
             x = rows[name].x
             y = rows[name].y
-            descend(cross_entropy(client(x), y), list(client.head.parameters()))  # type: ignore[union-attr, operator]
+            descend(cross_entropy(client(x), y), list(client.head.parameters()))
             z = features(client, x)
             pulls = [
                 (z[row] - prototypes[label]).square().mean()
                 for row, label in enumerate(y.tolist())
                 if prototypes
             ]
-            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)  # type: ignore[operator]
-            descend(loss, [*client.encoder.parameters(), *client.core.parameters()])  # type: ignore[union-attr, operator]
+            loss = cross_entropy(client.head(z), y) + 3.0 * sum(pulls) / len(y)
+            descend(loss, [*client.encoder.parameters(), *client.core.parameters()])
         every = torch.cat(
             [features(client, rows[name].x) for name, client in hand.items()]
         ).detach()

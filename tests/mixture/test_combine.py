@@ -55,7 +55,7 @@ def one(rows: Predicted, own: list[str], **mixing: Any) -> Combined:
 
 
 @pytest.mark.parametrize("shrink", [1.0, 100.0])
-def test_fitted_weights_are_those_of_expectation_and_maximisation(shrink: float) -> None:
+def test_fitted_weights_are_those_of_em(shrink: float) -> None:
     rows = binary(300, 0, a=1.4, b=1.0, c=0.7, d=0.3)
     likelihood = np.stack([own[np.arange(300), rows.y] for own in rows.parts.values()], 1)
     expected = np.full(4, 1 / 4)
@@ -86,7 +86,7 @@ def test_no_weights_are_better_by_more_than_a_millionth_a_row(kind: str) -> None
             logits = rng.normal(size=(count, n, 3)) * loud
             powers = np.exp(logits - logits.max(2, keepdims=True))
             parts = powers / powers.sum(2, keepdims=True)
-            y = rng.integers(0, 3, n)
+            y: Any = rng.integers(0, 3, n)
         elif kind == "labels":
             parts = 1 / (1 + np.exp(-np.clip(rng.normal(size=(count, n, 2)) * loud, -500, 500)))
             y = rng.integers(0, 2, (n, 2)).astype(np.float32)
@@ -105,7 +105,7 @@ def test_no_weights_are_better_by_more_than_a_millionth_a_row(kind: str) -> None
         assert slope @ weights - slope.min() <= 1e-6 * n * max(1, loss.mean(parts[0]))
 
 
-def test_squared_errors_have_the_weights_of_the_closed_form_whatever_the_unit() -> None:
+def test_squared_errors_have_the_closed_form_in_any_unit() -> None:
     rows = numbers(1, 400, a=1.0, b=2.0)
     a, b = (own[:, 0] - rows.y.numpy() for own in rows.parts.values())
     best = float(((b - a) * b).sum() / ((b - a) ** 2).sum())
@@ -127,7 +127,7 @@ def test_the_order_of_parts_changes_no_bit() -> None:
         assert len({mixed(own.parts, w).tobytes() for own, w in zip(ways, found, strict=True)}) == 1
 
 
-def test_losses_are_those_of_the_tasks_and_go_on_straight_below_the_floor() -> None:
+def test_losses_are_the_tasks_and_straight_below_the_floor() -> None:
     rng = np.random.default_rng(0)
     out = torch.from_numpy(rng.normal(size=(6, 3)))
     y = torch.tensor([0, 2, 1, 1, 0, 2])
@@ -261,7 +261,7 @@ def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
 
 
 @pytest.mark.parametrize("kind", ["two", "three", "labels", "counts"])
-def test_where_clients_are_each_off_by_a_number_of_their_own_all_choose_the_stack(
+def test_clients_with_own_offsets_all_choose_the_stack(
     kind: str,
 ) -> None:
     clients, task = dict[str, Predicted](), {
@@ -296,7 +296,7 @@ def test_where_clients_are_each_off_by_a_number_of_their_own_all_choose_the_stac
     assert not any(own.stack for own in alone.values())  # it learns from others
 
 
-def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_leaves() -> None:
+def test_small_clients_follow_all_and_a_large_odd_one_leaves() -> None:
     clients = {f"small{place}": numbers(place, 20, mine=1.0, ours=0.3) for place in range(20)}
     clients["odd"] = numbers(99, 20, mine=0.5, ours=0.9)  # better alone, which 20 rows cannot show
     clients["large"] = numbers(100, 4000, mine=0.3, ours=1.0)
@@ -319,7 +319,7 @@ def test_small_clients_take_what_is_best_for_all_and_a_large_one_that_differs_le
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["", "one client has no own network"])
-def test_the_common_choice_is_the_closed_form_and_each_client_counts_alike(bare: bool) -> None:
+def test_the_common_choice_is_the_closed_form(bare: bool) -> None:
     """The sum over clients of mean losses in units of the spread of equal weights' losses, in
     whatever unit; of what each client has.
     """

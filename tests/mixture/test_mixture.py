@@ -77,9 +77,7 @@ def written(folder: Path) -> Iterator[Path]:
     path.write_text(kept)
 
 
-def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
-    trained: Mixture, folder: Path
-) -> None:
+def test_each_row_is_predicted_once_by_a_model_new_to_it(trained: Mixture, folder: Path) -> None:
     whole = load(str(trained.settings.parts["network"].config), "--seed=8")
     tables = {table.name: table for table in whole.data.tables()}
     frame = pd.read_parquet(folder / "out_of_fold.parquet")
@@ -95,7 +93,9 @@ def test_each_row_is_predicted_once_by_a_model_that_has_not_seen_it(
         )
         for fold, held in own.groupby("fold"):
             dealt = next(
-                one for one in parts[str(name)].load(int(fold)).data.tables() if one.name == client
+                one
+                for one in parts[str(name)].load(int(str(fold))).data.tables()
+                if one.name == client
             )
             assert not set(held["row"]) & set(dealt.features.index[dealt.splits["train"]])
 
@@ -219,9 +219,7 @@ def test_two_processes_leave_what_one_leaves(folder: Path, place: Path, tmp_path
     assert twice.folder is not None and bits(twice.folder) == bits(folder)
 
 
-def test_other_weights_need_no_training_and_other_parts_are_refused(
-    written: Path, place: Path
-) -> None:
+def test_new_weights_need_no_training_new_parts_are_refused(written: Path, place: Path) -> None:
     other = Mixture(
         settings(place, mixture={"weights": {"trees": 3, "network": 1, "federated": 0}})
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,7 @@ def write(folder: Path, *, other_test_labels: bool = False) -> None:
     (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG))
 
 
-def ask(budget: float = 1e6, **changes: int) -> Recommendation:
+def ask(budget: float = 1e6, **changes: Any) -> Recommendation:
     return recommend("mine.yaml", budget=budget, folds=2, tell=lambda line: None, **changes)
 
 
@@ -80,9 +81,7 @@ def found(place: Path) -> Recommendation:
         return ask()
 
 
-def test_those_who_gain_are_told_to_join_and_those_who_do_not_are_not(
-    found: Recommendation, place: Path
-) -> None:
+def test_only_those_who_gain_are_told_to_join(found: Recommendation, place: Path) -> None:
     small = found.clients["small"]
     odd = found.clients["odd"]
     assert (
@@ -111,7 +110,7 @@ def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommen
     kinds = dict(
         zip(names, [found.clients["small"]] * 40 + [found.clients["odd"]] * 18, strict=True)
     )
-    each = {key: dict.fromkeys(names, 9) for key in ("rows", "shared", "columns")}
+    each: dict[str, Any] = {key: dict.fromkeys(names, 9) for key in ("rows", "shared", "columns")}
     many = replace(found, clients=kinds, survey=replace(found.survey, **each))
     told = [
         line
@@ -127,7 +126,7 @@ def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommen
     assert len(many.to_dict()["clients"]) == 58
 
 
-def test_a_budget_that_is_too_small_gives_the_answer_that_it_reached(
+def test_a_small_budget_gives_the_answer_that_it_reached(
     found: Recommendation,
     place: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,6 +1,8 @@
 """Global Layers: the paper's parameter counts, a forward pass written out, gradients, the frozen
 mode."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,11 +19,11 @@ COVERTYPE = {
     "rawah": (11, 4, 915_600),
 }
 HEART = {"cleveland": (13, 1, 448_339), "sa": (9, 1, 415_211), "faisalabad": (12, 1, 440_057)}
-HEART_FORM = {"global_features": 8, "input_norm": False, "gated": False}
+HEART_FORM: dict[str, Any] = {"global_features": 8, "input_norm": False, "gated": False}
 CORE = {"covertype": 717_640, "heart": 298_688}
 FEDAVG = {"covertype": (11, 7, 916_131), "heart": (31, 1, 597_415)}
 
-SMALL = {"global_features": 3, "width": 4, "blocks": 2, "heads": 2}
+SMALL: dict[str, Any] = {"global_features": 3, "width": 4, "blocks": 2, "heads": 2}
 
 
 def federated_parameters(network: GlobalLayers, patterns: list[str]) -> int:
@@ -98,10 +100,10 @@ def written_out(
 
 @pytest.mark.parametrize("form", [{}, {"input_norm": False, "gated": False}])
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_forward_equals_the_description(drop: float, form: dict[str, bool]) -> None:
+def test_forward_equals_the_description(drop: float, form: dict[str, Any]) -> None:
     torch.manual_seed(1)
     network = GlobalLayers(5, 3, **SMALL, **form, dropout=drop).double()
-    parameters = dict(network.named_parameters())
+    parameters: dict[str, Tensor] = dict(network.named_parameters())
     with torch.no_grad():
         for parameter in parameters.values():  # norms start at 1 and 0, which would hide a mistake
             parameter.add_(0.1 * torch.randn_like(parameter))

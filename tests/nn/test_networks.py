@@ -30,10 +30,8 @@ from fedlit.tasks import SequenceLabelling
 def test_the_cnn_is_two_convolutions_and_a_dense_layer() -> None:
     network = CNN(25, 3, channels=(2, 4), white=8.0)
     images = 8 * torch.rand(6, 25)
-    (w1, b1), (w2, b2), last = (
-        (layer.weight, layer.bias)
-        for layer in (network.encoder[1], network.core[0], network.head)  # type: ignore[index]
-    )
+    layers: list[Any] = [network.encoder[1], network.core[0], network.head]  # type: ignore[index]
+    (w1, b1), (w2, b2), last = ((layer.weight, layer.bias) for layer in layers)
     maps = functional.conv2d(images.view(-1, 1, 5, 5) / 8, w1, b1, padding="same").relu()
     maps = functional.conv2d(maps, w2, b2, padding="same")[:, :, ::2, ::2].relu()
     torch.testing.assert_close(network(images), functional.linear(maps.flatten(1), *last))
@@ -63,10 +61,10 @@ def theirs(own: BiLSTM) -> nn.LSTM:
     return lstm
 
 
-def by_hand(own: BiLSTM, x: Tensor) -> Tensor:
+def by_hand(own: Any, x: Tensor) -> Tensor:
     """Whole reads (n, positions) → logits, with PyTorch's modules."""
     hidden = theirs(own)(own.encoder.weight[x.long() + 1])[0]
-    return (hidden @ own.head[0].weight.T + own.head[0].bias).flatten(1)  # type: ignore[index,union-attr]
+    return (hidden @ own.head[0].weight.T + own.head[0].bias).flatten(1)
 
 
 def drawn(rows: int) -> Tensor:
@@ -85,7 +83,7 @@ def test_the_bilstm_is_pytorchs_two_stacked_bidirectional_lstms() -> None:
 
 
 def test_what_is_behind_a_reads_end_changes_nothing() -> None:
-    own = network()
+    own: Any = network()
     x = drawn(4)
     lengths = torch.tensor([9, 5, 1, 7])
     short = torch.where(torch.arange(LENGTH) < lengths[:, None], x, -1.0)
@@ -97,7 +95,7 @@ def test_what_is_behind_a_reads_end_changes_nothing() -> None:
     torch.testing.assert_close(own.core(own.encoder(short)), expected)
 
 
-def test_a_resumed_bilstm_has_the_bits_of_one_that_was_not_stopped(tmp_path: Path) -> None:
+def test_a_resumed_bilstm_has_the_bits_of_one_run(tmp_path: Path) -> None:
     reads = Populations(2, 1, reads=40, length=24, reference=2000, flipped=[1, 2], errors=0.0)
     client = partial(FederatedClient, network=partial(BiLSTM, hidden=6, width=4, dropout=0.1))
     options: dict[str, Any] = {
@@ -131,7 +129,8 @@ def test_several_bilstms_at_once_are_each_alone() -> None:
     found.square().sum().backward()
     first(x).square().sum().backward()
     for name, parameter in first.named_parameters():
-        torch.testing.assert_close(states[name].grad[0], parameter.grad)
+        gradient: Any = states[name].grad
+        torch.testing.assert_close(gradient[0], parameter.grad)
 
 
 def spec(inputs: tuple[Input, ...]) -> ClientSpec:
@@ -141,7 +140,7 @@ def spec(inputs: tuple[Input, ...]) -> ClientSpec:
     )
 
 
-def test_inputs_that_are_no_codes_and_outputs_that_do_not_fit_are_refused() -> None:
+def test_wrong_inputs_and_outputs_of_a_bilstm_are_refused() -> None:
     bases = ("A", "C", "G", "N", "T")
     FederatedClient(spec((Input("p1", "p1", bases), Input("p2", "p2", bases))), network=BiLSTM)
     with pytest.raises(
@@ -179,7 +178,7 @@ def rows() -> Tensor:
 
 
 def test_tabms_outputs_are_those_of_the_authors_modules() -> None:
-    network = TabM(3, 2, k=4, width=7, layers=3, dropout=0.0, embedding=5, num_bins=4)
+    network: Any = TabM(3, 2, k=4, width=7, layers=3, dropout=0.0, embedding=5, num_bins=4)
     network.meet(INPUTS, ["no", "yes"])
     embeddings = embeddings_of_theirs()
     encoder = network.encoder
@@ -220,13 +219,13 @@ def client(
     return build_client(lambda spec: FederatedClient(spec, network), spec, seed=8)
 
 
-def test_in_tabm_what_has_one_name_starts_equal_whatever_else_a_client_has() -> None:
+def test_in_tabm_equal_names_start_equal() -> None:
     first = client("a", {"age": (), "soil": ("clay", "sand"), "bmi": ()}, ("low", "mid", "high"))
     second = client("b", {"soil": ("loam", "sand"), "age": ()}, ("high", "none", "low"))
     compared = set()
     for name, part in first.named_modules():
         for tensor, (axis, labels) in getattr(part, "axes", {}).items():
-            other = second.get_submodule(name)
+            other: Any = second.get_submodule(name)
             theirs_ = other.axes[tensor][1]
             for label in set(labels) & set(theirs_):
                 one = getattr(part, tensor).select(axis, labels.index(label))

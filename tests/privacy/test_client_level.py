@@ -81,7 +81,7 @@ def made(count: int = 20_000) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return {name: own + 0.01 for name, own in before.items()}, before
 
 
-def test_an_answer_is_received_and_clipped_update_and_noise_of_the_stated_deviation() -> None:
+def test_an_answer_is_the_clipped_update_with_stated_noise() -> None:
     state, before = made()
     sent = noised(state, before, ClientLevel(clip=0.5, noise=0.2))
     short = clipped({name: state[name].double() - before[name].double() for name in state}, 0.5)

@@ -24,9 +24,9 @@ from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.client_level import epsilon, noised
 from fedlit.privacy.coordinator import SUM, Gathering
-from fedlit.privacy.keys import fingerprint_of, registered_key
+from fedlit.privacy.keys import Pairs, fingerprint_of, registered_key
 from fedlit.privacy.ledger import TOGETHER, Ledger
-from fedlit.privacy.masking import Pairs, largest, layout_of
+from fedlit.privacy.masking import largest, layout_of
 from fedlit.privacy.received import Received
 from fedlit.privacy.settings import ClientLevel, Masked, Privacy
 from fedlit.privacy.site import Shield
@@ -219,7 +219,7 @@ def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(
     asked = list[Own]()
     own = shields(tmp_path, rule)
 
-    def answer(question: Own) -> dict[str, Tensor]:
+    def answer(question: Any) -> dict[str, Tensor]:
         asked.append(question)
         return {"value": torch.tensor(float(len(asked)))}
 

@@ -107,7 +107,7 @@ def test_a_tensor_of_some_sites_is_summed_over_these(
         assert set(sites.journal.read(1, site)["received"]) == set(names[site])
 
 
-def test_what_a_site_sends_is_uniform_and_nothing_else_and_new_each_round(tmp_path: Path) -> None:
+def test_what_a_site_sends_is_uniform_and_new_each_round(tmp_path: Path) -> None:
     sites = over_sites(
         tmp_path, privacy=MASKED, **plain(exchange={"federated": ["core"], "every": "step"})
     )
@@ -272,7 +272,9 @@ def test_sites_killed_around_a_void_round_end_with_the_same_bits(step: int, tmp_
     files."""
     options = plain(**VOID)
     whole = over_sites(tmp_path / "whole", privacy=MASKED, **options)
-    stop = {"callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]}
+    stop: dict[str, Any] = {
+        "callbacks": lambda folder: [StopAfter(step, folder / "middle.ckpt", Killed)]
+    }
     over_sites(tmp_path / "killed", killed=True, privacy=MASKED, **stop, **options)
     resumed = over_sites(tmp_path / "killed", "middle.ckpt", privacy=MASKED, **options)
     assert different(whole.weights(), resumed.weights()) == []

@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def layout_of(own: Mapping[str, Mapping[str, Tensor]], *, by_rows: bool = False)
     return Layout(groups, forms, by_rows)
 
 
-def test_the_mean_is_the_mean_to_the_stated_tolerance_by_rows_too() -> None:
+def test_the_masked_mean_is_the_mean_to_the_stated_tolerance() -> None:
     own = states()
     own["dune"]["b"] = torch.randn(1)
     rows = dict(zip(SITES, (3, 500, 70_000, 8), strict=True))
@@ -136,9 +137,9 @@ def test_a_flag_is_believed_only_from_the_site_that_it_is_about() -> None:
         "no proof": flags | {"birch": [True]},
         "no truth": flags | {"birch": [1, flags["birch"][1]]},
     }
-    for flags in lies.values():
+    for lie in lies.values():
         with pytest.raises(RunError, match="round 4: expected"):
-            pairs["ash"].fit(3, flags, SITES)
+            pairs["ash"].fit(3, lie, SITES)
 
 
 def test_no_mask_is_used_twice() -> None:
@@ -181,7 +182,7 @@ def test_a_message_that_was_replaced_is_found(wrong: str) -> None:
         sum_of(layout, {**sent, "ash": replaced})
 
 
-def test_what_cannot_be_summed_is_refused_by_name_before_it_leaves() -> None:
+def test_what_cannot_be_summed_is_refused_before_it_leaves() -> None:
     own = states()
     site = maskers()
     layout = layout_of(own)
@@ -206,7 +207,7 @@ def test_fixed_point_is_within_half_a_unit_and_free_of_order(
     rows: list[list[float]], bits: int
 ) -> None:
     parts = [encoded(torch.tensor(own), bits, len(rows)) for own in rows]
-    total = np.sum(parts, 0, dtype=np.uint64)
+    total: Any = np.sum(parts, 0, dtype=np.uint64)
     other = np.sum(parts[::-1], 0, dtype=np.uint64)
     exact = np.array(rows, np.float64).sum(0)
     assert np.array_equal(total, other)
@@ -267,7 +268,7 @@ def test_the_key_for_masks_is_made_once_and_for_its_owner_alone(tmp_path: Path) 
         mask_key(path)
 
 
-def test_registered_keys_are_read_and_their_fingerprint_is_that_of_ssh_keygen(
+def test_fingerprints_of_registered_keys_are_ssh_keygens(
     tmp_path: Path,
 ) -> None:
     own = REGISTERED["ash"]

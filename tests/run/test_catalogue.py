@@ -105,7 +105,7 @@ tests/contract."""
         if card.family != "trees and linear"
     ],
 )
-def test_a_method_trains_over_any_configuration_and_costs_what_its_card_says(
+def test_a_method_trains_and_costs_what_its_card_says(
     name: str, base: Path, tmp_path: Path
 ) -> None:
     run = run_of(base, name, tmp_path)
@@ -332,7 +332,7 @@ OPTIMIZERS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("config", "typed", "expected"), OPTIMIZERS)
-def test_an_optimizer_has_what_is_written_for_it_and_its_own_defaults(
+def test_an_optimizer_keeps_its_own_defaults(
     config: str, typed: str, expected: dict[str, Any], here: Path
 ) -> None:
     for name, text in FILES.items():
@@ -342,7 +342,7 @@ def test_an_optimizer_has_what_is_written_for_it_and_its_own_defaults(
     assert {key: found[key] for key in expected} == expected
 
 
-def test_a_scheduler_of_another_class_starts_from_its_own_defaults(here: Path) -> None:
+def test_another_scheduler_starts_from_its_own_defaults(here: Path) -> None:
     step = "{class_path: torch.optim.lr_scheduler.StepLR, init_args: {step_size: 3, gamma: 0.5}}"
     Path("below.yaml").write_text(f"model: {{scheduler: {step}}}\n")
     typed = [

@@ -72,9 +72,7 @@ def end(config: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("client", ["wine", pytest.param("breast_cancer", marks=pytest.mark.full)])
-def test_a_killed_rank_ends_all_with_one_message_and_the_run_goes_on_in_one_process(
-    config: Path, client: str
-) -> None:
+def test_a_killed_rank_ends_all_and_one_process_goes_on(config: Path, client: str) -> None:
     began = time.monotonic()
     status, said, _ = fedlit_on(2, config, "fit", FALLS=f"SIGKILL {client} 10")
     assert status != 0 and time.monotonic() - began < 300
@@ -100,7 +98,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(
 
 
 @pytest.mark.full
-def test_three_ranks_go_on_with_what_one_process_began_and_two_with_what_three_did(
+def test_another_number_of_ranks_goes_on_with_a_run(
     tmp_path: Path,
 ) -> None:
     for size, job in ((3, "one"), (2, "three")):
@@ -174,7 +172,7 @@ def test_scores_and_predictions_of_all_clients_stand_in_one_run(config: Path) ->
     assert run.client("wine") and run.test("best", quiet=True)
     alone = fedlit.load(str(config), f"--trainer.default_root_dir={config.parent / 'whole'}")
     alone.fit(quiet=True)
-    assert [path.name for path in alone.folder.glob("checkpoints/best-*.ckpt")] == best  # type: ignore[union-attr]
+    assert [path.name for path in alone.folder.glob("checkpoints/best-*.ckpt")] == best
 
 
 # -------------------------------------------------------- ranks that are asked for different things
@@ -186,7 +184,7 @@ def said_by(how: str, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.mark.full
-def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(
+def test_a_run_is_copied_and_ranks_at_odd_points_are_refused(
     tmp_path: Path,
 ) -> None:
     status, said, printed = said_by("copies", tmp_path)
@@ -195,7 +193,7 @@ def test_a_run_is_copied_on_ranks_and_ranks_at_different_points_are_told_apart(
 
 
 @pytest.mark.full
-def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_the_last_one_stays(
+def test_an_unwritable_checkpoint_ends_all_ranks(
     tmp_path: Path,
 ) -> None:
     status, said, _ = said_by("unwritten", tmp_path)

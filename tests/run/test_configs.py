@@ -18,7 +18,9 @@ from fedlit.data.files import find
 from fedlit.data.sources import known_sources
 
 GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
-SMALL = {  # no file to be had: a small one, and some of its clients for time's sake
+SMALL: dict[
+    str, tuple[Any, str]
+] = {  # no file to be had: a small one, and some of its clients for time's sake
     "fedlit.EMNIST": (write_emnist, "3"),
     "fedlit.VehicleSensors": (write_events, "[sensor_01,sensor_10,sensor_23]"),
     "fedlit.Reads": (write_genomes, ""),

@@ -62,7 +62,7 @@ def test_a_run_records_its_corrections(run: Path) -> None:
     assert {"corrections/input", "corrections/output"} <= set(board.Tags()["images"])
 
 
-def test_the_command_writes_pictures_a_table_and_words_from_corrections_alone(
+def test_corrections_alone_give_pictures_a_table_and_words(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of the newest run whose training began."""

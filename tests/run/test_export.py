@@ -156,7 +156,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     """Of sequences, a column for each position's probability."""
     texts = [
         name
-        for name in frame
+        for name in map(str, frame)
         if name.startswith("probability") and not is_numeric_dtype(frame[name])
     ]
     each = [
@@ -227,7 +227,7 @@ def test_an_export_that_predicts_otherwise_is_not_kept(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_without_the_packages_a_sentence_says_how_to_install_them(
+def test_without_the_packages_installing_them_is_explained(
     made: dict[str, Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -83,7 +83,7 @@ def test_what_is_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
     (tmp_path / ".lock").mkdir()
-    works = (
+    works: tuple[Any, ...] = (
         make_run(plain / "runs", epochs=1).fit,
         *(exclusive(own / ".lock", "", "").__enter__ for own in (plain, tmp_path)),
     )
@@ -110,7 +110,7 @@ def test_training_ends_where_its_folder_is_removed(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- damage
 
 
-def test_a_damaged_checkpoint_is_refused_and_last_goes_on_from_the_one_before(
+def test_a_damaged_checkpoint_is_refused_and_last_goes_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, checkpoints = trained(tmp_path, epochs=3)
@@ -167,7 +167,7 @@ def test_a_best_checkpoint_that_the_last_one_names_outlives_it(tmp_path: Path) -
 # ---------------------------------------------------------------------- no room
 
 
-def test_where_nothing_can_be_kept_training_ends_with_one_message(tmp_path: Path) -> None:
+def test_training_that_can_keep_nothing_ends_with_one_message(tmp_path: Path) -> None:
     with (
         files_of_at_most(2000),
         pytest.raises(RunError, match=r"File too large; .*nothing of this .* kept"),
@@ -177,9 +177,7 @@ def test_where_nothing_can_be_kept_training_ends_with_one_message(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["best-0002.ckpt", "last.ckpt"])
-def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes_on(
-    name: str, tmp_path: Path
-) -> None:
+def test_after_an_unwritable_checkpoint_the_last_one_goes_on(name: str, tmp_path: Path) -> None:
     """A link to a device that is always full takes the place of what the checkpoint is written
     to."""
 
@@ -203,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_training_and_the_last_one_goes
     assert different(weights(whole), weights(again)) == []
 
 
-def test_what_cannot_be_written_anew_stays_as_it_was_and_is_named(
+def test_what_cannot_be_rewritten_stays_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A resumed training, predictions, scores and an export, with room for none, or for one of two
@@ -282,7 +280,7 @@ def test_another_optimizer_rule_or_width_is_refused_by_name(tmp_path: Path) -> N
             r"exchange.rule: .*Median\(attackers=1\), found one of Mean\(",
         ),
     ):
-        exchange = {"federated": ["core"], **options.pop("exchange", {})}  # type: ignore[dict-item]
+        exchange = {"federated": ["core"], **options.pop("exchange", {})}
         with pytest.raises(ConfigError, match=message):
             make_run(tmp_path, epochs=2, exchange=exchange, **options).fit("last", quiet=True)
     with pytest.raises(ConfigError, match="client 'ash': expected a checkpoint of its network"):

@@ -118,7 +118,7 @@ def keys_of(text: str) -> set[str]:
     return set(re.findall(r"^  --([\w.]+)", text, re.MULTILINE)) - {"help"}
 
 
-def test_the_keys_that_matter_then_all_then_a_group_and_a_key_are_explained_without_torch(
+def test_keys_and_groups_are_explained_without_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -39,7 +39,7 @@ def clinic(seed: int, count: int = 300) -> pd.DataFrame:
     frame = pd.DataFrame(
         {"age": draw.normal(55, 12, count).round(), "dose": draw.normal(size=count)}
     )
-    frame["sex"] = draw.choice(["f", "m", None], count, p=[0.6, 0.37, 0.03])
+    frame["sex"] = draw.choice(np.array(["f", "m", None], object), count, p=[0.6, 0.37, 0.03])
     risk = (frame["age"] - 55) / 12 + frame["dose"] + draw.normal(size=count)
     frame["outcome"] = np.where(risk > 1.2, "ill", "well")
     return frame
@@ -170,7 +170,7 @@ def test_subgroups_are_scored_as_their_rows_alone(
     undefined = 0
     for level, mask in masks.items():
         chosen = mask.to_numpy()
-        own = found.loc[level]
+        own: Any = found.loc[level]
         assert own["rows"] == chosen.sum() and own["positives"] == positive[chosen].sum()
         both = 0 < positive[chosen].sum() < chosen.sum()
         undefined += not both

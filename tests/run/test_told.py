@@ -62,7 +62,7 @@ class Fails(Memory):
         raise self.error
 
 
-def test_all_loggers_of_a_list_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
+def test_all_loggers_get_the_same_keys_steps_and_settings(tmp_path: Path) -> None:
     memory = Memory()
     run = make_run(
         tmp_path,

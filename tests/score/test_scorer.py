@@ -290,7 +290,7 @@ def test_a_class_that_a_fold_has_not_seen_has_no_probability() -> None:
         assert not found[:, 1].any()
 
 
-def test_a_mixture_has_the_classes_of_all_parts_but_no_other_labels() -> None:
+def test_a_mixture_has_the_classes_of_all_its_parts() -> None:
     def united_classes(task: str, *parts: str) -> list[str]:
         states = [{"name": task, "classes": [*part]} for part in parts]
         return list(united(states)["classes"])

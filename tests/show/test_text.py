@@ -185,9 +185,7 @@ def test_html_escapes_and_has_no_colours(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(("classes", "numbers"), [(3, 12), (25, 0)])
-def test_a_confusion_matrix_has_a_row_of_unknown_labels_and_numbers_if_few(
-    classes: int, numbers: int
-) -> None:
+def test_a_confusion_matrix_has_a_row_of_unknown_labels(classes: int, numbers: int) -> None:
     matrix = torch.ones(classes + 1, classes, dtype=torch.int64)
     axes = confusion_figure("ash", [f"c{place}" for place in range(classes)], matrix).axes[0]
     shares = axes.images[0].get_array()

@@ -39,7 +39,7 @@ SVM = {
     "scale": True,
 }
 INNER = {"class_path": "sklearn.svm.SVC", "init_args": {"kernel": "poly"}}
-CALIBRATED = {
+CALIBRATED: dict[str, Any] = {
     "class_path": "sklearn.calibration.CalibratedClassifierCV",
     "init_args": {"estimator": INNER, "ensemble": False},
     "grid": {"estimator__C": [0.1, 10]},
@@ -130,7 +130,7 @@ def test_who_chooses_has_not_seen_the_row(
 # ------------------------------------------------------------------ models
 
 
-def test_a_model_is_fitted_once_and_the_seed_counts_where_it_matters(tmp_path: Path) -> None:
+def test_a_model_is_fitted_once_unless_the_seed_matters(tmp_path: Path) -> None:
     tree = {"n_estimators": [5]}
     linear = {"C": [1.0]}
     first = fit_baseline(job(tmp_path, "extra_trees", tree))
@@ -195,7 +195,7 @@ def test_a_mean_is_that_of_the_stored_predictions(compared: Comparison) -> None:
     names = ("trees_and_linear", "extra_trees", "logistic_regression")
     mean, *frames = (stored(compared, own).set_index(keys) for own in names)
     assert set(mean.index.get_level_values("split")) >= {"validation", "test"}
-    columns = [column for column in mean if column.startswith("probability_")]
+    columns = [column for column in map(str, mean) if column.startswith("probability_")]
     by_hand = sum(frame.loc[mean.index, columns] for frame in frames) / 2
     np.testing.assert_allclose(mean[columns].to_numpy(), by_hand.to_numpy(), atol=1e-6)
     wine = mean.sort_index().loc["wine", "test"].dropna(axis=1)
@@ -226,8 +226,6 @@ NEITHER: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "key"), NEITHER)
-def test_what_no_clients_task_has_is_refused_before_anything_runs(
-    changed: dict[str, Any], key: str
-) -> None:
+def test_a_score_of_nobodys_task_is_refused_before_runs(changed: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         Study(**{"methods": METHODS, "seeds": [1], **changed}).for_tasks({"wine": Classification})

@@ -164,7 +164,8 @@ def test_the_api_warns_of_a_leak_and_keeps_findings(
 def test_shipped_studies_keep_their_verdicts(study: str) -> None:
     """Nothing in the tables that are here blocks them."""
     whole = load_study(study)
-    for name in list(whole.scenarios) or [None]:
+    names: list[str | None] = [*whole.scenarios]
+    for name in names or [None]:
         one = whole if name is None else whole.of(name)
         try:
             basis = Basis(one)
@@ -241,9 +242,12 @@ def test_a_leak_of_a_newcomer_alone_blocks_its_verdict(place: Path) -> None:
 def test_the_api_reads_its_tables_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = list[int]()
     before = Tables.tables
-    monkeypatch.setattr(
-        Tables, "tables", lambda source, seed: (reads.append(seed), before(source, seed))[1]
-    )
+
+    def counted(source: Tables, seed: int) -> Any:
+        reads.append(seed)
+        return before(source, seed)
+
+    monkeypatch.setattr(Tables, "tables", counted)
     settings = {"trainer.max_epochs": 1, "data.batches": 4}
     tables = {name: rows(seed).drop(columns="code") for seed, name in enumerate(["north", "south"])}
     fedlit.Federation("outcome", method="fedavg", settings=settings, folder="api").fit(tables)

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ def test_what_is_written(compared: Comparison) -> None:
     assert not compared.collected.fixed and not list(
         compared.folder.glob("runs/*/*/version_*/checkpoints")
     )
-    drawn = compared.plot().collections[-1].get_offsets()[:, 0].tolist()
+    drawn = np.asarray(compared.plot().collections[-1].get_offsets())[:, 0].tolist()
     assert drawn == pytest.approx([100 * own.lift["mean"] for own in compared.answers])
 
 
@@ -50,9 +51,9 @@ def test_scores_are_those_of_the_stored_predictions(compared: Comparison) -> Non
     """Which are scikit-learn's: tasks/test_metrics.py."""
     checked = 0
     for path in sorted(compared.folder.glob("runs/*/seed_*/predictions.parquet")):
-        scores = pd.read_csv(path.parent / "scores.csv").set_index(["client", "split", "metric"])[
-            "value"
-        ]
+        scores: Any = pd.read_csv(path.parent / "scores.csv").set_index(
+            ["client", "split", "metric"]
+        )["value"]
         one_class = json.loads((path.parent / "DONE").read_text(encoding="utf-8"))["one_class"]
         for (client, split), own in pd.read_parquet(path).groupby(["client", "split"]):
             assert split != "test" or (client in one_class) == (own["predicted"].nunique() == 1)
@@ -67,7 +68,7 @@ def test_scores_are_those_of_the_stored_predictions(compared: Comparison) -> Non
     assert checked == (3 * len(MODELS) - 2 + 2) * 2 * 2 * 3
 
 
-def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test_rows(
+def test_the_best_alone_is_chosen_on_validation_rows(
     compared: Comparison,
 ) -> None:
     results = compared.collected.scores
@@ -88,17 +89,17 @@ def test_the_best_alone_is_that_of_validation_rows_and_in_hindsight_that_of_test
         )
         meets = ["local", unseen.idxmax()]  # the best of those that are judged out of fold
         assert values["validation"][own.method] == values["validation"][meets].max()
-    values = compared.collected.values("auroc")
+    table = compared.collected.values("auroc")
     lift = compared.lift.set_index(["metric", "reference", "method", "client"])["mean"]
     for client in CLIENTS:
-        most = max(values[name, client].mean() for name in alone)
-        assert values[HINDSIGHT, client].mean() == most
+        most = max(table[name, client].mean() for name in alone)
+        assert table[HINDSIGHT, client].mean() == most
         assert lift["auroc", HINDSIGHT, "gl", client] == pytest.approx(
-            values["gl", client].mean() - most
+            table["gl", client].mean() - most
         )
 
 
-def test_two_models_are_resampled_on_the_same_draws_whatever_the_order_of_their_rows(
+def test_models_are_resampled_alike_in_any_order_of_rows(
     compared: Comparison,
 ) -> None:
     frame = stored(compared, "logistic_regression")
@@ -107,7 +108,8 @@ def test_two_models_are_resampled_on_the_same_draws_whatever_the_order_of_their_
         bootstrap_scores(read_tested(frame.sample(frac=1.0, random_state=3)), 600), first
     )
     metrics = set(Classification((0, 1)).evaluate(torch.eye(2), torch.tensor([0, 1]))) - {"classes"}
-    assert set(first.columns) == {(client, metric) for client in CLIENTS for metric in metrics}
+    columns: set[Any] = set(first.columns)
+    assert columns == {(client, metric) for client in CLIENTS for metric in metrics}
     # the accuracy of n rows is a share, whose standard error is known
     drawn = first["breast_cancer", "accuracy"]
     rows = len(frame.query("client == 'breast_cancer' and split == 'test'"))
@@ -124,7 +126,7 @@ def test_two_models_are_resampled_on_the_same_draws_whatever_the_order_of_their_
     assert 0 < (mine - other).std() < 0.7 * min(mine.std(), other.std())
 
 
-def fewer(compared: Comparison, folder: Path, **changed: object) -> Path:
+def fewer(compared: Comparison, folder: Path, **changed: Any) -> Path:
     """A copy of what is done, and a study of part of it."""
     shutil.copytree(compared.folder, folder / "out")
     methods = {name: METHODS[name] for name in ("local", "gl")}
@@ -215,7 +217,7 @@ def test_any_changed_value_changes_what_every_run_is_of(
     changes = {"data.source": source}
     local = Method("quickstart", set={**changes, "exchange.federated": []})
     methods = {"local": local, "gl": Method("quickstart", set=changes)}
-    models = {"logistic_regression": None}
+    models: dict[str, dict[str, Any] | None] = {"logistic_regression": None}
     digests = []
     for value in (0.0, 0.0, 1.0):
         frame.loc[0, "x"] = value

@@ -132,7 +132,7 @@ def test_the_core_stays_bit_by_bit_and_private_parts_are_trained(
     assert len(private) > 4 and not any(torch.equal(own[name], drawn[name]) for name in private)
 
 
-def test_alone_is_a_fit_of_the_same_configuration_without_exchange(joined: Joined) -> None:
+def test_alone_is_the_same_configuration_without_exchange(joined: Joined) -> None:
     content = {**SMALL, "data": {**SMALL["data"], **CEDAR["data"]}, "exchange": {"federated": []}}
     run = load(str(write("by_hand.yaml", content)))
     run.fit(quiet=True)
@@ -220,7 +220,7 @@ def test_what_was_private_in_the_run_stays_there() -> None:
         prepare("alike", CEDAR, ["--exchange.federated=['*']"])
 
 
-def test_columns_that_the_run_names_and_a_newcomer_lacks_are_said() -> None:
+def test_columns_that_a_newcomer_lacks_are_named() -> None:
     few = {**SMALL["data"], **made("ash", "dune")["data"], "columns": ["x0", "x1", "x4"]}
     load(str(write("few.yaml", {**SMALL, "data": few, "trainer": {"max_epochs": 1}}))).fit(
         quiet=True
@@ -231,7 +231,7 @@ def test_columns_that_the_run_names_and_a_newcomer_lacks_are_said() -> None:
     ].endswith(": x4")
 
 
-def test_a_network_that_is_federated_as_a_whole_has_nothing_to_train(inside: Path) -> None:
+def test_a_wholly_federated_network_has_nothing_to_train(inside: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"cedar.*encoder.0.weight: expected the shape|whole network is federated"
     ):

@@ -99,7 +99,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return Comparison.of(study, [1, 2], collected, tmp_path_factory.mktemp("made"))
 
 
-def test_what_is_chosen_is_known_on_validation_whatever_the_test_says() -> None:
+def test_what_is_chosen_depends_on_validation_alone() -> None:
     nan = float("nan")
     names = ["local", "never_ran", "trees", "linear"]
     known = {
@@ -154,13 +154,13 @@ def test_a_lift_is_by_how_much_lower(found: Comparison) -> None:
         and lift.loc[(BEST_ALONE, "gl", "b"), "mean"] == -0.75
     )
     table = lift_table(found.study, found.lift, SCORES["rmse"], "local", found.clients)
-    cells = table.loc["Shared"].tolist()
+    cells = list(table.loc["Shared"])
     assert [cell.partition(" ")[0] for cell in cells[:4]] == ["+1.5", "-0.25", "+0.625", "-0.25"]
     # two seeds are not enough for a verdict
     assert cells[4] == "0 / 0 / 0 / 2" and cells[0] == "+1.5 (-4.853 to +7.853)"
 
 
-def test_the_worst_client_has_the_largest_and_the_best_method_the_smallest(
+def test_the_worst_client_has_the_largest_error(
     found: Comparison,
 ) -> None:
     own = found.estimates.set_index(["method", "client"])
@@ -178,8 +178,8 @@ def test_resamples_count_the_same_way(found: Comparison) -> None:
     scores = Scores(
         replace(found.collected, bootstrap={("gl", 1, ""): first, ("local", 1, ""): first + 1})
     )
-    assert scores.resamples("gl", WORST, "rmse", (1,)).tolist() == [2.0, 5.0]  # type: ignore[union-attr]
-    assert scores.resamples("gl", MEAN, "rmse", (1,)).tolist() == [1.5, 4.0]  # type: ignore[union-attr]
+    assert scores.resamples("gl", WORST, "rmse", (1,)).tolist() == [2.0, 5.0]
+    assert scores.resamples("gl", MEAN, "rmse", (1,)).tolist() == [1.5, 4.0]
 
 
 def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
@@ -223,9 +223,7 @@ def test_clients_of_different_tasks_choose_by_their_own(found: Comparison) -> No
     assert found.clients_of(SCORES["rmse"]) == ["a", "b", MEAN, WORST]
 
 
-def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(
-    tmp_path: Path, found: Comparison
-) -> None:
+def test_a_model_of_another_task_is_left_out_and_named(tmp_path: Path, found: Comparison) -> None:
     clients = {"data.source.init_args.clients": ["diabetes", "breast_cancer"]}
     folder = str(tmp_path / "runs" / "trees" / "seed_1")
     grid = {"classification": {"n_estimators": [5]}}
@@ -233,7 +231,7 @@ def test_a_model_that_is_not_for_a_clients_task_is_left_out_and_named(
     frames, details = fit_baseline(job)
     predictions = frames.predictions
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
-    records = found.collected.records.assign(without=[None, ["wine"], None])
+    records = found.collected.records.assign(without=pd.Series([None, ["wine"], None]))
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert any("Shared" in line and "task of wine" in line for line in lines)
 
@@ -281,7 +279,11 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Clients of all four tasks; each left out in turn."""
     alone = {"config": "tiny.yaml", "set": {**FOUR, "exchange.federated": []}}
     methods = {"local": alone, "shared": {"config": "tiny.yaml", "set": FOUR}}
-    other = {"baselines": [], "bootstrap": 0, **dict.fromkeys(("choose", "metrics", "paper"))}
+    other: dict[str, Any] = {
+        "baselines": [],
+        "bootstrap": 0,
+        **dict.fromkeys(("choose", "metrics", "paper")),
+    }
     study = write_study(
         tmp_path_factory.mktemp("four"), methods=methods, leave_one_out=True, **other
     )
@@ -312,10 +314,10 @@ def test_tables_show_a_dash_for_who_has_no_such_score(four: Comparison) -> None:
 def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_path: Path) -> None:
     """The federation without one, made from a source that does not have it."""
     scores = four.collected.scores
-    whole = scores[
+    tested = scores[
         (scores["method"] == "shared") & (scores["split"] == "test") & (scores["without"] == "")
     ]
-    whole = whole.set_index(["metric", "client", "seed"])["value"]
+    whole = tested.set_index(["metric", "client", "seed"])["value"]
     differences = []
     for seed in (1, 2):
         made = {
@@ -327,7 +329,9 @@ def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_pat
         run.fit(quiet=True)
         own = run.test("last", quiet=True).scores["labels"]["auroc"]
         differences.append(whole["auroc", "labels", seed] - own)
-    table = pd.read_csv(four.folder / LEFT_OUT).set_index(["metric", "method", "joins", "client"])
+    table: Any = pd.read_csv(four.folder / LEFT_OUT).set_index(
+        ["metric", "method", "joins", "client"]
+    )
     for client in ("labels", OTHERS):  # the others have scores of their own
         row = table.loc[("auroc", "shared", "class", client)]
         assert row["mean"] == pytest.approx(np.mean(differences), abs=1e-7) and row["n"] == 2

@@ -40,12 +40,12 @@ def record(found: Comparison, method: str) -> dict[str, Any]:
     return done
 
 
-def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(
+def test_a_new_mixture_is_the_weighted_mean_of_its_parts(
     compared: Comparison,
 ) -> None:
     parts = stored(compared, "best", PARTS)
-    probabilities = [name for name in parts if name.startswith("probability_")]
-    by_part = parts.set_index(["part", *KEYS])[probabilities].sort_index()
+    probabilities = [name for name in map(str, parts) if name.startswith("probability_")]
+    by_part: Any = parts.set_index(["part", *KEYS])[probabilities].sort_index()
     known = {
         "best": dict.fromkeys(("trees", "linear", "federated"), 1 / 3),
         "given": {"trees": 0.75, "federated": 0.25},
@@ -69,7 +69,7 @@ def test_a_mixture_made_anew_is_the_weighted_mean_of_what_its_parts_predict(
             np.testing.assert_array_equal(rows, made.loc[client, "out_of_fold"].loc[rows.index])
 
 
-def test_a_local_baseline_beside_a_mixture_is_fitted_to_the_tables_of_its_parts(
+def test_a_baseline_beside_a_mixture_has_the_same_tables(
     tmp_path: Path,
 ) -> None:
     methods = {name: METHODS[name] for name in ("best", "own")}
@@ -114,7 +114,7 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) 
     assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
 
 
-def test_methods_that_are_mixed_anew_follow_the_one_that_is_trained(compared: Comparison) -> None:
+def test_methods_mixed_anew_follow_the_trained_one(compared: Comparison) -> None:
     own = compared.study
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
     wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")

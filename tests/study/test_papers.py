@@ -47,7 +47,7 @@ def studies() -> dict[str, dict[str, Any]]:
 @cache
 def published() -> dict[str, Paper]:
     """The papers' figures: `study`, or `study/scenario` → figures, which may be empty."""
-    found = {}
+    found: dict[str, Paper] = {}
     for name, study in studies().items():
         parts = {name: study}
         parts |= {f"{name}/{scenario}": own for scenario, own in study.get("scenarios", {}).items()}
@@ -263,7 +263,7 @@ def anchor(name: str) -> str:
 
 def figures_of(name: str) -> list[str]:
     """Theirs and ours of a study, with a table for each scenario."""
-    parts = []
+    parts: list[str] = []
     said = None
     for where, paper in published().items():
         study, _, scenario = where.partition("/")

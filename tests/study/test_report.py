@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,7 +71,7 @@ def test_terminal_markdown_and_page_tell_the_same(compared: Comparison) -> None:
         assert shown.index(f"  {answer.text}.") < table
 
 
-def test_of_many_clients_those_are_shown_that_gain_least_and_most(
+def test_of_many_clients_the_least_and_largest_gains_are_shown(
     compared: Comparison, tmp_path: Path
 ) -> None:
     """Made of the two clients' results: 40 with the first's, each a little better by the federated
@@ -122,7 +123,7 @@ POOLED = {
     "exchange.federated": [],
     "exchange.rule": "fedlit.Mean",
 }
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "local": {"label": "Local", "set": {"exchange.federated": []}},
     "ifca": {"label": "IFCA <2>"},
     "apart": {"label": "Apart", "set": {"exchange.rule": APART}, "tune": {LR: [0.1, 0.2]}},
@@ -133,7 +134,7 @@ METHODS = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     methods = {name: {"config": "tiny.yaml", **own} for name, own in METHODS.items()}
-    changed = {"seeds": 1, "baselines": [], "bootstrap": 0, "paper": None}
+    changed: dict[str, Any] = {"seeds": 1, "baselines": [], "bootstrap": 0, "paper": None}
     study = write_study(
         tmp_path_factory.mktemp("clusters"),
         methods=methods,
@@ -189,7 +190,7 @@ def test_the_study_says_who_belongs_together(found: Comparison) -> None:
     done = json.loads(
         (found.folder / "runs" / "ifca" / "seed_1" / "DONE").read_text(encoding="utf-8")
     )
-    cost = times(found).loc["IFCA <2>"]
+    cost: Any = times(found).loc["IFCA <2>"]
     assert cost["runs"] == "1" and times(found).loc["Local", "MB an exchange"] == "–"
     assert float(cost["s an exchange"]) == pytest.approx(done["exchange"]["seconds"] / 2, rel=5e-3)
     assert float(cost["MB an exchange"]) == pytest.approx(
@@ -200,7 +201,7 @@ def test_the_study_says_who_belongs_together(found: Comparison) -> None:
     assert "Who belongs together:" in str(found)
 
 
-def test_pooled_rows_are_scored_for_each_client_and_nobody_could_join_them(
+def test_pooled_rows_are_scored_by_client_and_not_joinable(
     found: Comparison,
 ) -> None:
     assert found.collected.clients == ["c01", "c02", "c03", "c04"] and found.study.candidates == [
@@ -216,7 +217,7 @@ def test_pooled_rows_are_scored_for_each_client_and_nobody_could_join_them(
     )
 
 
-def test_of_several_runs_the_table_has_means_and_says_what_is_not_known(found: Comparison) -> None:
+def test_the_table_of_several_runs_has_means_and_gaps(found: Comparison) -> None:
     rows = [
         ("ifca", seed, f"c{k}", k, "1", index)
         for seed, index in ((1, 1.0), (2, 0.25))
@@ -234,7 +235,7 @@ def test_of_several_runs_the_table_has_means_and_says_what_is_not_known(found: C
 def bodies(axes: Axes) -> list[tuple[float, float]]:
     """The least and the largest value that each violin spans."""
     spans = [
-        body.get_paths()[0].vertices[:, 0]
+        np.asarray(body.get_paths()[0].vertices)[:, 0]
         for body in axes.collections
         if isinstance(body, PolyCollection)
     ]
@@ -249,7 +250,7 @@ def test_violins_show_clients_and_how_medians_vary_over_seeds() -> None:
         axes = plot_violins(["a", "b"], [scores, scores[:1]], "score", figure.subplots())
         assert bodies(axes) == [(2.0, 9.0), (1.0, 9.0)]
         dots = [
-            own.get_offsets()[0].tolist()
+            np.asarray(own.get_offsets())[0].tolist()
             for own in axes.collections
             if isinstance(own, PathCollection)
         ]
@@ -260,7 +261,7 @@ def test_violins_show_clients_and_how_medians_vary_over_seeds() -> None:
         assert bar[:, 0] == pytest.approx([3 - math.sqrt(2), 3 + math.sqrt(2)])
 
 
-def test_a_client_without_a_score_and_a_seed_that_diverged_are_in_no_violin(
+def test_a_missing_score_and_a_diverged_seed_are_in_no_violin(
     compared: Comparison,
 ) -> None:
     names = [f"c{number:02}" for number in range(12)]

@@ -78,8 +78,8 @@ def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
     assert "dies/seed_1" not in done and {"local/seed_1", "local/seed_2"} <= done
     compare("tiny.yaml", out="out", jobs=1, say=(said := list[str]()).append)
     assert f"{len(done)} of 6 runs are done already" in said
-    results = [pd.read_csv(out / "results.csv") for out in (Path("out"), whole)]
-    pd.testing.assert_frame_equal(*results)
+    resumed, expected = (pd.read_csv(out / "results.csv") for out in (Path("out"), whole))
+    pd.testing.assert_frame_equal(resumed, expected)
 
 
 WAITS = """\

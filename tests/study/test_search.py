@@ -37,7 +37,7 @@ SPACE = {
 
 def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) -> Study:
     methods = {"gl": {"config": "quickstart.yaml", "set": {**SMALL, "trainer.max_epochs": epochs}}}
-    asked = {
+    asked: dict[str, Any] = {
         "seeds": 1,
         "methods": methods,
         "baselines": [],
@@ -66,8 +66,8 @@ def scores(found: Found, trial: Trial) -> pd.DataFrame:
     )
 
 
-def test_values_are_those_of_the_runs_and_the_best_is_the_best_on_validation(found: Found) -> None:
-    values = {}
+def test_the_best_trial_is_the_best_on_validation(found: Found) -> None:
+    values: dict[int, Any] = {}
     for trial in found.ranked:
         own = scores(found, trial)
         assert own.shape == (2, 2)
@@ -102,7 +102,7 @@ def test_the_printed_command_gives_the_best(found: Found) -> None:
     assert yaml.safe_load(snippet[1])["best"]["set"] == found.method.set
 
 
-def test_it_goes_on_and_a_changed_one_begins_anew_but_trains_no_run_twice(found: Found) -> None:
+def test_a_changed_search_begins_anew_but_trains_no_run_twice(found: Found) -> None:
     kept = {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")}
     again = search(found.study, trials=4, jobs=1, out=found.folder, quiet=True)
     assert again.trials == found.trials

@@ -33,6 +33,7 @@ def study(tmp_path: Path, text: str) -> Study:
 def test_seeds_include_both_ends(tmp_path: Path) -> None:
     assert parse_seeds("8:28") == list(range(8, 29)) and len(parse_seeds("0:100")) == 101
     assert parse_seeds("3") == parse_seeds(3) == [3] and parse_seeds("1, 5:6") == [1, 5, 6]
+    wrong: Any
     for wrong in ("", "8:", "28:8", "a", "-1", "1,1", []):
         with pytest.raises(ConfigError, match="seeds"):
             parse_seeds(wrong)
@@ -103,7 +104,7 @@ def test_a_wrong_study_is_refused_with_its_file_and_key(
     assert "mine.yaml" in told and key in told and word in told and len(told) < 1000
 
 
-def test_configurations_and_classes_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
+def test_configurations_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("seed: 1\n", encoding="utf-8")
     assert (
         study(tmp_path, SMALL.replace("quickstart", "own")).config("local") == tmp_path / "own.yaml"

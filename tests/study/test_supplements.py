@@ -2,6 +2,7 @@
 another training."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from fedlit import Method, Study
 from fedlit.run.load import load
 from fedlit.study.compare import Comparison, compare
 
-SCORE = {"score.threshold": "youden", "score.subgroups": ["sex"]}
+SCORE: dict[str, object] = {"score.threshold": "youden", "score.subgroups": ["sex"]}
 
 
 def compared(folder: Path, score: dict[str, object]) -> Comparison:
@@ -21,7 +22,7 @@ def compared(folder: Path, score: dict[str, object]) -> Comparison:
         label="Local",
         set={"exchange.federated": [], "trainer.max_epochs": 1, **score},
     )
-    models = {"logistic_regression": {"C": [1.0]}}
+    models: dict[str, dict[str, Any] | None] = {"logistic_regression": {"C": [1.0]}}
     study = Study({"local": local}, seeds=[1, 2], baselines=models, metrics=["auroc"], bootstrap=0)
     return compare(study, out=folder, jobs=1, quiet=True)
 
@@ -48,7 +49,9 @@ def test_thresholds_are_means_over_seeds(found: Comparison, model: str) -> None:
     for seed in (1, 2):
         test = predictions(found, model, seed, "west").query("split == 'test'")
         labels = [
-            name.removeprefix("probability_") for name in test if name.startswith("probability_")
+            name.removeprefix("probability_")
+            for name in map(str, test)
+            if name.startswith("probability_")
         ]
         counts.append(confusion_matrix(test["target"], test["predicted"], labels=labels))
     negatives, positives = np.mean(counts, axis=0)
@@ -73,7 +76,7 @@ def test_groups_are_scored_as_their_rows_alone(found: Comparison) -> None:
         (west,) = run.data.source.some(["west"], seed)
         test = predictions(found, "local", seed, "west").query("split == 'test'")
         sex = west.features["sex"].loc[test["row"]].to_numpy()
-        *_, positive = [name for name in test if name.startswith("probability_")]
+        *_, positive = [name for name in map(str, test) if name.startswith("probability_")]
         for level, scores in expected.items():
             own = test[sex == level]
             scores.append(

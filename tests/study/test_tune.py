@@ -46,10 +46,10 @@ def jobs(compared: Comparison) -> list[Job]:
 # ------------------------------------------------------------------ each client chooses
 
 
-def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
+def test_each_client_has_the_best_on_its_own_validation(
     compared: Comparison,
 ) -> None:
-    results = compared.collected.scores.set_index(["method", "seed", "client"]).sort_index()
+    results: Any = compared.collected.scores.set_index(["method", "seed", "client"]).sort_index()
     picked = pd.read_csv(compared.folder / "tuned.csv").set_index(["method", "seed", "client"])[
         "settings"
     ]
@@ -62,7 +62,8 @@ def test_each_client_has_the_results_of_what_is_best_on_its_own_validation_rows(
             ["client", "split", "metric"]
         )["value"].sort_index()
     assert set(scores) == {(seed, rate) for seed in (1, 2) for rate in RATES}
-    for (method, seed, client), settings in picked.items():  # type: ignore[misc]
+    chosen: Any = picked.items()
+    for (method, seed, client), settings in chosen:
         values = {rate: scores[seed, rate][client, "validation", "auroc"] for rate in RATES}
         best = max(RATES, key=values.__getitem__)  # the first of equals
         assert json.loads(settings) == {LR: best}
@@ -119,10 +120,10 @@ def test_bootstrap_is_that_of_the_chosen(compared: Comparison, jobs: list[Job]) 
     for client in ("wine", "breast_cancer"):
         own_settings = json.loads(str(chosen[client]))
         job = next(job for job in jobs if job.seed == 1 and job.settings == own_settings)
-        own = pd.read_parquet(Path(job.folder) / "bootstrap.parquet")
+        resampled = pd.read_parquet(Path(job.folder) / "bootstrap.parquet")
         for method in ("gl", BEST_FEDERATED):
             drawn = Scores(collected).resamples(method, client, "auroc", (1,))
-            np.testing.assert_array_equal(drawn, own[client, "auroc"])
+            np.testing.assert_array_equal(drawn, resampled[client, "auroc"])
 
 
 # ------------------------------------------------------------------ plans
@@ -135,10 +136,13 @@ def plan(folder: Path, basis: Basis, **methods: dict[str, Any]) -> list[Job]:
 
 def test_a_grid_that_grows_keeps_what_was_trained(tmp_path: Path, basis: Basis) -> None:
     gl = {key: value for key, value in METHODS["gl"].items() if key != "tune"}
-    plain, empty, tuned, grown = (
-        plan(tmp_path, basis, gl={**gl, **more})
-        for more in ({}, {"tune": {}}, {"tune": {LR: RATES}}, {"tune": {LR: [0.5, *RATES]}})
-    )
+    changes: list[dict[str, Any]] = [
+        {},
+        {"tune": {}},
+        {"tune": {LR: RATES}},
+        {"tune": {LR: [0.5, *RATES]}},
+    ]
+    plain, empty, tuned, grown = (plan(tmp_path, basis, gl={**gl, **more}) for more in changes)
     assert plain == empty and [job.folder for job in plain] == [
         "out/runs/local/seed_1",
         "out/runs/gl/seed_1",
@@ -152,7 +156,7 @@ def test_a_grid_that_grows_keeps_what_was_trained(tmp_path: Path, basis: Basis) 
     assert grown[0] == tuned[0] and grown[2:] == tuned[1:]
 
 
-def test_a_tuned_reference_gives_baselines_and_means_the_same_rows(
+def test_a_tuned_reference_gives_baselines_the_same_rows(
     compared: Comparison, basis: Basis
 ) -> None:
     local = compared.study.methods["local"]
@@ -229,7 +233,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "out", said.getvalue()
 
 
-def test_what_is_best_on_average_on_tune_seeds_is_trained_with_the_others(
+def test_the_best_on_tune_seeds_is_trained_with_the_others(
     command: tuple[Path, str],
 ) -> None:
     out = command[0] / "both"
@@ -302,7 +306,7 @@ def ranks_of(values: pd.DataFrame) -> Ranks:
     return Ranks({"one": found})
 
 
-def test_ranks_and_friedmans_p_are_by_hand_and_a_method_that_lacks_a_seed_has_none() -> None:
+def test_ranks_and_friedmans_p_are_those_by_hand() -> None:
     columns = pd.MultiIndex.from_product(
         [["a", "b", "c", "d"], ["v", "w", "x", "y", "z"]], names=["method", "client"]
     )
@@ -317,8 +321,8 @@ def test_ranks_and_friedmans_p_are_by_hand_and_a_method_that_lacks_a_seed_has_no
     ranks = rankdata(-found.values[["a", "c", "d"]].to_numpy(), axis=1)
     mean = dict(zip("acd", ranks.mean(0), strict=True))
     assert found.table["rank"].to_dict() == pytest.approx(mean) and [*found.table.index] == sorted(
-        mean, key=mean.get
-    )  # type: ignore[arg-type]
+        mean, key=mean.__getitem__
+    )
     # Friedman 1937: n = 5 clients, k = 3 methods
     statistic = 12 / (5 * 3 * 4) * (ranks.sum(0) ** 2).sum() - 3 * 5 * 4
     assert found.p == pytest.approx(chi2.sf(statistic, 2))

@@ -141,5 +141,5 @@ def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
         )
     plain, stacked = map(weights, runs)
     assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
-    scored = [pd.DataFrame(run.loop.results["validation"].scores) for run in runs]
-    pd.testing.assert_frame_equal(*scored, rtol=1e-4)
+    first, second = (pd.DataFrame(run.loop.results["validation"].scores) for run in runs)
+    pd.testing.assert_frame_equal(first, second, rtol=1e-4)

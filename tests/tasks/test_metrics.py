@@ -126,9 +126,7 @@ def collected(
 
 @PROPERTY
 @given(st.lists(st.integers(0, 40), max_size=5), st.integers(0, 1000))
-def test_batches_make_no_difference_and_only_the_sites_classes_count(
-    cuts: list[int], seed: int
-) -> None:
+def test_batches_change_nothing_and_own_classes_alone_count(cuts: list[int], seed: int) -> None:
     generator = np.random.default_rng(seed)
     probabilities, target = draw(40, 4, seed)
     target[generator.integers(0, 40, 5)] = -1
@@ -198,7 +196,7 @@ def test_auroc_has_the_bits_of_torchmetrics(rounded: bool) -> None:
 
 
 @pytest.mark.parametrize("absent", [-9, 2])
-def test_one_versus_one_is_scikit_learns_of_the_classes_that_are_there(absent: int) -> None:
+def test_one_versus_one_is_scikit_learns_of_present_classes(absent: int) -> None:
     probabilities, target = draw(300, 4, seed=5)
     target = np.where(target == absent, -1, target)  # its rows have an unseen label
     known = target >= 0

@@ -38,7 +38,7 @@ def drawn(seed: int, rows: int, missing: float = 0.0) -> tuple[torch.Tensor, tor
 
 @PROPERTY
 @given(st.integers(0, 9999), st.integers(2, 60), st.sampled_from([0.0, 0.4]))
-def test_scores_are_means_over_labels_with_both_values_or_scikit_learns(
+def test_scores_are_means_over_labels_with_both_values(
     seed: int, rows: int, missing: float
 ) -> None:
     own, true = drawn(seed, rows, missing)
@@ -60,7 +60,7 @@ def test_scores_are_means_over_labels_with_both_values_or_scikit_learns(
     )
 
 
-def test_the_loss_is_the_mean_over_rows_of_their_known_labels_in_any_batches() -> None:
+def test_the_loss_is_the_mean_over_known_labels_in_any_batches() -> None:
     rng = np.random.default_rng(0)
     task = MultiLabel(NAMES)
     outputs = torch.from_numpy(rng.normal(size=(30, 3)).astype(np.float32))
@@ -110,8 +110,8 @@ def table(
     return ClientTable(name, x, frame, parts, task=task)  # type: ignore[arg-type]
 
 
-def test_values_of_any_two_kinds_are_kept_and_missing_ones_are_not_known() -> None:
-    labels = {
+def test_any_two_values_are_kept_and_missing_ones_unknown() -> None:
+    labels: dict[str, list[Any]] = {
         "died": [0, 1, None],
         "back": ["Yes", "no", "no"],
         "late": [True, False, False],
@@ -132,7 +132,7 @@ def test_values_of_any_two_kinds_are_kept_and_missing_ones_are_not_known() -> No
     assert frame["predicted_back"].tolist() == labels["back"]
 
 
-def test_a_label_that_is_constant_in_training_rows_is_noted_and_completed() -> None:
+def test_a_label_constant_in_training_rows_is_noted() -> None:
     (client,) = encode(
         [table("north", {"died": [0], "back": ["No"], "late": [False], "ill": [0, 1]})]
     )

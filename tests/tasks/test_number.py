@@ -62,7 +62,7 @@ def test_scores_equal_scikit_learn(seed: int, rows: int, mean: float) -> None:
     )
 
 
-def test_what_is_not_defined_is_nan_and_what_is_impossible_infinite() -> None:
+def test_undefined_scores_are_nan_and_impossible_ones_infinite() -> None:
     same = HUBER.evaluate(torch.tensor([[90.0], [110.0]]), torch.zeros(2))
     assert (float(same["rmse"]), float(same["mae"])) == (10.0, 10.0) and same["r2"].isnan()
     same = Counts().evaluate(torch.tensor([[2.0], [2.0]]), torch.tensor([2.0, 2.0]))

@@ -49,7 +49,7 @@ def test_no_threshold_that_reaches_one_has_more_of_the_other(measure: str, least
 
 def test_a_threshold_lies_between_probabilities() -> None:
     for rule in ("youden", {"specificity": 0.8}, {"sensitivity": 1.0}):
-        found = choose_threshold(POSITIVE, PROBABILITY, rule)  # type: ignore[arg-type]
+        found = choose_threshold(POSITIVE, PROBABILITY, rule)
         assert found is not None and np.abs(PROBABILITY - found).min() > 0.004
 
 

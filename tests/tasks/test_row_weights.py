@@ -77,8 +77,8 @@ def test_whole_weights_are_repeated_rows(kind: str, balanced: bool) -> None:
         float(scaled[name]) == pytest.approx(float(expected[name]), rel=1e-5) for name in expected
     )
     once = task.evaluate_once(predictions, y, WEIGHT)
-    for name, value in task.evaluate_once(repeated(predictions), repeated(y)).items():
-        assert once[name] == pytest.approx(value) or kind == "three classes"
+    for name, score in task.evaluate_once(repeated(predictions), repeated(y)).items():
+        assert once[name] == pytest.approx(score) or kind == "three classes"
 
 
 def test_a_linear_model_of_weights_is_one_of_repeated_rows() -> None:
@@ -88,8 +88,8 @@ def test_a_linear_model_of_weights_is_one_of_repeated_rows() -> None:
     weight = WEIGHT.double()
     zero = torch.zeros(3).double()
     for kind in ("logistic", "gaussian"):
-        found = fit(x, y, kind, zero, zero + 2.0, rows=weight)  # type: ignore[arg-type]
-        expected = fit(repeated(x), repeated(y), kind, zero, zero + 2.0)  # type: ignore[arg-type]
+        found = fit(x, y, kind, zero, zero + 2.0, rows=weight)
+        expected = fit(repeated(x), repeated(y), kind, zero, zero + 2.0)
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     judge = LogisticRegression(C=0.5, tol=1e-10, max_iter=1000).fit(x, y, sample_weight=weight)
     found = fit(x, y, "logistic", zero, zero + 2.0, rows=weight)
@@ -118,12 +118,12 @@ def test_a_mixed_model_of_weights_is_one_of_repeated_rows(family: str) -> None:
         def answered(theta: Any, at: Any, effects: Any) -> Any:
             total: dict[str, Any] = {}
             for own in sites:
-                counted = (
+                counted: Any = (
                     [np.repeat(part, WEIGHT.long().numpy(), 0) for part in own] if many else own
                 )
-                terms = reml.site_answer(
-                    *counted, theta, at, effects, family, None if many else weight
-                )
+                x, y, z = counted
+                rows = None if many else weight
+                terms = reml.site_answer(x, y, z, theta, at, effects, family, rows)
                 total = {name: total.get(name, 0.0) + value for name, value in terms.items()}
             return total
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,7 +43,7 @@ def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
     expected = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
     assert TASK.loss(logits, y).item() == pytest.approx(expected, rel=1e-5)
     predictions = TASK.predict(logits)
-    scores = {**TASK.evaluate(predictions, y), **TASK.evaluate_once(predictions, y)}
+    scores: dict[str, Any] = {**TASK.evaluate(predictions, y), **TASK.evaluate_once(predictions, y)}
     whole = Classification(LABELS)
     # whose scores are scikit-learn's: test_metrics.py
     each = torch.from_numpy(probabilities), torch.from_numpy(labels)
@@ -56,7 +58,7 @@ def test_loss_and_scores_equal_those_of_labelled_positions() -> None:
     np.testing.assert_allclose(TASK.bounded(logits).numpy(), predictions.numpy())
 
 
-def test_weights_are_those_of_labels_and_a_batch_without_labels_has_no_loss() -> None:
+def test_weights_are_of_labels_and_no_label_has_no_loss() -> None:
     logits, y = drawn(1, 20)
     task = TASK.fit(y)
     assert task.class_rows == tuple(int((y == code).sum()) for code in range(3))
@@ -81,7 +83,7 @@ def test_a_label_that_training_lacks_is_wrong_and_in_no_loss() -> None:
     assert accuracy == pytest.approx((hits.sum() / labelled.sum()).item())
 
 
-def test_batches_give_the_mean_over_positions_and_a_site_its_own_labels() -> None:
+def test_batches_give_the_mean_over_positions() -> None:
     logits, y = drawn(4, 9)
     y[3:, 2:] = -100  # batches with unlike numbers of labelled positions
     metrics = SiteMetrics(Site("north", (0, 1, 2), {}), TASK)

@@ -52,7 +52,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Any:
 RUN = "fedlit/version_0"
 
 
-def test_one_run_per_client_with_equal_tags_and_one_for_the_federation(shown: Any) -> None:
+def test_each_client_and_the_federation_have_a_run_with_tags(shown: Any) -> None:
     _run, board = shown
     runs = board.Runs()
     clients = ["ash", "birch", "cedar"]
@@ -98,7 +98,7 @@ def test_values_and_steps(shown: Any) -> None:
         )
     drift = {name: series(board, f"{RUN}/{name}", "train/drift") for name in auroc}
     assert all(value > 0 for values in drift.values() for value in values.values())
-    mean = np.mean([values[12] for values in drift.values()])
+    mean = float(np.mean([values[12] for values in drift.values()]))
     assert series(board, federation, "train/drift")[12] == pytest.approx(mean)
 
 
@@ -154,7 +154,7 @@ def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # ------------------------------------------------------------------ clusters
 
 
-def test_who_belongs_together_is_written_and_shown_and_a_resumed_run_writes_the_same(
+def test_clusters_are_written_and_resumed_runs_write_the_same(
     tmp_path: Path,
 ) -> None:
     whole = trained(tmp_path / "whole", board=BoardSettings(), **CLUSTERED["fedgmcc"])

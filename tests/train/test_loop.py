@@ -180,7 +180,7 @@ def test_hooks_reach_each_client_with_its_own_batch(tmp_path: Path) -> None:
     steps = [
         call for batch in range(4) for call in (f"birch batch {batch} of 9 in epoch 0", "step")
     ]
-    assert birch.calls == [*ONCE[:2], *steps, *ONCE[2:]]  # type: ignore[attr-defined]
+    assert birch.calls == [*ONCE[:2], *steps, *ONCE[2:]]
     assert run.trainer is not None
     logged = run.trainer.callback_metrics
     assert logged["birch/train/twice"] == pytest.approx(3.0)  # mean of 0, 2, 4, 6
@@ -390,15 +390,13 @@ def told_of(folder: Path, exchange: dict[str, Any], **options: Any) -> list[dict
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_clients_and_rules_are_told_the_optimizer_steps_since_the_last_exchange(
-    case: str, tmp_path: Path
-) -> None:
+def test_clients_and_rules_know_steps_since_the_last_exchange(case: str, tmp_path: Path) -> None:
     options, expected = CASES[case]
     rounds = told_of(tmp_path, **{"exchange": {}, **options})
     assert [[own[name] for name in ("ash", "birch", "cedar")] for own in rounds] == expected
 
 
-def test_a_client_that_takes_no_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
+def test_a_client_without_a_part_is_not_asked_and_starts_anew(tmp_path: Path) -> None:
     rounds = told_of(tmp_path, {"participation": 0.6}, epochs=6)
     assert [len(own) for own in rounds] == [2] * 6 and len({tuple(own) for own in rounds}) > 1
     assert {steps for own in rounds for steps in own.values()} == {4}

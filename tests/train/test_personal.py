@@ -71,7 +71,7 @@ def test_an_average_over_epochs_is_the_recursion(tmp_path: Path) -> None:
         kept.append(federation["ash"].state_dict()["core.0.weight"].clone())
         judge(federation, *args)
 
-    personal.judge = seen  # type: ignore[method-assign]
+    personal.judge = seen  # type: ignore[assignment, method-assign]
     run.fit(quiet=True)
     expected = watch.live[0]["clients.ash.core.0.weight"]
     for epoch, live in enumerate(watch.live):
@@ -104,7 +104,7 @@ def test_a_kill_in_any_phase_changes_no_bit(step: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
-def test_a_checkpoint_between_the_last_step_and_validation_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_last_validation_is_refused(tmp_path: Path) -> None:
     """Lightning's own callback writes one there, and does not repeat the validation."""
     own = ModelCheckpoint(tmp_path / "own", filename="{step}", every_n_train_steps=4, save_top_k=-1)
     make_run(tmp_path / "whole", callbacks=[own], **LONGER).fit(quiet=True)

@@ -116,9 +116,7 @@ def test_an_early_stop_begins_the_fine_tuning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [1, 5])
-def test_a_kill_before_or_in_the_tuning_after_an_early_stop_changes_no_bit(
-    after: int, tmp_path: Path
-) -> None:
+def test_a_kill_around_an_early_stop_changes_no_bit(after: int, tmp_path: Path) -> None:
     whole = tuned(tmp_path / "whole")
     whole.fit(quiet=True)
     step = 4 * (whole.exchange.rounds - 3) + 4 * after
@@ -191,7 +189,7 @@ class Ends(Callback):
         trainer.should_stop = trainer.should_stop or trainer.current_epoch == 1
 
 
-def test_a_callbacks_stop_ends_the_run_and_says_what_was_not_tuned(
+def test_a_callbacks_stop_ends_the_run_and_names_the_untuned(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tuned(tmp_path, callbacks=[Ends()])
@@ -272,7 +270,7 @@ def test_one_network_for_all_ends_with_an_exchange(
     assert all(torch.equal(value, other[name]) for other in others for name, value in first.items())
 
 
-def test_an_early_stop_waits_for_the_exchange_of_one_network_for_all(tmp_path: Path) -> None:
+def test_an_early_stop_waits_for_the_exchange_of_one_network(tmp_path: Path) -> None:
     stop = Stop(patience=1, min_delta=99)  # behind the second epoch
     every = {"epochs": 3}
     whole = trained(tmp_path / "whole", exchange={**WHOLE["exchange"], "every": every}, align="both", epochs=9,

@@ -224,7 +224,7 @@ def test_for_whom_nothing_was_looked_for_is_stated(tmp_path: Path) -> None:
 
 def test_a_date_has_one_finding_and_one_fix(tmp_path: Path) -> None:
     days = pd.date_range("2021-01-01", periods=N, freq="3D").astype(str)
-    tables = {own: made(seed, died=lambda own, draw: np.where(own["outcome"] == 1, days, None))
+    tables = {own: made(seed, died=lambda own, draw: np.where(own["outcome"] == 1, days.to_numpy(), np.array(None)))
               for seed, own in enumerate(["north", "south"])}  # fmt: skip
     assert fixes(looked(tmp_path, "outcome", tables)) == {"died": {"drop": ["died"]}}
 
@@ -249,7 +249,7 @@ def test_many_columns_take_bounded_time() -> None:
     target = pd.Series(draw.integers(0, 2, 400), name="y")
     features = pd.DataFrame(draw.normal(size=(400, 500)), columns=[f"g{n}" for n in range(500)])
     features["g17"] = target + draw.normal(0, 0.01, 400)
-    splits = dict(
+    splits: dict[Any, Any] = dict(
         zip(
             ("train", "validation", "test"),
             np.split(draw.permutation(400), [300, 350]),
@@ -439,7 +439,11 @@ def test_several_labels_have_names_and_balance(tmp_path: Path) -> None:
 def test_a_page_of_many_clients_stays_short() -> None:
     """Each has a leak, another size and a note of its own: all are in the data, few are printed."""
     draw = np.random.default_rng(2)
-    splits = {"train": np.arange(10), "validation": np.arange(10, 12), "test": np.arange(12, 15)}
+    splits: dict[Any, Any] = {
+        "train": np.arange(10),
+        "validation": np.arange(10, 12),
+        "test": np.arange(12, 15),
+    }
     tables = []
     for place in range(300):
         features = pd.DataFrame(
@@ -457,7 +461,7 @@ def test_a_page_of_many_clients_stays_short() -> None:
 
 def test_labels_that_are_dates_are_text_in_json() -> None:
     days = pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"] * 20), name="day")
-    splits = dict(
+    splits: dict[Any, Any] = dict(
         zip(("train", "validation", "test"), np.split(np.arange(40), [30, 35]), strict=True)
     )
     page = examine([ClientTable("a", pd.DataFrame({"x": np.arange(40) / 7}), days, splits)])

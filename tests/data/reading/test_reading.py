@@ -15,6 +15,7 @@ import sqlite3
 import traceback
 import tracemalloc
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +35,7 @@ from fedlit.data.schema.schema import Schema
 from fedlit.errors import ConfigError, DataError, FedlitError
 from fedlit.score.files import read_rows
 
-Rows = list[list[str | None]]
+Rows = Sequence[Sequence[str | None]]
 
 
 def read(place: str | Path, **options: Any) -> Raw:
@@ -190,7 +191,7 @@ def test_long_lines_and_many_columns(tmp_path: Path) -> None:
     path.write_text("\n".join([",".join(names), ",".join(map(str, range(3_000)))]))
     assert cells(read(path)) == [[str(place) for place in range(3_000)]]
     path.write_bytes(b"a,b\n1," + b"x" * 1_000_000 + b"\n")
-    assert len(read(path).frame.loc[0, "b"]) == 1_000_000
+    assert len(str(read(path).frame.loc[0, "b"])) == 1_000_000
     for line in (b"1," + b"x" * 9_000_000, b"1," * 500_000):
         path.write_bytes(b"a,b\n" + line + b"\n")
         check(path, {}, None, "line 2|expected a regular table")
@@ -422,6 +423,7 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_options_are_checked() -> None:
+    wrong: dict[str, Any]
     for wrong in (
         {"sep": ";;"}, {"sep": '"'}, {"decimal": ";"}, {"decimal": ",", "thousands": ","}, {"encoding": "utf-9"},
         {"encoding": "base64"}, {"names": []}, {"names": "ab"}, {"names": [1]}, {"skiprows": -1},
@@ -542,9 +544,9 @@ def test_variables_are_read_late_and_never_shown(
         ("oracle+oracledb://reader:${PASSWORD}@host/cohort", "pip install oracledb"),
         ("nosuchthing://reader:${PASSWORD}@host/cohort", "nosuchthing"),
     ):
-        with pytest.raises(FedlitError, match=word) as caught:
+        with pytest.raises(FedlitError, match=word) as refused:
             read(place, query="visits")
-        assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+        assert "hunter2" not in "".join(traceback.format_exception(refused.value))
     monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
     with pytest.raises(ConfigError, match=r"sqlalchemy.*pip install '\.\[sql\]'"):
         read(url, query="visits")

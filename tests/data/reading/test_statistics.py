@@ -111,10 +111,10 @@ def test_a_feather_file_reads_as_parquet(
 ) -> None:
     rows.to_feather(tmp_path / "north.feather", compression=compression)
     rows.to_parquet(tmp_path / "north.parquet")
-    frames = [
+    first, second = (
         read_table(tmp_path / f"north.{end}", ReadOptions(), "north").frame
         for end in ("feather", "parquet")
-    ]
-    pd.testing.assert_frame_equal(*frames)
+    )
+    pd.testing.assert_frame_equal(first, second)
     with pytest.raises(DataError, match="max_rows"):
         read_table(tmp_path / "north.feather", ReadOptions(max_rows=9), "north")

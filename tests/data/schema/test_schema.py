@@ -644,11 +644,16 @@ def test_single_texts_and_what_is_said_of_their_marks() -> None:
         dict(zip(TEXTS, [None if np.isnan(own) else own for own in read.tolist()], strict=True))
         == TEXTS
     )
-    for options in ({"decimal": ","}, {"decimal": ",", "thousands": "."}, {"thousands": "."}):
+    marks: list[dict[str, Any]] = [
+        {"decimal": ","},
+        {"decimal": ",", "thousands": "."},
+        {"thousands": "."},
+    ]
+    for options in marks:
         typed = Schema.find(
             pd.DataFrame({"x": ["1,25", "1.250"], "y": ["1.250", "7"]}),
             options=ReadOptions(**options),
-        )[1]  # type: ignore[arg-type]
+        )[1]
         assert typed.to_dict("list") == {"x": [1.25, 1250.0], "y": [1250.0, 7.0]}
 
 
@@ -718,7 +723,7 @@ def test_words_for_a_missing_value() -> None:
     for types in ({}, {"seen": "date"}):
         _, typed, notes = Schema.find(
             days, types, options=ReadOptions(missing={"seen": ["never", "1970-01-01"]})
-        )  # type: ignore[arg-type]
+        )
         assert typed["seen.weekday"].isna().sum() == 3 and not any(
             NO_VALUE in note for note in notes
         )
@@ -758,7 +763,7 @@ def test_days_may_be_numbers(form: str, cells: list[Any]) -> None:
 def test_what_is_declared_goes_before_what_is_found() -> None:
     raw = pd.DataFrame({"stage": ["I", "III", "II"] * 20, "ward": [1, 2, 3] * 20, "id": range(60)})
     raw = raw.assign(when="01/02/2024", grade=[3.0, 1.0, 2.0] * 20)
-    types = {
+    types: dict[str, Any] = {
         "stage": ["I", "II", "III"],
         "ward": "categorical",
         "id": "numeric",
@@ -789,7 +794,7 @@ def test_what_is_declared_goes_before_what_is_found() -> None:
         {"stage": {"date": 3}},
     ):
         with pytest.raises(ConfigError, match="expected"):
-            Schema.find(raw, wrong)  # type: ignore[arg-type]
+            Schema.find(raw, wrong)
 
 
 def test_new_rows_that_do_not_fit() -> None:

@@ -29,7 +29,7 @@ DIABETES = Bundled(clients=["diabetes"])
 TEN = np.repeat(np.arange(10), 600)
 
 
-def whole_of(y: Sequence[object]) -> ClientTable:
+def whole_of(y: Sequence[Any] | np.ndarray) -> ClientTable:
     rng = np.random.default_rng(0)
     train, validation, test = np.split(
         rng.permutation(len(y)), [6 * len(y) // 10, 8 * len(y) // 10]
@@ -49,7 +49,7 @@ def shares(whole: ClientTable, hands: dict[str, Hand], split: Split = "train") -
 
 
 @pytest.mark.parametrize("deal", [None, Dirichlet(1.0), Distance("middle")])
-def test_every_row_goes_to_one_client_in_its_own_split_by_the_seed(deal: Deal | None) -> None:
+def test_every_row_goes_to_one_client_in_its_own_split(deal: Deal | None) -> None:
     (whole,) = DIGITS.tables(seed=3)
     split_of = {row: split for split in SPLITS for row in whole.features.index[whole.splits[split]]}
     parts, again, other = (
@@ -74,7 +74,7 @@ def test_every_row_goes_to_one_client_in_its_own_split_by_the_seed(deal: Deal | 
     )
 
 
-def test_splits_can_be_drawn_anew_from_some_and_all_be_tested_on_the_same_rows() -> None:
+def test_splits_are_drawn_anew_and_test_rows_can_be_shared() -> None:
     (whole,) = DIGITS.tables(seed=3)
     rows = set(
         whole.features.index[np.concatenate([whole.splits["train"], whole.splits["validation"]])]
@@ -92,7 +92,7 @@ def test_splits_can_be_drawn_anew_from_some_and_all_be_tested_on_the_same_rows()
     np.testing.assert_allclose(np.array(found) / len(rows), [0.6, 0.2, 0.2], atol=0.001)
 
 
-def test_dirichlet_proportions_have_the_distribution_s_mean_and_variance_in_every_split() -> None:
+def test_dirichlet_shares_have_its_mean_and_variance() -> None:
     whole = whole_of(TEN)
     hands = [Dirichlet(0.5, least=1).deal(whole, 4, seed) for seed in range(40)]
     drawn = np.concatenate([shares(whole, own).ravel() for own in hands])
@@ -143,7 +143,7 @@ def test_each_value_of_a_column_or_range_of_a_number_is_a_client() -> None:
 # ------------------------------------------------------------------ distances
 
 
-def test_it_is_scipys_for_one_label_and_that_of_an_assignment_for_several() -> None:
+def test_the_distance_is_scipys_or_that_of_an_assignment() -> None:
     rng = np.random.default_rng(1)
     a = rng.normal(size=(6, 3))
     b = rng.normal(size=(4, 3))
@@ -156,7 +156,7 @@ def test_it_is_scipys_for_one_label_and_that_of_an_assignment_for_several() -> N
     assert emd(a, y, b, z, 0.7) == pytest.approx(twelve[linear_sum_assignment(twelve)].mean())
 
 
-def test_the_mean_is_weighted_by_rows_and_another_label_costs_the_mean_distance() -> None:
+def test_another_label_costs_the_mean_distance_over_rows() -> None:
     frame = pd.DataFrame({"x": [0.0, 0.0, 0.0, 4.0]})
     rows = np.arange(4)
     space = Space(
@@ -191,7 +191,7 @@ def test_the_dial_reaches_what_is_wanted(features: Any) -> None:
     owner = np.empty(1797, int)
     found = []
     for wanted in ("highest", "middle", "lowest"):
-        for client, hand in enumerate(Distance(wanted, features).deal(whole, 5, seed=1).values()):  # type: ignore[arg-type]
+        for client, hand in enumerate(Distance(wanted, features).deal(whole, 5, seed=1).values()):
             assert len(hand["train"]) >= 20
             owner[hand["train"]] = client
         found.append(space.mean(owner)[0])
@@ -265,7 +265,7 @@ def test_reads_are_dealt_by_bases_and_the_share_of_other_labels(tmp_path: Path) 
         expected, rel=1e-5
     )
     for features in ("standardised", "autoencoded"):
-        deal = Distance("highest", features, code=8)  # type: ignore[arg-type]
+        deal = Distance("highest", features, code=8)
         tables = Partition(source, clients=2, deal=deal).tables(seed=0)
         kinds = [{*table.features.astype(str).to_numpy().ravel()} for table in tables]
         assert sorted(map(sorted, kinds)) == [["A", "T"], ["C", "G"]]
@@ -297,7 +297,7 @@ BOTH = Bundled(clients=["breast_cancer", "wine"])
 DEALT = Partition(Bundled(clients=["breast_cancer"]), clients=4)  # 30 columns
 
 
-def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
+def test_a_share_of_columns_is_common_and_others_at_one_client() -> None:
     tables = ColumnSplit(DEALT, common=0.3).tables(seed=2)
     (group,) = negotiate(tables, Terms(common="all"))[0].groups or ()
     assert len(group.columns) == 9
@@ -315,7 +315,9 @@ def test_a_share_is_common_and_every_other_column_is_at_one_client() -> None:
 
 
 def common_to(tables: list[ClientTable]) -> list[str]:
-    return [name for name in tables[0].features if all(name in table.features for table in tables)]
+    return [
+        str(name) for name in tables[0].features if all(name in table.features for table in tables)
+    ]
 
 
 def test_common_columns_by_correlation_are_those_of_all_ways() -> None:
@@ -323,7 +325,7 @@ def test_common_columns_by_correlation_are_those_of_all_ways() -> None:
     source = Partition(Bundled(clients=["wine"]), clients=3)
     tables = source.tables(seed=0)
     training = pd.concat([table.features.iloc[table.splits["train"]] for table in tables])
-    related = training.corr().abs()
+    related: Any = training.corr().abs()
     names = list(related)
     sums = {
         common: sum(
@@ -332,7 +334,11 @@ def test_common_columns_by_correlation_are_those_of_all_ways() -> None:
         for common in combinations(names, 4)
     }
     ordered = sorted(sums, key=lambda common: sums[common])
-    expected = {"minimum": ordered[0], "median": ordered[len(ordered) // 2], "maximum": ordered[-1]}
+    expected: dict[Any, Any] = {
+        "minimum": ordered[0],
+        "median": ordered[len(ordered) // 2],
+        "maximum": ordered[-1],
+    }
     for by, common in expected.items():
         split = ColumnSplit(source, common=0.3, by=by, ways=1)
         assert common_to(split.tables(seed=0)) == list(common)
@@ -346,7 +352,7 @@ def test_common_columns_by_correlation_are_those_of_all_ways() -> None:
     assert len(own) == 6
 
 
-def test_of_too_many_ways_common_columns_are_extreme_among_drawn_ones() -> None:
+def test_of_too_many_ways_drawn_ones_are_compared() -> None:
     (whole,) = Bundled(clients=["breast_cancer"]).tables(seed=0)
     related = whole.features.iloc[whole.splits["train"]].corr().abs().to_numpy()
 
@@ -362,9 +368,17 @@ def test_of_too_many_ways_common_columns_are_extreme_among_drawn_ones() -> None:
     assert np.quantile(chance, 0.45) < chosen["median"] < np.quantile(chance, 0.55)
 
 
-def test_categories_are_correlated_by_codes_and_constants_with_nothing() -> None:
-    columns = {"x": [1.0, 2.0, 3.0, 4.0], "c": ["a", "a", "b", "b"], "constant": [1.0] * 4}
-    splits = {"train": np.arange(4), "validation": np.arange(0), "test": np.arange(0)}
+def test_categories_correlate_by_codes_and_constants_never() -> None:
+    columns: dict[str, Any] = {
+        "x": [1.0, 2.0, 3.0, 4.0],
+        "c": ["a", "a", "b", "b"],
+        "constant": [1.0] * 4,
+    }
+    splits: dict[Split, np.ndarray] = {
+        "train": np.arange(4),
+        "validation": np.arange(0),
+        "test": np.arange(0),
+    }
     table = ClientTable(
         "one", pd.DataFrame(columns), pd.Series([0, 1, 0, 1]), splits, categorical=("c",)
     )
@@ -373,7 +387,7 @@ def test_categories_are_correlated_by_codes_and_constants_with_nothing() -> None
     assert not related[2].any()
 
 
-def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_once(
+def test_new_rows_need_only_a_clients_own_columns(
     tmp_path: Path,
 ) -> None:
     rows = pd.DataFrame({f"x{k}": np.arange(60) * 7 % (41 + k) / 4 for k in range(6)})
@@ -406,10 +420,10 @@ def test_new_rows_need_no_column_that_a_client_does_not_have_and_notes_are_told_
             "at least 4 train rows for 4 clients",
         ),
         (
-            lambda: Partition(DIGITS, 4, rows={"tarin": 9}).tables(0),
+            lambda: Partition(DIGITS, 4, rows={"tarin": 9}).tables(0),  # type: ignore[dict-item]
             ConfigError,
             "rows: .* Did you mean 'train'",
-        ),  # type: ignore[dict-item]
+        ),
         (
             lambda: Partition(Bundled(), 2).tables(0),
             DataError,

@@ -87,7 +87,7 @@ def test_south_alone_has_another_mechanism() -> None:
         lost[learns, meets] = roc_auc_score(readmitted, MANY.risk(meets, there)) - roc_auc_score(
             readmitted, scores
         )
-    alike = [lost[pair] for pair in product(("north", "west"), repeat=2)]
+    alike = [lost[one, two] for one, two in product(("north", "west"), repeat=2)]
     apart = [lost[pair] for pair in lost if (pair[0] == "south") != (pair[1] == "south")]
     assert max(alike) < 0.03
     assert min(apart) > 0.1

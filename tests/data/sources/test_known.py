@@ -132,7 +132,7 @@ def test_a_damaged_file_of_heart(name: str, text: str, message: str, tmp_path: P
 CATEGORIES = ("soil_type", "climatic_zone", "geologic_zone", "wilderness_area")
 
 
-def test_the_real_rows_of_covertype_stand_with_their_client_in_their_split(
+def test_covertypes_rows_have_their_client_and_split(
     real_file: Callable[[RemoteFile], Path],
 ) -> None:
     path = real_file(Covertype.known_files[0])

@@ -143,7 +143,7 @@ def test_a_seed_draws_everything_and_files_are_read_back(tmp_path: Path) -> None
     equal(fewer[0], first[0])  # clients do not depend on each other
 
 
-def test_allele_frequencies_have_the_moments_of_balding_and_nichols() -> None:
+def test_allele_frequencies_have_balding_and_nichols_moments() -> None:
     drift = 0.2
     populations = 300
     world = Populations(

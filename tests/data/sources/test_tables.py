@@ -26,7 +26,7 @@ def write(path: Path, content: str | pd.DataFrame) -> str:
 
 
 def read(path: str | Path, target: str = "y", **arguments: object) -> ClientTable:
-    (table,) = Tables(files={"north": str(path)}, target=target, **arguments).tables(seed=8)  # type: ignore[arg-type]
+    (table,) = Tables(files={"north": str(path)}, target=target, **arguments).tables(seed=8)
     return table
 
 
@@ -78,8 +78,8 @@ def test_targets_columns_and_lists_for_each_client(tmp_path: Path) -> None:
     target = {"north": "y", "south": "label"}
     own = {**files, "south": {"path": files["south"], "types": {"w": "categorical"}}}
     for source in (
-        Tables(own, target, drop={"north": ["z"]}),  # type: ignore[arg-type]
-        Tables(files, target, types={"w": "categorical"}, drop=["z"]),  # type: ignore[arg-type]
+        Tables(own, target, drop={"north": ["z"]}),
+        Tables(files, target, types={"w": "categorical"}, drop=["z"]),
     ):
         north, south = source.tables(seed=1)
         assert (list(north.features), north.categorical, north.target.name) == (["x"], (), "y")
@@ -192,7 +192,7 @@ def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path
     rows = NUMBERED.assign(y=[n % 10 for n in range(96)])
     files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("north", "south")}
     for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
-        tables = Tables(files, "y", task=task).tables(seed=1)  # type: ignore[arg-type]
+        tables = Tables(files, "y", task=task).tables(seed=1)
         assert [
             own.name
             for own in tables

@@ -73,12 +73,17 @@ def after(rule: Clustered, states: States, **more: Any) -> tuple[Any, dict[str, 
     return rule.clustering.clusters, received
 
 
-def test_cfl_splits_when_the_mean_stands_still_and_clients_do_not() -> None:
+def test_cfl_splits_when_the_mean_rests_and_clients_move() -> None:
     rule = begun(CFL(epsilon_1=0.2, epsilon_2=0.5), "abcd")
     clusters, received = after(rule, {"a": [1.0, 0], "b": [1.0, 0.1], "c": [0.9, 0], "d": [1.1, 0]})
     assert received["a"] == pytest.approx([1, 0.025])  # the mean moves: nobody is parted
     assert clusters == (("a", "b", "c", "d"),)
-    small = {"a": [1.1, 0.025], "b": [0.9, 0.025], "c": [1.0, 0.1], "d": [1, 0]}
+    small: dict[str, list[float]] = {
+        "a": [1.1, 0.025],
+        "b": [0.9, 0.025],
+        "c": [1.0, 0.1],
+        "d": [1, 0],
+    }
     assert len(after(rule, small)[0]) == 1  # it stands still, but so do its clients
     clusters, received = after(rule, {"a": [2.0, 0], "b": [0.1, 0], "c": [1.9, 0.2], "d": [0, 0]})
     assert clusters == (("a", "c"), ("b", "d"))
@@ -157,7 +162,7 @@ def test_ifca_gives_each_client_the_model_of_least_loss() -> None:
     assert clusters == (("a", "c"), ("b",))
 
 
-def test_ifca_deals_models_evenly_if_told_and_a_loss_that_is_no_number_is_never_least() -> None:
+def test_ifca_deals_models_evenly_and_nan_is_never_least() -> None:
     rule = begun(IFCA(3, start="drawn"), "abcdefg")
     assert sorted(np.bincount(list(rule._picked.values())).tolist()) == [2, 2, 3]
     rule._models[0] = {"w": torch.tensor([torch.nan, 0])}
@@ -212,7 +217,7 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
         {"head.weight": 50 * torch.randn(1, classes, 2), "head.bias": torch.zeros(1, classes)}
         for _ in range(2)
     ]
-    curves = Curves(part, *ends, torch.rand(30, 2), probabilities=True)
+    curves = Curves(part, ends[0], ends[1], torch.rand(30, 2), probabilities=True)
     logits = [curves.x[0] @ end["head.weight"][0].T for end in ends]
     p = [own.softmax(1) if classes > 1 else own.sigmoid() for own in logits]
     expected = ((p[0] - p[1]) ** 2).sum(1).mean()
@@ -221,7 +226,7 @@ def test_probabilities_are_bounded_whatever_logits_are(classes: int) -> None:
 
 def test_a_bend_that_runs_away_is_left_straight() -> None:
     stacked = [{name: value[None] for name, value in drawn(seed).items()} for seed in (1, 2)]
-    curves = Curves(small(), *stacked, torch.rand(20, 3))
+    curves = Curves(small(), stacked[0], stacked[1], torch.rand(20, 3))
     halfway = dict(curves.bend)
     curves.train(torch.rand(50).tolist(), lr=1e6, grid=8)
     assert all(torch.equal(curves.bend[name], halfway[name]) for name in PARTS)
@@ -348,7 +353,7 @@ def test_rounds_are_algorithm_1_as_written_by_hand(
 
 
 @pytest.mark.parametrize("epsilon", ["losses", "barriers"])
-def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold(
+def test_a_barrier_that_is_not_finite_parts_at_any_threshold(
     epsilon: Literal["losses", "barriers"],
 ) -> None:
     states = {who: dict(drawn(1)) for who in "ab"} | {
@@ -360,7 +365,7 @@ def test_a_barrier_that_is_not_finite_parts_whatever_the_threshold(
     assert rule.clustering.pairs["a", "c"] == float("inf")
 
 
-def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -> None:
+def test_irrelevant_tensors_are_averaged_within_the_cluster() -> None:
     part = small()
     states = {
         name: {**state, "norm.running_mean": torch.full((2,), float(number))}
@@ -374,9 +379,7 @@ def test_what_the_function_does_not_depend_on_is_averaged_within_the_cluster() -
     assert received["oak"]["norm.running_mean"].tolist() == [5, 5]
 
 
-def test_epsilon_of_barriers_settles_when_it_has_come_down_to_the_same_clusters_three_times() -> (
-    None
-):
+def test_epsilon_settles_after_three_equal_clusterings() -> None:
     one = (("a", "b", "c"),)
     two = (("a", "b"), ("c",))
     other = (("a",), ("b", "c"))
@@ -399,6 +402,6 @@ def test_inputs_are_drawn_from_the_range_of_all_clients() -> None:
     part = small()
     rule = FedGMCC(samples=4000, inputs="range")
     ranges = {"a": torch.tensor([[-2.0] * 3, [1.0] * 3]), "b": torch.tensor([[0.0] * 3, [5.0] * 3])}
-    x, _ = rule._draw(Round(0, 1, {}, {}, model=known(part), ask=lambda _: ranges), "ab")  # type: ignore[arg-type]
+    x, _ = rule._draw(Round(0, 1, {}, {}, model=known(part), ask=lambda _: ranges), "ab")
     assert x.shape == (4000, 3) and -2 <= x.min() < -1.95 and 4.95 < x.max() <= 5
     torch.testing.assert_close(x.mean(0), torch.full((3,), 1.5), atol=0.1, rtol=0)

@@ -62,7 +62,7 @@ def sent(clients: int, numbers: int = 4, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("clients", [3, 4, 7])
-def test_the_median_and_the_trimmed_mean_are_what_numpy_and_scipy_say(clients: int) -> None:
+def test_median_and_trimmed_mean_are_numpys_and_scipys(clients: int) -> None:
     values = sent(clients)
     assert ruled(Median(), values) == pytest.approx(np.median(values, axis=0), abs=1e-6)
     assert ruled(TrimmedMean(1), values) == pytest.approx(
@@ -99,7 +99,7 @@ def test_a_norm_bound_is_the_mean_of_clipped_moves() -> None:
 
 
 @pytest.mark.parametrize("radius", [0.5, None])
-def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restored(
+def test_centered_clipping_is_the_papers_recursion(
     radius: float | None,
 ) -> None:
     rule = CenteredClipping(1, radius=radius, iterations=2)
@@ -121,7 +121,7 @@ def test_centered_clipping_is_the_recursion_of_the_paper_and_goes_on_when_restor
 
 
 @each
-def test_parts_of_some_clients_are_decided_among_these_and_statistics_by_their_median(
+def test_parts_of_some_clients_are_decided_among_these(
     make: Any,
 ) -> None:
     names = [f"c{place}" for place in range(7)]
@@ -176,7 +176,7 @@ def test_too_few_updates_in_a_round_are_said_once(caplog: pytest.LogCaptureFixtu
 @each
 def test_fewer_clients_than_the_theory_needs_are_refused(make: Any) -> None:
     rule = make()
-    nothing = Blueprint(FederatedClient, (), (), torch.device("cpu"))
+    nothing = Blueprint(FederatedClient, (), (), torch.device("cpu"))  # type: ignore[arg-type]
     fewest = rule.fewest(1)
     assert rule.most(fewest) == 1 and rule.most(fewest - 1) == 0 and rule.bears(fewest) == 1
     names = {f"c{place}": ("core.w",) for place in range(fewest)}
@@ -229,7 +229,7 @@ TABLE: dict[str, tuple[Callable[[], Rule], Callable[[int], int] | None]] = {
 }
 # whoever sends what, no number moves further than the learning rate
 ADAPTIVE = ("FedAdagrad", "FedAdam", "FedYogi")
-CLUSTERED = {
+CLUSTERED: dict[str, Callable[[], Rule]] = {
     "CFL": partial(fedlit.CFL, 9.0, 1e-6),
     "Agglomerative": partial(fedlit.Agglomerative, 1, clusters=2),
 }
@@ -319,7 +319,7 @@ def test_it_takes_as_many_attackers_to_break_a_rule_as_it_says(
 
 
 def test_the_table_is_complete() -> None:
-    public = {name: getattr(fedlit, name) for name in fedlit.__all__}
+    public = {name: getattr(fedlit, name) for name in fedlit.__all__}  # type: ignore[attr-defined]
     kinds = {
         name for name, own in public.items() if isinstance(own, type) and issubclass(own, Rule)
     }

@@ -103,7 +103,7 @@ def test_each_part_is_as_under_its_rule_alone(first: str, second: str) -> None:
             assert different(state, {**one[client], **other[client]}) == []
 
 
-def test_the_last_pattern_wins_and_what_does_not_travel_never_does() -> None:
+def test_the_last_pattern_wins_over_what_travels() -> None:
     rule = ByPart({"*": "mean", "core": FedAvgM(), "core.norm": Median(), "*norm*": "none"})
     parts = [rule.part_of(name) for name in ("encoder.w", "core.0.w", "core.norm.w", "head.w[a]")]
     assert parts == ["*", "core", "core.norm", "*"]
@@ -153,7 +153,7 @@ def test_fednova_is_the_sum_of_normalised_updates() -> None:
         assert found["part"].numpy() == pytest.approx(x, abs=1e-5)
 
 
-def test_who_took_no_step_does_not_count_and_nobody_s_steps_change_nothing() -> None:
+def test_who_took_no_step_does_not_count() -> None:
     start, first, *_ = rounds(steps=lambda place: 0 if place == 1 else 1 + place)
     first = Round(
         0,
@@ -213,7 +213,7 @@ def test_half_precision_is_summed_in_single_precision() -> None:
     assert mean(states)["w"].item() == pytest.approx((256 + 199) / 200, rel=2**-8)
 
 
-def test_the_mean_has_the_same_bits_in_whatever_order_clients_come() -> None:
+def test_the_mean_has_the_same_bits_in_any_order_of_clients() -> None:
     states = {
         client: {"w": torch.tensor([value])}
         for client, value in zip("abcd", (1e8, 1.0, -1e8, 1.0), strict=True)
