@@ -30,8 +30,8 @@ def accepted(folder: Path, terms: Terms) -> bool:
 
 def without(folder: Path, terms: Terms) -> tuple[str, ...]:
     """Return the protection that a person gave up by accepting these terms."""
-    words = [entry.get("without", []) for entry in _kept(folder) if _is(entry, terms)]
-    return tuple(sorted(set().union(*words)))
+    lists = [entry.get("without", []) for entry in _kept(folder) if _is(entry, terms)]
+    return tuple(sorted(set().union(*lists)))
 
 
 def given_up(folder: Path, terms: Terms) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def given_up(folder: Path, terms: Terms) -> tuple[str, ...]:
     before = [_last(folder, terms).get("privacy") or {}]
     if (folder / PRIVATE / MEMORY).is_file():
         before.append(Ledger(folder / PRIVATE, terms.identity).account.get("protection", {}))
-    return tuple(sorted(set().union(*(weaker(own, terms.privacy) for own in before))))
+    return tuple(sorted(set().union(*(weaker(protection, terms.privacy) for protection in before))))
 
 
 def differences(folder: Path, terms: Terms) -> list[str]:
@@ -51,8 +51,8 @@ def differences(folder: Path, terms: Terms) -> list[str]:
     last = _last(folder, terms)
     if not last:
         return []
-    known = {own.name for own in fields(Terms)}
-    before = Terms(**{key: value for key, value in last.items() if key in known}).lines()
+    names = {term.name for term in fields(Terms)}
+    before = Terms(**{key: value for key, value in last.items() if key in names}).lines()
     changed = [
         line.rstrip() for line in ndiff(before, terms.lines()) if line.startswith(("- ", "+ "))
     ]
@@ -79,15 +79,20 @@ def at_stake(folder: Path, terms: Terms) -> list[str]:
     """Return what the user should know if a folder joins under another identity, or with other
     sites, than before.
     """
-    before = [own["terms"].get("federation") or {} for own in _kept(folder)]
-    other = next(
-        (own for own in reversed(before) if own.get("id") and own != terms.federation), None
+    before = [federation["terms"].get("federation") or {} for federation in _kept(folder)]
+    earlier = next(
+        (
+            federation
+            for federation in reversed(before)
+            if federation.get("id") and federation != terms.federation
+        ),
+        None,
     )
-    if other is None:
+    if earlier is None:
         return []
     return [
-        f"This site took part before in the federation {other['id']} of "
-        f"{', '.join(other['sites'])}.",
+        f"This site took part before in the federation {earlier['id']} of "
+        f"{', '.join(earlier['sites'])}.",
         "What it sent there is known. The difference between two sums over different sites is the "
         "update of one site,",
         "and the mean of several noisy answers has less noise than each: whoever has both learns "
@@ -117,12 +122,16 @@ def _last(folder: Path, terms: Terms) -> Mapping[str, Any]:
     """Return the terms that were accepted last for the same federation, or else by the same
     coordinator; or none.
     """
-    kept = _kept(folder)
-    mine = terms.coordinator.get("fingerprint")
-    same = [own for own in kept if _identity(own) == terms.identity]
-    same = same or [own for own in kept if own["terms"]["coordinator"].get("fingerprint") == mine]
-    found: Sequence[Mapping[str, Any]] = [own["terms"] for own in same]
-    return found[-1] if found else {}
+    entries = _kept(folder)
+    fingerprint = terms.coordinator.get("fingerprint")
+    same = [entry for entry in entries if _identity(entry) == terms.identity]
+    same = same or [
+        entry
+        for entry in entries
+        if entry["terms"]["coordinator"].get("fingerprint") == fingerprint
+    ]
+    accepted_terms: Sequence[Mapping[str, Any]] = [entry["terms"] for entry in same]
+    return accepted_terms[-1] if accepted_terms else {}
 
 
 def _kept(folder: Path) -> list[dict[str, Any]]:
@@ -130,10 +139,10 @@ def _kept(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(
             f"{path}: expected what was accepted before, found no JSON; delete the file to be "
             "asked again"
         ) from error
-    return found
+    return entries

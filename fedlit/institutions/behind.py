@@ -28,10 +28,9 @@ def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict
         site: its name.
         facts: topic → what it says.
     """
-    counted: dict[str, dict[str, Any]] = {
-        topic: {column: statement.rows for column, statement in columns.items()}
-        for topic, columns in run.data.statements.get(site, {}).items()
-    }
+    counted: dict[str, dict[str, Any]] = {}
+    for topic, columns in run.data.statements.get(site, {}).items():
+        counted[topic] = {column: statement.rows for column, statement in columns.items()}
     target = facts.get("columns", {}).get("target", {})
     if "labels" in target or _names_classes(run, site):
         counted["target"] = {"labels": class_rows(run, site)}
@@ -54,7 +53,7 @@ def _by_name(statement: Statement) -> dict[str, int]:
 
 def class_rows(run: Run, site: str) -> dict[str, int]:
     """Map each class of a site's training rows to the number of rows that have it."""
-    (client,) = [own for own in run.data.clients if own.spec.name == site]
+    (client,) = [candidate for candidate in run.data.clients if candidate.spec.name == site]
     return client.spec.task.label_rows(client.train.y)
 
 
@@ -76,26 +75,32 @@ def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...])
         DataError: a class of few rows that nobody allowed, a mean over few rows, or an allowed
             class that is none.
     """
-    known = class_rows(run, site)
+    rows_of_classes = class_rows(run, site)
     least = run.data.facts_from
     for name in allowed:
-        wanted = f"a class of this site's training rows ({', '.join(known) or 'none'})"
-        expect(name in known, f"site {site}: rare_classes", wanted, name, known=list(known))
+        expected = f"a class of this site's training rows ({', '.join(rows_of_classes) or 'none'})"
+        expect(
+            name in rows_of_classes,
+            f"site {site}: rare_classes",
+            expected,
+            name,
+            known=list(rows_of_classes),
+        )
     target = behind.get("target", {})
-    where = f"site {site}: data.facts_from"
+    key = f"site {site}: data.facts_from"
     for name, rows in target.get("labels", {}).items():
         if rows >= least or name in allowed:
             continue
-        wanted = f"at least {least} training rows of each class, because its name is sent"
+        expected = f"at least {least} training rows of each class, because its name is sent"
         advice = (
             "leave these rows out, put the class together with another, or, if its name may "
             "be known, write "
         )
         advice += f'rare_classes: ["{name}"] into site.yaml'
-        expect(False, where, wanted, Told(f"{rows} of class {name!r}"), advice, DataError)
+        expect(False, key, expected, Told(f"{rows} of class {name!r}"), advice, DataError)
     rows = target.get("mean", least)
-    wanted = f"at least {least} training rows, because the target's mean is sent"
-    expect(rows >= least, where, wanted, rows, "do not take part with so few rows", DataError)
+    expected = f"at least {least} training rows, because the target's mean is sent"
+    expect(rows >= least, key, expected, rows, "do not take part with so few rows", DataError)
 
 
 def _names_of_slices(run: Run, site: str) -> set[str]:
@@ -110,9 +115,9 @@ def _coded_in_slices(run: Run, site: str, known: Iterable[str]) -> list[str]:
     """Return the further columns of which tensors that are sent name categories."""
     names = _names_of_slices(run, site)
     columns = run.data.encoders[site].columns
-    return [
-        column
-        for column, encoder in columns.items()
-        if column not in known
-        and names.intersection(f"{column}={plain_text(label)}" for label in encoder.categories)
-    ]
+    coded = []
+    for column, encoder in columns.items():
+        slices = {f"{column}={plain_text(label)}" for label in encoder.categories}
+        if column not in known and names & slices:
+            coded.append(column)
+    return coded

@@ -41,7 +41,8 @@ def write_new(path: Path, content: bytes, *, secret: bool = False) -> None:
         ConfigError: the file exists, or cannot be written.
     """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        mode = 0o600 if secret else 0o644
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
         raise ConfigError(
             f"{path}: is there already, and is not overwritten; move it away first"
@@ -88,17 +89,17 @@ def make_server(folder: Path, address: str, days: int = SERVER_DAYS) -> None:
         ) from error
     assert isinstance(signing, ec.EllipticCurvePrivateKey)
     names: list[x509.GeneralName] = []
-    for own in dict.fromkeys([address, "localhost", "127.0.0.1"]):
+    for name in dict.fromkeys([address, "localhost", "127.0.0.1"]):
         try:
-            names.append(x509.IPAddress(ipaddress.ip_address(own)))
+            names.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
-            names.append(x509.DNSName(own))
-    more = (
+            names.append(x509.DNSName(name))
+    extensions = (
         x509.SubjectAlternativeName(names),
         x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
     )
-    _make(folder, "server", address, days, (authority.subject, signing), more)
+    _make(folder, "server", address, days, (authority.subject, signing), extensions)
 
 
 def make_site_keys(folder: Path, site: str) -> str:
@@ -188,17 +189,17 @@ def check_certificate(path: Path, renew: str) -> str:
     Raises:
         ConfigError: it is not valid now.
     """
-    found = _read_certificate(path)
+    certificate = _read_certificate(path)
     now = datetime.now(UTC)
-    begin = found.not_valid_before_utc
-    end = found.not_valid_after_utc
+    begin = certificate.not_valid_before_utc
+    end = certificate.not_valid_after_utc
     if not begin <= now <= end:
         raise ConfigError(
             f"{path}: expected a certificate that is valid now, found one for {begin:%Y-%m-%d} to "
             f"{end:%Y-%m-%d}; {renew}, or set this machine's clock"
         )
-    left = (end - now).days
-    return f"{path}: is valid for {left} more days only; {renew}" if left < _SOON else ""
+    days = (end - now).days
+    return f"{path}: is valid for {days} more days only; {renew}" if days < _SOON else ""
 
 
 def _make(
@@ -227,7 +228,7 @@ def _make(
         ),
         False,
     )
-    made = (
+    builder = (
         x509.CertificateBuilder(
             subject_name=subject, issuer_name=issuer, public_key=key.public_key()
         )
@@ -250,11 +251,12 @@ def _make(
         )
     )
     for extension in more:
-        made = made.add_extension(extension, critical=False)
+        builder = builder.add_extension(extension, critical=False)
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     write_new(folder / f"{file}.key", private, secret=True)
     write_new(
-        folder / f"{file}.crt", made.sign(signing, hashes.SHA384()).public_bytes(forms.Encoding.PEM)
+        folder / f"{file}.crt",
+        builder.sign(signing, hashes.SHA384()).public_bytes(forms.Encoding.PEM),
     )
 
 

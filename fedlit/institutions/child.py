@@ -38,7 +38,9 @@ _WITHIN = 120.0
 # between them the exit statuses of errors
 _MESSAGE = 0
 _NOTE = 3
-_ERRORS: dict[int, type[FedlitError]] = {own.exit_status: own for own in (RunError, ConfigError)}
+_ERRORS: dict[int, type[FedlitError]] = {
+    error.exit_status: error for error in (RunError, ConfigError)
+}
 
 
 class Gone(Exception):
@@ -118,15 +120,15 @@ class Child:
         self._start()
 
     def _start(self) -> None:
-        self._pipe, theirs = Pipe()
-        with theirs, self._log.open("ab") as log:
+        self._pipe, child_end = Pipe()
+        with child_end, self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *self._words],
+                [sys.executable, "-P", "-m", __name__, str(child_end.fileno()), *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **QUIET},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 start_new_session=True,  # Ctrl-C is for the parent, which ends it
             )
 

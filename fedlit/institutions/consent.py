@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,8 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as plain data for JSON."""
-        found: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=_plain))
-        return found
+        plain: dict[str, Any] = json.loads(json.dumps(vars(self), sort_keys=True, default=_plain))
+        return plain
 
     @property
     def hash(self) -> str:
@@ -148,9 +149,11 @@ class Terms:
     def lines(self) -> list[str]:
         """Return the terms as lines for the person who decides."""
         numbers = sum(prod(form[1]) for form in self.tensors.values())
-        told = [
-            line for topic, facts in self.facts.items() for line in _told(topic, facts, self.behind)
-        ]
+        fact_lines = list(
+            chain.from_iterable(
+                _told(topic, facts, self.behind) for topic, facts in self.facts.items()
+            )
+        )
         lines = [
             *self._of_this_site(),
             f"Site {self.site} would join the coordinator {self.coordinator.get('address', '?')}",
@@ -159,7 +162,7 @@ class Terms:
             *_which(self.federation),
             "",
             "What leaves this site once:",
-            *(told or ["  nothing"]),
+            *(fact_lines or ["  nothing"]),
             *self._of_rows(),
             "",
             f"What leaves this site in each of at most {self.rounds:,} rounds (every "
@@ -197,7 +200,7 @@ class Terms:
             "What stays: all rows, all other tensors, optimizers, predictions"
             + ("." if self.scores else ", scores."),
         ]
-        return [part for line in lines for part in wrap(line, _COLUMNS).split("\n")]
+        return list(chain.from_iterable(wrap(line, _COLUMNS).split("\n") for line in lines))
 
     def _of_rows(self) -> list[str]:
         """Return how many rows stand behind what is sent once, and what is said of fewer."""
@@ -376,7 +379,7 @@ _MISSING = "nothing at all was agreed to"
 def _within(told: Any, agreed: Any) -> bool:
     """Return whether a message is part of what was agreed to."""
     if isinstance(told, dict) and isinstance(agreed, dict):
-        return all(key in agreed and _within(own, agreed[key]) for key, own in told.items())
+        return all(key in agreed and _within(value, agreed[key]) for key, value in told.items())
     return bool(told == agreed)
 
 
@@ -401,8 +404,8 @@ def _which(federation: Mapping[str, Any]) -> list[str]:
 
 def _halves(text: str) -> list[str]:
     """Return a fingerprint in lines of 16 bytes."""
-    own, _, rest = text.partition(" ")
-    parts = own.split(":")
+    digest, _, rest = text.partition(" ")
+    parts = digest.split(":")
     lines = [":".join(parts[:16]), *([":".join(parts[16:])] if len(parts) > 16 else [])]
     return [f"    {line}" for line in lines] + ([f"    {rest}"] if rest else [])
 
@@ -421,21 +424,21 @@ def _counted(rows: Mapping[str, int]) -> str:
 
 def _told(topic: str, facts: Any, behind: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a line for each fact, with its values and the number of rows behind them."""
-    what = _TOPICS.get(topic, topic)
+    title = _TOPICS.get(topic, topic)
     if topic in ("settings", "clients", "federated", "manifest") or not isinstance(facts, Mapping):
-        return [f"  {what}"]
-    lines = [f"  {what}:"]
-    for key, own in facts.items():
-        if own in (None, "", {}, [], 0) or (topic == "values" and key in ("columns", "target")):
+        return [f"  {title}"]
+    lines = [f"  {title}:"]
+    for key, entry in facts.items():
+        if entry in (None, "", {}, [], 0) or (topic == "values" and key in ("columns", "target")):
             continue  # said with the columns
-        if isinstance(own, Mapping):
+        if isinstance(entry, Mapping):
             rows = behind.get(key, {}) if topic == "values" else {}
             lines += [
                 f"    {key}: {name}: {json.dumps(value, default=str, ensure_ascii=False)}"
                 + (f" (rows behind each: {rows[name]})" if name in rows else "")
-                for name, value in own.items()
+                for name, value in entry.items()
             ]
         else:
-            lines.append(f"    {key}: {json.dumps(own, default=str, ensure_ascii=False)}")
-    nothing = [] if topic in _OF_TENSORS else [f"  {what}: nothing"]
+            lines.append(f"    {key}: {json.dumps(entry, default=str, ensure_ascii=False)}")
+    nothing = [] if topic in _OF_TENSORS else [f"  {title}: nothing"]
     return lines if len(lines) > 1 else nothing

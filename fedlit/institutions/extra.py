@@ -36,10 +36,10 @@ def needs_flower() -> Iterator[None]:
 
         import cryptography  # noqa: F401
 
-        found = version("flwr")
-        if found != FLOWER:
+        installed = version("flwr")
+        if installed != FLOWER:
             raise ConfigError(
-                f"expected flwr {FLOWER}, the version fedlit was tested with, found {found}; "
+                f"expected flwr {FLOWER}, the version fedlit was tested with, found {installed}; "
                 f"{install('flower')}"
             )
         yield

@@ -124,8 +124,8 @@ def too_many_steps(facts: Mapping[str, Any], usual: int) -> dict[str, str]:
 def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return the clients that have another value of a key than most of those that have the key."""
     by_key: dict[str, dict[str, str]] = {}
-    for client, own in votes.items():
-        for key, value in own.items():
+    for client, vote in votes.items():
+        for key, value in vote.items():
             by_key.setdefault(key, {})[client] = json.dumps(value)
     problems: dict[str, str] = {}
     for key, ballots in by_key.items():
@@ -136,14 +136,14 @@ def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             whose = (
                 "most sites"
                 if usual is not None
-                else next(o for o, other in ballots.items() if other != ballot)
+                else next(o for o, its_ballot in ballots.items() if its_ballot != ballot)
             )
             expected = usual if usual is not None else ballots[whose]
-            shown = (
+            message = (
                 f"expected {json.loads(expected)!r:.80}, as at {whose}, found "
                 f"{json.loads(ballot)!r:.80}"
             )
-            problems[client] = f"{key}: {shown}"
+            problems[client] = f"{key}: {message}"
     return problems
 
 
@@ -209,8 +209,8 @@ def most_common(ballots: Mapping[str, str]) -> str | None:
         >>> most_common({"a": "x", "b": "x", "c": "y"}), most_common({"a": "x", "b": "y"})
         ('x', None)
     """
-    first, *others = Counter(ballots.values()).most_common(2)
-    return None if others and others[0][1] == first[1] else first[0]
+    first, *runners_up = Counter(ballots.values()).most_common(2)
+    return None if runners_up and runners_up[0][1] == first[1] else first[0]
 
 
 def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> dict[str, str]:
@@ -220,12 +220,12 @@ def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]
     problem = _problem(facts, meet)
     if not problem:
         return {}
-    odd = []
+    outliers = []
     for client in facts:
-        rest = {other: fact for other, fact in facts.items() if other != client}
+        rest = {peer: fact for peer, fact in facts.items() if peer != client}
         if len(rest) > 1 and not _problem(rest, meet):
-            odd.append(client)
-    return dict.fromkeys(odd or facts, problem)
+            outliers.append(client)
+    return dict.fromkeys(outliers or facts, problem)
 
 
 def _problem(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> str:

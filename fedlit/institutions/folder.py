@@ -63,7 +63,7 @@ def init(
         ) from error
     make_authority(folder / "certificates", folder.resolve().name)
     make_server(folder / "certificates", address)
-    told = {
+    settings = {
         "folder": shown(folder),
         "address": address,
         "port": port,
@@ -71,10 +71,10 @@ def init(
     }
     write_new(
         folder / "federation.yaml",
-        _filled("federation.yaml", sites=", ".join(sorted(names)), **told),
+        _filled("federation.yaml", sites=", ".join(sorted(names)), **settings),
     )
     write_new(
-        folder / "coordinator.yaml", _filled("coordinator.yaml", sites=", ".join(names), **told)
+        folder / "coordinator.yaml", _filled("coordinator.yaml", sites=", ".join(names), **settings)
     )
     invite(read_coordinator(folder))
     return [
@@ -112,27 +112,31 @@ def add(settings: CoordinatorSettings, site: str, public: Path) -> list[str]:
             f"first.{did_you_mean(site, settings.sites)}"
         )
     read_public_key(public)
-    mine = fingerprint(public)
+    site_fingerprint = fingerprint(public)
     path = settings.keys / f"{site}.pub"
-    for other in settings.sites:
-        known = settings.keys / f"{other}.pub"
-        if other != site and known.is_file() and fingerprint(known) == mine:
+    for registered in settings.sites:
+        registered_key = settings.keys / f"{registered}.pub"
+        if (
+            registered != site
+            and registered_key.is_file()
+            and fingerprint(registered_key) == site_fingerprint
+        ):
             raise ConfigError(
-                f"{public}: expected a key of {site}'s own, found that of {other}; ask {site} for "
+                f"{public}: expected a key of {site}'s own, found that of {registered}; ask {site} for "
                 "its own"
             )
-    if path.is_file() and fingerprint(path) != mine:
+    if path.is_file() and fingerprint(path) != site_fingerprint:
         raise ConfigError(
             f"{shown(path)}: another key of {site} is there ({fingerprint(path)}), and is not "
             "overwritten; move it away if the new one is right"
         )
     if not path.is_file():
         write_new(path, public.read_bytes())
-    left = _without_key(settings)
+    without_key = _without_key(settings)
     return [
-        f"{site}: {mine}. Compare it with what the site tells you by telephone.",
-        f"Still without a key: {', '.join(left)}"
-        if left
+        f"{site}: {site_fingerprint}. Compare it with what the site tells you by telephone.",
+        f"Still without a key: {', '.join(without_key)}"
+        if without_key
         else f"All sites have keys: fedlit coordinate start {shown(settings.folder)}",
     ]
 
@@ -148,24 +152,25 @@ def invite(settings: CoordinatorSettings) -> list[str]:
         folder = settings.folder / "invitations" / site
         folder.mkdir(parents=True, exist_ok=True)
         authority = fingerprint(settings.certificates / "ca.crt")
-        told = {
+        invitation = {
             "site": site,
             "address": settings.address,
             "port": settings.port,
             "fingerprint": authority,
         }
-        wanted = {
+        contents = {
             "federation.yaml": settings.federation.read_bytes(),
             "ca.crt": (settings.certificates / "ca.crt").read_bytes(),
-            INVITATION: _filled(INVITATION, **told),
+            INVITATION: _filled(INVITATION, **invitation),
         }
-        files = {name: folder / name for name in wanted}
+        files = {name: folder / name for name in contents}
         if any(
-            not path.is_file() or path.read_bytes() != wanted[name] for name, path in files.items()
+            not path.is_file() or path.read_bytes() != contents[name]
+            for name, path in files.items()
         ):
             changed.append(site)
         for name, path in files.items():
-            path.write_bytes(wanted[name])
+            path.write_bytes(contents[name])
     return changed
 
 
@@ -232,11 +237,11 @@ def check(settings: CoordinatorSettings) -> list[str]:
     check_shared(read_yaml(settings.federation), shown(settings.federation))
     for site in settings.sites:
         read_public_key(settings.keys / f"{site}.pub")
-    known = {path.stem for path in settings.keys.glob("*.pub")}
+    registered = {path.stem for path in settings.keys.glob("*.pub")}
     warnings = [
         f"{shown(settings.keys / f'{site}.pub')}: {site} is not under sites: in coordinator.yaml, "
         "and is not let in"
-        for site in sorted(known - set(settings.sites))
+        for site in sorted(registered - set(settings.sites))
     ]
     for name, mend in (
         ("ca.crt", "make a new folder"),
@@ -250,7 +255,7 @@ def check(settings: CoordinatorSettings) -> list[str]:
                 f"{shown(path)}: {site} refuses an invitation with this file, which each site has; "
                 "delete it"
             )
-    return [own for own in warnings if own]
+    return [warning for warning in warnings if warning]
 
 
 def _filled(name: str, **values: Any) -> bytes:

@@ -100,29 +100,29 @@ class Gate:
         ):
             await _refuse(scope, send, 415)
             return
-        held = bytearray()
+        body = bytearray()
         try:
-            status = await self._read(receive, held)
+            status = await self._read(receive, body)
             if (
                 status == 200
                 and self._allowed is not None
-                and not self._allowed(scope["path"], bytes(held))
+                and not self._allowed(scope["path"], bytes(body))
             ):
                 status = 403
             if status == 200:
                 self._watch(scope)
-                await self._pass(scope, bytes(held), receive, send)
+                await self._pass(scope, bytes(body), receive, send)
         finally:
-            self._left += len(held)
+            self._left += len(body)
         if status not in (200, 0):
             await _refuse(scope, send, status)
 
-    async def _read(self, receive: _Receive, held: bytearray) -> int:
+    async def _read(self, receive: _Receive, body: bytearray) -> int:
         """Gather a body; the status of the answer, 0 where nobody waits for one."""
         loop = asyncio.get_running_loop()
-        more = True
+        more_to_come = True
         until = loop.time() + self._seconds
-        while more:
+        while more_to_come:
             try:
                 event = await asyncio.wait_for(receive(), until - loop.time())
             except TimeoutError:
@@ -132,23 +132,23 @@ class Gate:
             if event["type"] == "http.disconnect":
                 return 0
             chunk = event.get("body", b"")
-            more = event.get("more_body", False)
-            if len(held) + len(chunk) > self._largest:
+            more_to_come = event.get("more_body", False)
+            if len(body) + len(chunk) > self._largest:
                 return 413
             if len(chunk) > self._left:
                 return 503
-            held += chunk
+            body += chunk
             self._left -= len(chunk)
         return 200
 
     async def _pass(self, scope: _Scope, body: bytes, receive: _Receive, send: _Send) -> None:
-        given = False
+        passed = False
 
         async def again() -> _Scope:
-            nonlocal given
-            if given:
+            nonlocal passed
+            if passed:
                 return await receive()
-            given = True
+            passed = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self._app(scope, again, send)

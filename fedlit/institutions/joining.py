@@ -44,6 +44,7 @@ class Speaking:
     def __init__(self, settings: SiteSettings) -> None:
         self._most = settings.most
         self._asked = False
+        user = {"user": settings.user} if settings.user else {}
         self._child = Child(
             "The process that speaks to the coordinator",
             "speaker",
@@ -52,7 +53,7 @@ class Speaking:
             certificate=settings.certificate,
             key=settings.key,
             most=settings.most,
-            **({"user": settings.user} if settings.user else {}),
+            **user,
         )
 
     def hear(self, seconds: float | None = None) -> bytes:
@@ -62,23 +63,23 @@ class Speaking:
             RunError: the child cannot continue, or the message is longer than allowed.
             TimeoutError: no message came.
         """
-        since = told = time.monotonic()
+        since = last_log = time.monotonic()
         while seconds is None or time.monotonic() < since + seconds:
             try:
-                found = self._child.hear(1.0)
+                message = self._child.hear(1.0)
             except Gone:
                 self._asked = False
                 self._child.again()
                 continue
-            if found is not None:
+            if message is not None:
                 self._asked = True
-                return found
-            if time.monotonic() > told + QUIET:
-                told = time.monotonic()
+                return message
+            if time.monotonic() > last_log + QUIET:
+                last_log = time.monotonic()
                 _log.warning(
                     "heard nothing from the coordinator for %.0f seconds: it waits for other "
                     "sites, or is away",
-                    told - since,
+                    last_log - since,
                 )
         raise TimeoutError
 
@@ -93,9 +94,9 @@ class Speaking:
                 f"expected a message of at most {self._most:,} bytes, found one of "
                 f"{len(content):,}; raise `most` at both ends"
             )
-        asked = self._asked
+        is_asked = self._asked
         self._asked = False
-        return asked and self._child.tell(content)
+        return is_asked and self._child.tell(content)
 
     def end(self) -> None:
         """End the child process."""
@@ -144,8 +145,10 @@ def consent(
     if terms.hash in hashes and set(gone) <= set(without):
         keep(folder, terms, gone)
         return
-    command = [f"--accept {own}" for own in dict.fromkeys([*hashes, terms.hash])]
-    command += [f"--without {word}" for word in gone]
+    command = [
+        f"--accept {accepted_hash}" for accepted_hash in dict.fromkeys([*hashes, terms.hash])
+    ]
+    command += [f"--without {answer}" for answer in gone]
     if gone:
         raise ConfigError(
             "expected the protection that was accepted before, found terms without "
@@ -159,8 +162,8 @@ def consent(
             f"{terms.hash}; {sent}. Read it, then: fedlit site join --config {site.settings.file} "
             f"{' '.join(command)}"
         )
-    if (word := _typed(f"Take part on these terms (hash {terms.hash})? [yes/no] ")) != "yes":
-        raise ConfigError(f"expected yes, found {word!r}; {sent}")
+    if (answer := _typed(f"Take part on these terms (hash {terms.hash})? [yes/no] ")) != "yes":
+        raise ConfigError(f"expected yes, found {answer!r}; {sent}")
     keep(folder, terms)
 
 
@@ -182,13 +185,13 @@ def give_up(folder: Path, terms: Terms, show: Callable[[list[str]], None]) -> No
     gone = given_up(folder, terms)
     if not gone:
         return
-    words = f"without {' '.join(gone)}"
-    show([f"THESE TERMS PROTECT THE SITE LESS THAN THOSE BEFORE: {words}"])
+    phrase = f"without {' '.join(gone)}"
+    show([f"THESE TERMS PROTECT THE SITE LESS THAN THOSE BEFORE: {phrase}"])
     if not sys.stdin.isatty():
         return
-    word = _typed(f"To take part all the same, type: {words}\n")
-    if word != words:
-        raise ConfigError(f"expected {words!r}, found {word!r}; these terms are not accepted")
+    answer = _typed(f"To take part all the same, type: {phrase}\n")
+    if answer != phrase:
+        raise ConfigError(f"expected {phrase!r}, found {answer!r}; these terms are not accepted")
     keep(folder, terms, gone)
 
 

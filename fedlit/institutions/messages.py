@@ -135,10 +135,12 @@ def settings_of(run: Run, federation: FederationFile) -> dict[str, Any]:
         run: a site's, or the coordinator's.
         federation: its identity, its sites and what protects them.
     """
-    own = {key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)}
-    whole = {**own, **federation.settings, "version.wire": WIRE}
-    told: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
-    return told
+    run_settings = {
+        key: value for key, value in (run.settings or {}).items() if not key.startswith(_OWN)
+    }
+    whole = {**run_settings, **federation.settings, "version.wire": WIRE}
+    plain: dict[str, Any] = json.loads(json.dumps(whole, default=str, sort_keys=True))
+    return plain
 
 
 def wrong_settings(expected: Mapping[str, Any], found: Any) -> str:
@@ -247,10 +249,10 @@ def check_update(
                 f"update: expected {len(names)} federated tensors, found that {missing[0]!r} is "
                 "missing"
             )
-        own = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
+        published = manifest.get("published", {}) if isinstance(manifest, Mapping) else {}
         check_state(
             update["published"],
-            {key: (form[0], tuple(form[1])) for key, form in own.items()},
+            {key: (form[0], tuple(form[1])) for key, form in published.items()},
             "published",
         )
         if any(

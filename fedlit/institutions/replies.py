@@ -132,7 +132,7 @@ def closed(
     records = reply.get("records", {})
     weight = reply.get("bytes", 0)
     void = reply.get("void", [])
-    fits = {
+    valid = {
         "next": whole(after) and max(number, 0) <= after < LATEST,
         "lost": isinstance(lost, list)
         and all(isinstance(name, str) and name == site for name in lost),
@@ -143,10 +143,10 @@ def closed(
         and all(isinstance(name, str) for name in void)
         and not (void and received),
     }
-    if odd := [part for part, fit in fits.items() if not fit]:
+    if wrong := [part for part, fit in valid.items() if not fit]:
         raise RunError(
             f"expected the reply to {site} behind round {number} from the coordinator, found one "
-            f"with another {odd[0]} ({reply.get(odd[0])!r:.40}); refused"
+            f"with another {wrong[0]} ({reply.get(wrong[0])!r:.40}); refused"
         )
     _check_received(received, forms, beside=beside)
     verdict = _verdict(reply.get("verdict"), site)
@@ -160,9 +160,11 @@ def _is_number(value: Any) -> bool:
 def _check_received(
     received: Mapping[str, Any], forms: Mapping[str, tuple[str, tuple[int, ...]]], *, beside: bool
 ) -> None:
-    others = {name for name in received if beside and name.startswith(DOWN)}
+    beside_names = {name for name in received if beside and name.startswith(DOWN)}
     check_state(
-        {name: value for name, value in received.items() if name not in others}, forms, "received"
+        {name: value for name, value in received.items() if name not in beside_names},
+        forms,
+        "received",
     )
     for name, value in received.items():
         if not isinstance(value, Tensor) or not bool(torch.isfinite(value).all()):

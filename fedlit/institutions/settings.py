@@ -66,8 +66,9 @@ class CoordinatorSettings:
         _check_numbers(self.port, self.most)
         expect(self.patience >= 0, "patience", "seconds, at least 0", self.patience)
         whole = isinstance(self.minimum, int)
+        valid = 1 <= self.minimum <= len(self.sites) if whole else 0 < self.minimum <= 1
         expect(
-            1 <= self.minimum <= len(self.sites) if whole else 0 < self.minimum <= 1,
+            valid,
             "minimum",
             f"a number of sites, at most {len(self.sites)}, or a share of them such as 0.5",
             self.minimum,
@@ -185,13 +186,13 @@ class SiteSettings:
 
 def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _Settings:
     """Return the settings of a class, given some of them and what a file has."""
-    own = [field for field in fields(kind) if field.name not in given]
-    told = _mapping(content, [field.name for field in own], where)
+    open_fields = [field for field in fields(kind) if field.name not in given]
+    values = _mapping(content, [field.name for field in open_fields], where)
     # a key without a value: the default
-    told = {key: value for key, value in told.items() if value is not None}
-    for field_ in own:
+    values = {key: value for key, value in values.items() if value is not None}
+    for field_ in open_fields:
         if (
-            field_.name not in told
+            field_.name not in values
             and field_.default is MISSING
             and field_.default_factory is MISSING
         ):
@@ -199,7 +200,7 @@ def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(kind, None, skip=set(given))
     try:
-        return kind(**given, **parser.parse_object(told).as_dict())
+        return kind(**given, **parser.parse_object(values).as_dict())
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     except ArgumentError as error:
@@ -248,8 +249,8 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
     """
     make = "make one by fedlit coordinate init FOLDER --sites north,south,east"
     file = folder / "coordinator.yaml"
-    found = _checked(CoordinatorSettings, _read(file, make), shown(file), folder=folder)
-    return replace(found, sites=tuple(sorted(found.sites)))
+    settings = _checked(CoordinatorSettings, _read(file, make), shown(file), folder=folder)
+    return replace(settings, sites=tuple(sorted(settings.sites)))
 
 
 def read_invitation(path: Path) -> Invitation:
@@ -269,9 +270,11 @@ def read_site(path: Path) -> SiteSettings:
         ConfigError: the file is missing, or has values that do not fit.
     """
     content = _read(path, "fedlit site keys FOLDER writes one from an invitation")
-    found = _checked(SiteSettings, content, shown(path), file=path)
-    files = {key: path.parent / getattr(found, key) for key in ("certificate", "key", "federation")}
-    return replace(found, **files)
+    settings = _checked(SiteSettings, content, shown(path), file=path)
+    files = {
+        key: path.parent / getattr(settings, key) for key in ("certificate", "key", "federation")
+    }
+    return replace(settings, **files)
 
 
 _KINDS: dict[str, type[Any]] = {"masked": Masked, "client_level": ClientLevel}
@@ -296,8 +299,10 @@ class FederationFile:
     @property
     def settings(self) -> dict[str, Any]:
         """Maps each key to its value, in the form in which settings are compared."""
-        own = {"federation.id": self.id, "federation.sites": list(self.sites)} if self.id else {}
-        return own | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
+        identity = (
+            {"federation.id": self.id, "federation.sites": list(self.sites)} if self.id else {}
+        )
+        return identity | {f"privacy.{key}": value for key, value in flatten(asdict(self.privacy))}
 
 
 def federation_of(path: Path) -> FederationFile:
@@ -311,34 +316,35 @@ def federation_of(path: Path) -> FederationFile:
             privacy needs one, or there is a table's source, which belongs to a site.
     """
     content = read_yaml(path)
-    where = shown(path)
+    file = shown(path)
     data = content.get("data")
     if isinstance(data, Mapping) and "source" in data:
         raise ConfigError(
-            f"{where}: data.source: expected none, found one: each site has its own, in its "
+            f"{file}: data.source: expected none, found one: each site has its own, in its "
             "site.yaml. Take it out, and give all sites the same file"
         )
-    asked = _mapping(content.get("privacy"), _KINDS, f"{where}: privacy")
-    made = {
-        key: _checked(_KINDS[key], own, f"{where}: privacy.{key}") for key, own in asked.items()
+    privacy_content = _mapping(content.get("privacy"), _KINDS, f"{file}: privacy")
+    protections = {
+        key: _checked(_KINDS[key], identity, f"{file}: privacy.{key}")
+        for key, identity in privacy_content.items()
     }
-    privacy = Privacy(**made)
-    told = _mapping(content.get("federation"), ("id", "sites"), f"{where}: federation")
-    if not told and not privacy.on:
+    privacy = Privacy(**protections)
+    federation_content = _mapping(content.get("federation"), ("id", "sites"), f"{file}: federation")
+    if not federation_content and not privacy.on:
         return FederationFile("", (), privacy)
-    own = told.get("id")
-    sites = told.get("sites")
-    if not isinstance(own, str) or not _ID.fullmatch(own):
+    identity = federation_content.get("id")
+    sites = federation_content.get("sites")
+    if not isinstance(identity, str) or not _ID.fullmatch(identity):
         raise ConfigError(
-            f"{where}: federation.id: expected 32 hexadecimal digits, drawn once for this "
-            f"federation, such as {secrets.token_hex(16)}, found {own!r}"
+            f"{file}: federation.id: expected 32 hexadecimal digits, drawn once for this "
+            f"federation, such as {secrets.token_hex(16)}, found {identity!r}"
         )
     if not isinstance(sites, list) or not sites:
         raise ConfigError(
-            f"{where}: federation.sites: expected the names of all sites, found {sites!r}"
+            f"{file}: federation.sites: expected the names of all sites, found {sites!r}"
         )
-    check_sites(f"{where}: federation.sites", sites)
-    return FederationFile(own, tuple(sorted(set(sites))), privacy)
+    check_sites(f"{file}: federation.sites", sites)
+    return FederationFile(identity, tuple(sorted(set(sites))), privacy)
 
 
 def plain_federation(path: Path) -> dict[str, Any]:

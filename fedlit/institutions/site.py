@@ -95,14 +95,14 @@ class DryRun(Transport):
         self.told[topic] = told_of(topic, own)[self.site]
         twin = own[self.site]
         if topic in ("columns", "values") and self._named:
-            known = twin.get("columns", {})
-            twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **known}}
+            columns = twin.get("columns", {})
+            twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **columns}}
         if topic == "federated" and self._named:  # what the site has no part of may be another's
             twin = {**twin, "met": [*self._patterns, *twin["met"]], "chosen": True}
         # at least two where columns are named, so that those which the site lacks are common to
         # some
         twins = [
-            f"another-site-{place}" for place in range(max(self._twins, 2 if self._named else 1))
+            f"another-site-{number}" for number in range(max(self._twins, 2 if self._named else 1))
         ]
         return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
@@ -183,24 +183,28 @@ class Site:
         self.local = ("steps",) if pace.batches is not None and pace.steps is None else ()
 
     def _make(self) -> Run:
-        own = self.settings
+        settings = self.settings
         shared = self.settings.federation.absolute()
         federation = plain_federation(shared)
-        where = shown(shared)
-        mine: dict[str, Any] = {"data": dict(own.data), "name": own.site}
-        if own.folder.absolute() != Path.cwd():
-            mine["trainer"] = {"default_root_dir": str(own.folder.absolute() / "lightning_logs")}
-        with trusting(*own.trust):
-            check_keys(federation, f"{where}: ")
-            check_shared(federation, where)
-            check_allowed(read_yaml(shared), where)
-            mine |= {"model": _threads(own, federation, where)}
+        file = shown(shared)
+        layer: dict[str, Any] = {"data": dict(settings.data), "name": settings.site}
+        if settings.folder.absolute() != Path.cwd():
+            layer["trainer"] = {
+                "default_root_dir": str(settings.folder.absolute() / "lightning_logs")
+            }
+        with trusting(*settings.trust):
+            check_keys(federation, f"{file}: ")
+            check_shared(federation, file)
+            check_allowed(read_yaml(shared), file)
+            layer |= {"model": _threads(settings, federation, file)}
             layers = [
                 JOINED,
-                Layer(federation, f"{where}: ", own=False),
-                Layer(mine, f"{shown(own.file)}: "),
+                Layer(federation, f"{file}: ", own=False),
+                Layer(layer, f"{shown(settings.file)}: "),
             ]
-            return parse(Asked("fit", layers, own.site, [shared], [shared, own.file.absolute()]))[0]
+            return parse(
+                Asked("fit", layers, settings.site, [shared], [shared, settings.file.absolute()])
+            )[0]
 
     def terms(self) -> Terms:
         """Return what would leave the site. Reads the table and builds the network, but sends
@@ -221,9 +225,9 @@ class Site:
         run.exchange.transport = alone
         run.describe()
         self._only_own(run)
-        own = self.settings
+        settings = self.settings
         exchange = run.exchange
-        name = own.site
+        name = settings.site
         published = {key: form_of(value) for key, value in exchange.published[name].items()}
         _say_manifest(run, name, alone.share)
         sharing = exchange.sharing
@@ -233,36 +237,37 @@ class Site:
         length = Length.of(run.trainer_options, run.data.aligned_steps)
         planned = length.rounds(exchange.every, completes=exchange.completes) or 0
         behind = rows_behind(run, name, alone.told)
-        check_classes(run, name, behind, own.rare_classes)
-        protection = lines(
-            self.privacy, rule, planned, masked.least if masked is not None else 1, values
-        )
+        check_classes(run, name, behind, settings.rare_classes)
+        least = masked.least if masked is not None else 1
+        protection = lines(self.privacy, rule, planned, least, values)
+        rows = run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0
+        federation: dict[str, Any] = {}
+        if self.federation.id:
+            federation = {"id": self.federation.id, "sites": list(self.federation.sites)}
         return Terms(
             name,
-            {"address": own.coordinator, "fingerprint": _fingerprint(own)},
+            {"address": settings.coordinator, "fingerprint": _fingerprint(settings)},
             alone.told,
             {key: sharing.forms[key] for key in sharing.names[name]},
             published,
-            run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0,
+            rows,
             rule.asks,
             dict(sorted(rule.facts.questions.items()))
             or ({"*": QuestionTerms()} if "answers" in rule.needs else {}),
-            own.tell == "scores",
+            settings.tell == "scores",
             exchange.every,
             planned,
             tuple(protection),
             run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
             rule.sends,
-            dict(own.peers),
+            dict(settings.peers),
             masked is not None,
-            {"id": self.federation.id, "sites": list(self.federation.sites)}
-            if self.federation.id
-            else {},
-            trust=tuple(sorted({*trusted(), *own.trust})),
-            user=own.user,
+            federation,
+            trust=tuple(sorted({*trusted(), *settings.trust})),
+            user=settings.user,
             facts_from=run.data.facts_from,
             behind=behind,
-            rare_classes=own.rare_classes,
+            rare_classes=settings.rare_classes,
             privacy=asdict(self.privacy),
             findings=tuple(run.data.findings.sentences()),
             known=dict(run.data.known or {}),
@@ -282,13 +287,13 @@ class Site:
         return newest if done and (newest.parent.parent / DONE).is_file() else None
 
     def _only_own(self, run: Run) -> None:
-        found = sorted(run.loop.federation)
-        own = self.settings.site
-        if found != [own]:
+        clients = sorted(run.loop.federation)
+        site_name = self.settings.site
+        if clients != [site_name]:
             raise ConfigError(
-                f"site {own}: expected one client of this name in its table's source, found "
-                f"{', '.join(found)}; use this name (files: {{{own}: FILE}}), or choose it "
-                f"(clients: [{own}])"
+                f"site {site_name}: expected one client of this name in its table's source, found "
+                f"{', '.join(clients)}; use this name (files: {{{site_name}: FILE}}), or choose it "
+                f"(clients: [{site_name}])"
             )
 
 
@@ -305,12 +310,9 @@ def _fingerprint(own: SiteSettings) -> str:
 def _named(run: Run) -> list[str]:
     """Return the columns that ``data.common`` lists."""
     common = run.data.common
-    groups = (
-        common.values()
-        if isinstance(common, Mapping)
-        else [common if isinstance(common, list) else []]
-    )
-    return sorted(set().union(*groups))
+    if isinstance(common, Mapping):
+        return sorted(set().union(*common.values()))
+    return sorted(set(common)) if isinstance(common, list) else []
 
 
 def _refuse(run: Run) -> None:
@@ -344,14 +346,14 @@ def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> di
     Raises:
         ConfigError: the federation asks for more than the site allows.
     """
-    asked = (federation.get("model") or {}).get("threads")
+    threads = (federation.get("model") or {}).get("threads")
     most = own.threads or cores()
-    if isinstance(asked, int) and asked > most:
+    if isinstance(threads, int) and threads > most:
         raise ConfigError(
-            f"{where}: model.threads: expected at most {most}, as this site allows, found {asked}; "
+            f"{where}: model.threads: expected at most {most}, as this site allows, found {threads}; "
             f"ask the coordinator for fewer, or raise threads in {shown(own.file)}"
         )
-    return {} if asked is not None or own.threads is None else {"threads": own.threads}
+    return {} if threads is not None or own.threads is None else {"threads": own.threads}
 
 
 def _say_manifest(run: Run, site: str, share: Any) -> None:
@@ -380,37 +382,37 @@ def join(
     Raises:
         FedlitError: the coordinator refused, or training had to stop.
     """
-    own = site.settings
+    settings = site.settings
     run = site.run
-    told = own.tell == "scores"
-    scores = (lambda: _scores(run)) if told else None
-    ledger = Ledger(own.folder / PRIVATE, terms.identity)
-    ledger.open(terms.privacy, terms.federation.get("sites", []), without(own.folder, terms))
+    tells_scores = settings.tell == "scores"
+    scores = (lambda: _scores(run)) if tells_scores else None
+    ledger = Ledger(settings.folder / PRIVATE, terms.identity)
+    ledger.open(terms.privacy, terms.federation.get("sites", []), without(settings.folder, terms))
     transport = SiteTransport(
-        own.site,
+        settings.site,
         line,
         run.exchange.rule,
         Consent(terms, renew),
-        Traffic(own.folder / "traffic.jsonl"),
+        Traffic(settings.folder / "traffic.jsonl"),
         ledger,
         scores,
         site.local,
         run.seed,
     )
     run.exchange.transport = transport
-    newest = _newest(own)
+    newest = _newest(settings)
     if newest is not None:
         transport.saved = _rounds_of(newest)
-    transport.share("settings", {own.site: settings_of(run, site.federation)})
+    transport.share("settings", {settings.site: settings_of(run, site.federation)})
     with told_as(_unusable):  # the dry run has built the same from this site's own facts
         run.describe()
-        _say_manifest(run, own.site, transport.share)
+        _say_manifest(run, settings.site, transport.share)
         if site.privacy.on:
-            transport.shield = shielded(site.federation, own, run, transport)
+            transport.shield = shielded(site.federation, settings, run, transport)
     callbacks = list(run.trainer_options.get("callbacks") or [])
     run.trainer_options["callbacks"] = [*callbacks, _remember(run, transport)]
     results = run.fit("last" if newest is not None else None, quiet=quiet)
-    transport.end(_scores(run) if told else None)
+    transport.end(_scores(run) if tells_scores else None)
     if run.folder is not None:
         (run.folder / DONE).touch()
     if (
@@ -434,23 +436,30 @@ def _unusable(error: Exception) -> RunError:
 
 def _scores(run: Run) -> Any:
     results = run.loop.results.get("validation")
-    return None if results is None else {name: dict(own) for name, own in results.scores.items()}
+    return (
+        None if results is None else {name: dict(values) for name, values in results.scores.items()}
+    )
 
 
 def _newest(own: SiteSettings) -> Path | None:
     """Return the checkpoint from which the site continues, if there is one."""
-    found = sorted(
+    checkpoints = sorted(
         (own.folder / "lightning_logs" / own.site).glob(f"version_*/checkpoints/{LAST}"),
         key=lambda path: int(path.parent.parent.name.removeprefix("version_")),
     )
-    return found[-1] if found else None
+    return checkpoints[-1] if checkpoints else None
 
 
 def _rounds_of(checkpoint: Path) -> int:
     """Return the number of exchanges before a checkpoint."""
     states = read_checkpoint(checkpoint, resumable=False).get("callbacks", {})
     return next(
-        (int(own["rounds"]) for own in states.values() if "rounds" in own and "rule" in own), BEGIN
+        (
+            int(state["rounds"])
+            for state in states.values()
+            if "rounds" in state and "rule" in state
+        ),
+        BEGIN,
     )
 
 
@@ -458,13 +467,13 @@ def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
     """Return a callback that reports to the coordinator how far the site would go back if it were
     killed.
     """
-    known: dict[str, Any] = {}
+    noted: dict[str, Any] = {}
 
     def begin(trainer: Trainer, module: LightningModule) -> None:
         path = run.last_checkpoint
-        if path is not None and (changed := path.stat().st_mtime_ns) != known.get("changed"):
+        if path is not None and (changed := path.stat().st_mtime_ns) != noted.get("changed"):
             if trainer.current_epoch > 0:
                 transport.saved = run.exchange.rounds
-            known["changed"] = changed
+            noted["changed"] = changed
 
     return LambdaCallback(on_train_epoch_start=begin)

@@ -38,7 +38,7 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
         ended: set when the function is to end.
     """
     since: float | None = None
-    asked: Any = None
+    request: Any = None
     newest: tuple[Any, bytes] | None = None
     answer: tuple[Any, bytes] | None = None
     begun = time.monotonic()
@@ -65,8 +65,8 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
                 parent.note(f"{_why(speaker.address, str(error))}; tries again")
             ended.wait(_SLOW)
             continue
-        if asked is None and newest is not None:
-            asked, content = newest
+        if request is None and newest is not None:
+            request, content = newest
             parent.tell(content)
             newest = None
             begun = time.monotonic()
@@ -74,8 +74,8 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
             content = parent.said.get(timeout=_FAST if time.monotonic() - begun < 30 else _SLOW)
         except queue.Empty:
             continue
-        answer = (asked, content) if newest is None else None
-        asked = None
+        answer = (request, content) if newest is None else None
+        request = None
         begun = time.monotonic()
 
 

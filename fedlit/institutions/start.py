@@ -136,13 +136,13 @@ def _serve(settings: CoordinatorSettings, serve: Callable[[Path, Line], None] | 
             serve = coordinate
         while True:
             try:
-                while (told := link.hear(1.0)) is None:
+                while (message := link.hear(1.0)) is None:
                     pass
                 with _noted(link):
                     serve(
                         settings.folder,
                         FlowerLine(
-                            open_grid(**json.loads(told), most=settings.most), settings.most
+                            open_grid(**json.loads(message), most=settings.most), settings.most
                         ),
                     )
                 return

@@ -50,8 +50,10 @@ def _listen(host: str, port: int) -> socket.socket:
     until = time.monotonic() + _BUSY
     while True:
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            line = socket.create_server(found[0][4][:2], family=found[0][0], backlog=128)
+            addresses = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            line = socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=128)
         except OSError as error:
             if error.errno == errno.EADDRINUSE and time.monotonic() < until:
                 time.sleep(0.2)

@@ -121,9 +121,9 @@ def _bytes_of(form: Any) -> float:
         return math.inf
     dtype = getattr(torch, form[0], None)
     sizes = form[1]
-    listed = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
-    fits = isinstance(dtype, torch.dtype) and listed and all(map(whole, sizes))
-    return dtype.itemsize * math.prod(sizes) if fits else math.inf  # type: ignore[union-attr]
+    is_list = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
+    valid = isinstance(dtype, torch.dtype) and is_list and all(map(whole, sizes))
+    return dtype.itemsize * math.prod(sizes) if valid else math.inf  # type: ignore[union-attr]
 
 
 def _tensors(value: Any) -> bool:
@@ -168,8 +168,8 @@ def _target(value: Any) -> bool:
     if task is None:
         return False
     needed: dict[str, Form] = {"task": _text, "target": _optional(_scalar), "shared": _flag}
-    fits = _fields(needed, {**_TARGET, **dict.fromkeys(task.more_facts, _number)})
-    return fits(value) and task.plausible(value)
+    has_form = _fields(needed, {**_TARGET, **dict.fromkeys(task.more_facts, _number)})
+    return has_form(value) and task.plausible(value)
 
 
 def _moments(value: Any) -> bool:
@@ -258,11 +258,11 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
         fedlit.errors.RunError: steps: expected numbers of steps and rows from 'north', found
             something else; do all ...
     """
-    form, words = TOPICS[topic]
+    form, expected = TOPICS[topic]
     for client, fact in facts.items():
         if not form(fact):
             raise RunError(
-                f"{topic}: expected {words} from {client!r:.60}, found something else; do all "
+                f"{topic}: expected {expected} from {client!r:.60}, found something else; do all "
                 "sites run the same version?"
             )
 

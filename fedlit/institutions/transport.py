@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -147,12 +148,12 @@ class SiteTransport(Transport):
         """
         answers = dict[int, Any]()
         most = self._most_answers(key)
-        asked = {**message, "saved": self.saved}
-        incoming = self._request(key, asked, _names(message), seconds)
+        request = {**message, "saved": self.saved}
+        incoming = self._request(key, request, _names(message), seconds)
         while incoming.reply is None:
             number = incoming.number
             if incoming.again:  # a coordinator that was started again has forgotten what it asked
-                incoming = self._request(key, asked)
+                incoming = self._request(key, request)
                 continue
             if answer is None or not incoming.question:
                 raise RunError(
@@ -194,15 +195,15 @@ class SiteTransport(Transport):
             names: what is recorded about it; None if the same message was recorded before.
             seconds: the time to wait for the reply, in seconds; for ever if None.
         """
-        said = pack({**message, "key": key, "site": self.site})
+        content = pack({**message, "key": key, "site": self.site})
         if names is not None:
-            self.traffic.note(key, said, names)
-        sent = self.line.answer(said)
+            self.traffic.note(key, content, names)
+        sent = self.line.answer(content)
         while True:
             incoming = heard(self.line.hear(seconds if sent else None), self._most)
             if incoming.to == key:
                 return incoming
-            sent = self.line.answer(said)
+            sent = self.line.answer(content)
 
     def _found(
         self, number: int, question: Mapping[str, Any], answer: Answer
@@ -214,16 +215,18 @@ class SiteTransport(Transport):
                     "the coordinator asks for a part of a masked sum, expected no such question: "
                     "refused"
                 )
-            found = self.shield.answer(
-                number, question["masked"], lambda asked: self._single(number, asked, answer)
+            masked_answer = self.shield.answer(
+                number, question["masked"], lambda put: self._single(number, put, answer)
             )
             if "question" not in question["masked"]:
-                self.consent.check_update(forms_of(found.get("state", {})), {}, masked=True)
-            return found, {"masked": sorted(found.get("state", {})) or sorted(found)}
-        asked = question_from(question["ask"])
+                self.consent.check_update(forms_of(masked_answer.get("state", {})), {}, masked=True)
+            return masked_answer, {
+                "masked": sorted(masked_answer.get("state", {})) or sorted(masked_answer)
+            }
+        put = question_from(question["ask"])
         if self.shield is not None:
-            self.shield.refuse_single(asked)
-        return self._single(number, asked, answer), {"kind": question["ask"]["question"]}
+            self.shield.refuse_single(put)
+        return self._single(number, put, answer), {"kind": question["ask"]["question"]}
 
     def _single(self, number: int, asked: Question, answer: Answer) -> Any:
         """Answer a question from the site's rows if it is within its bounds, and count it before.
@@ -275,10 +278,12 @@ class SiteTransport(Transport):
                 f"expected one client at this site, of its name {self.site}, found "
                 f"{', '.join(sorted(own)) or 'none'}; name the client like the site"
             )
-        told = told_of(topic, own)
-        self.consent.check(topic, told[self.site])
-        sent = json.loads(json.dumps(told[self.site]))
-        facts = facts_of_all(self._say(f"share:{topic}", {"facts": told}), topic, self.site, sent)
+        by_client = told_of(topic, own)
+        self.consent.check(topic, by_client[self.site])
+        sent = json.loads(json.dumps(by_client[self.site]))
+        facts = facts_of_all(
+            self._say(f"share:{topic}", {"facts": by_client}), topic, self.site, sent
+        )
         self._facts[topic] = facts
         if topic == "federated":
             self._forms = dict(sharing_of({self.site: sent}).forms)
@@ -338,13 +343,13 @@ class SiteTransport(Transport):
             if self.shield is not None:
                 self.shield.receive(number, received)
             return Outcome({self.site: received} if received else {})
-        names = [name for update in updates.values() for name in update.state]
+        names = list(chain.from_iterable(update.state for update in updates.values()))
         updates, unfit = self._shielded(number, updates)
         sent = {name: update_to(update, self.rule.needs) for name, update in updates.items()}
         for update in sent.values():
             self.consent.check_update(forms_of(update["state"]), forms_of(update["published"]))
-        told = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
-        reply = self._say(f"round:{number}", {"updates": sent, **unfit, **told}, answer)
+        scores = {"scores": self._scores()} if self._scores is not None and number >= 0 else {}
+        reply = self._say(f"round:{number}", {"updates": sent, **unfit, **scores}, answer)
         outcome = self._go_on(number + 1, reply)
         self._check_void(number, outcome, unfit=bool(unfit.get("unfit")))
         received = outcome.received
@@ -360,9 +365,9 @@ class SiteTransport(Transport):
                 outcome.next + 1,
             )
             return Outcome({}, (), outcome.records)
-        mine = {self.site: received} if received else {}
+        received_here = {self.site: received} if received else {}
         return Outcome(
-            mine,
+            received_here,
             outcome.lost,
             outcome.records,
             outcome.bytes,
@@ -391,7 +396,8 @@ class SiteTransport(Transport):
     def end(self, scores: Any = None) -> None:
         """Tell the coordinator that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
-            self._say("done", {} if scores is None else {"scores": scores}, seconds=FAREWELL)
+            content = {} if scores is None else {"scores": scores}
+            self._say("done", content, seconds=FAREWELL)
 
 
 def _odd(error: Exception) -> RunError:
@@ -414,9 +420,12 @@ def _names(message: Mapping[str, Any]) -> Any:
     themselves.
     """
     if "updates" in message:
-        return {
-            part: {name: list(form[1]) for name, form in forms_of(update[part]).items()}
-            for update in message["updates"].values()
-            for part in ("state", "published")
-        } | ({"scores": message["scores"]} if "scores" in message else {})
+        sizes: dict[str, Any] = {}
+        for update in message["updates"].values():
+            for part in ("state", "published"):
+                forms = forms_of(update[part])
+                sizes[part] = {name: list(form[1]) for name, form in forms.items()}
+        if "scores" in message:
+            sizes["scores"] = message["scores"]
+        return sizes
     return {key: value for key, value in message.items() if key in ("facts", "scores")}
