@@ -30,6 +30,8 @@ GENERIC = {
 """Names that say nothing about what they hold."""
 
 EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("fedlit/data/agree.py", "generic name apart"): "a field of saved agreements",
+    ("fedlit/data/module.py", "generic name known"): "the key data.known",
     ("fedlit/data/schema/numbers.py", "generic name way"): "a field of saved schemas",
     ("fedlit/institutions/consent.py", "generic name known"): "a part of the terms, as data.known",
     ("fedlit/institutions/settings.py", "generic name tell"): "a key of site.yaml",

@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fedlit.data.agree import Terms, negotiate
+from fedlit.data.agree import negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
+from fedlit.data.terms import Terms
 from fedlit.run.config import find_config
 
 

@@ -337,7 +337,7 @@ class Member:
             )
         name = self.scorer.state["name"]
         labels = {str(label).casefold() for label in self.scorer.outcome.classes}
-        target = read_target(self.name, rows[self.label], name, kept=labels).target
+        target = read_target(self.name, rows[self.label], name, label_words=labels).target
         scored = self.scorer.predict(rows.drop(columns=self.label), keys=[])
         if self.scorer.outcome.classes:
             target = target.map(str)  # the columns of probabilities have names

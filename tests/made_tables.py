@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from fedlit.data.agree import Terms, negotiate
+from fedlit.data.agree import negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, pool_clients
 from fedlit.data.sources.base import Source, check_tables
 from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.terms import Terms
 
 N = 20
 

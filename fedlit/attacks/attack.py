@@ -13,7 +13,8 @@ import torch
 
 from fedlit.attacks.kinds import KINDS, AttackKind, Moment
 from fedlit.client import FederatedClient
-from fedlit.data.table import ClientTable, has_classes, without_classes
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import has_classes, without_classes
 from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.seeding import derive_seed
 

@@ -80,7 +80,7 @@ def init(
         raise ConfigError(
             f"--out: {out} cannot be written: {error.strerror or error}. Name another file."
         ) from error
-    for note in proposal.told():
+    for note in proposal.note_lines():
         print(for_terminal(note, otherwise=80))
     print(for_terminal(f"\nWrote {out}. Next:"))
     for command in ("check --config {}", "fit --config {}", "test --config {} --ckpt_path best"):

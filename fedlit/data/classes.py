@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from fedlit.data.labels import meant
 from fedlit.data.note import client_note
-from fedlit.data.table import ClientTable, has_classes
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import has_classes
 from fedlit.show.text import counted
 from fedlit.tasks.classification import plain, type_of
 
 Known = Mapping[str, Mapping[str, Any]]
-"""Client → the ``target`` that it predicts, its ``labels``, and which is ``positive``; empty
-without classes."""
+"""Client → the ``target`` that it predicts, its ``labels`` and the ``positive`` one; empty for
+clients without classes."""
 
 
 def labels_of(table: ClientTable) -> dict[str, Any]:
@@ -38,59 +40,65 @@ def labels_of(table: ClientTable) -> dict[str, Any]:
     }
 
 
-def with_classes(tables: Sequence[ClientTable], known: Known, *, whole: bool) -> list[ClientTable]:
+def with_classes(
+    tables: Sequence[ClientTable], client_labels: Known, *, whole: bool
+) -> list[ClientTable]:
     """Return the tables; one whose training rows have a single label gets the classes of the
     federation, and a note.
 
     Args:
         tables: the tables of this process.
-        known: what is known of the labels of clients, see :func:`labels_of`.
+        client_labels: what is known of the labels of clients, see :func:`labels_of`.
         whole: whether these are all clients. Otherwise others have a label that this process does
             not know.
 
     Raises:
         DataError: the label that counts as positive is none of the federation's.
     """
-    return [_with_classes(table, known, whole) for table in tables]
+    return [_with_classes(table, client_labels, whole) for table in tables]
 
 
-def _with_classes(table: ClientTable, known: Known, whole: bool) -> ClientTable:
-    mine = labels_of(table)
+def _with_classes(table: ClientTable, client_labels: Known, whole: bool) -> ClientTable:
+    table_labels = labels_of(table)
     train = table.target.iloc[table.splits["train"]].dropna().unique()
-    if not mine or len(train) != 1:
+    if not table_labels or len(train) != 1:
         return table
     label = plain(train[0])
-    alike = [
-        other
-        for other in (mine, *known.values())
-        if other.get("target") == mine["target"] and type_of(other["labels"][0]) == type_of(label)
+    same_target = [
+        entry
+        for entry in (table_labels, *client_labels.values())
+        if entry.get("target") == table_labels["target"]
+        and type_of(entry["labels"][0]) == type_of(label)
     ]
-    labels = dict.fromkeys(label for other in alike for label in other["labels"])
-    positives = [other["positive"] for other in alike if other["positive"] is not None]
+    labels = dict.fromkeys(chain(*(entry["labels"] for entry in same_target)))
+    positives = [entry["positive"] for entry in same_target if entry["positive"] is not None]
     positive = positives[0] if positives else None
-    if len(labels) == 1 and whole:  # which is refused as no task of classes
+    if len(labels) == 1 and whole:  # The task of classes refuses this table later.
         return table
     if len(labels) == 1:
         labels[_other(label, positive)] = None
     if positive is not None:
         positive = meant(
-            f"client {table.name!r}, target {mine['target']!r}", positive, list(labels)
+            f"client {table.name!r}, target {table_labels['target']!r}", positive, list(labels)
         )
     rows = len(table.splits["train"])
     text = (
         f"{label!r} is the label of all {counted(rows, 'training row')}: alone, nothing is "
-        f"learnt of {mine['target']}"
+        f"learnt of {table_labels['target']}"
     )
-    names = ", ".join(repr(own) for own in labels if own != label)
+    names = ", ".join(repr(known_label) for known_label in labels if known_label != label)
     note = client_note(
-        table.name, "one class", f"{text}; its classes are {label!r} and {names}", [mine["target"]]
+        table.name,
+        "one class",
+        f"{text}; its classes are {label!r} and {names}",
+        [table_labels["target"]],
     )
     return replace(table, classes=tuple(labels), positive=positive, notes=(*table.notes, note))
 
 
 def _other(label: Any, positive: Any) -> Any:
-    """Return the second class where no client of this process has one: the positive one, or what is
-    not the label.
+    """Return the second class if no client of this process has one: the positive label, or the
+    negation of the label.
     """
     if positive is not None and type_of(positive) == type_of(label) and positive != label:
         return positive

@@ -8,6 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedlit.data.moments import Moments
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
 from fedlit.data.schema.schema import Schema, check_columns
-from fedlit.errors import DataError, Told, expect
+from fedlit.errors import DataError
 from fedlit.inputs import Input
 from fedlit.show.text import shorten
 
@@ -25,8 +26,10 @@ Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
 Tail = Literal["", "other", "hashed"]
 NUMBERS: Kind = "numeric"
-MOST_INDICATORS = 32  # categories of a column that get an input each
-BUCKETS = 32  # inputs for all further ones
+MOST_INDICATORS = 32
+"""Largest number of categories of a column that get an input each."""
+BUCKETS = 32
+"""Number of inputs that all further categories share."""
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -41,21 +44,21 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
     if missing.all():
         return np.full(len(values), np.nan)
     expected = TYPES[kind]
-    found = type_of(values)
+    value_type = type_of(values)
     if expected == "text":
-        # a whole number that a gap elsewhere made a float is the text that it was
-        texts = (
-            values.map(plain_text, na_action="ignore")
-            if found == "numbers"
-            else values.astype(object).astype(str)
-        )
+        # A gap elsewhere may have turned whole numbers into floats; their text is restored.
+        if value_type == "numbers":
+            texts = values.map(plain_text, na_action="ignore")
+        else:
+            texts = values.astype(object).astype(str)
         return np.where(missing, np.nan, texts.to_numpy(object))
-    if found != expected:
+    if value_type != expected:
         raise DataError(
-            f"{where}: expected {expected}, found {found} such as {values[~missing].iloc[0]!r}; "
+            f"{where}: expected {expected}, found {value_type} such as {values[~missing].iloc[0]!r}; "
             "write the values as those that were trained on, or mark them as missing"
         )
-    values = values.astype("boolean") if found == "true/false" else values
+    if value_type == "true/false":
+        values = values.astype("boolean")
     return values.to_numpy(np.float64, na_value=np.nan)
 
 
@@ -69,8 +72,8 @@ def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
     """
     if is_declared(values, kind):
         return sorted(map(str, values.cat.categories))
-    own = plain_values(values, kind, str(values.name))
-    return sorted(set(own[~pd.isna(own)].tolist()))
+    plain = plain_values(values, kind, str(values.name))
+    return sorted(set(plain[~pd.isna(plain)].tolist()))
 
 
 def named_categories(values: pd.Series, kind: Kind, least: int = 1) -> list[Any]:
@@ -101,8 +104,8 @@ def category_rows(values: pd.Series, kind: Kind) -> dict[Any, int]:
         >>> category_rows(pd.Series(["C", "C"], dtype=pd.CategoricalDtype(["A", "C"])), "categorical")
         {'A': 0, 'C': 2}
     """
-    own = plain_values(values, kind, str(values.name))
-    rows = Counter(own[~pd.isna(own)].tolist())
+    plain = plain_values(values, kind, str(values.name))
+    rows = Counter(plain[~pd.isna(plain)].tolist())
     return {label: rows[label] for label in categories_of(values, kind)}
 
 
@@ -126,11 +129,11 @@ def frequent(
         >>> frequent(pd.Series(["a", "a", "b", "b", "c"]), "categorical", least=2)
         (('a', 'b'), 'other', ('c',))
     """
-    own = plain_values(values, kind, str(values.name))
-    labels, counts = np.unique(own[~pd.isna(own)].astype(object), return_counts=True)
-    often = counts >= max(least, min(5, max(2, len(own) // 100)))
+    plain = plain_values(values, kind, str(values.name))
+    labels, counts = np.unique(plain[~pd.isna(plain)].astype(object), return_counts=True)
+    often = counts >= max(least, min(5, max(2, len(plain) // 100)))
     if len(labels) <= MOST_INDICATORS:
-        if (~often).sum() < 2 and (counts >= least).all():  # a single rare one is no group
+        if (~often).sum() < 2 and (counts >= least).all():  # One rare category is no group.
             return tuple(labels.tolist()), "", ()
         return tuple(labels[often].tolist()), "other", tuple(labels[~often].tolist())
     first = np.argsort(-counts, kind="stable")[: MOST_INDICATORS - 1]
@@ -149,20 +152,16 @@ def input_names(inputs: Mapping[str, Sequence[str]], where: str = "") -> tuple[s
         where: the beginning of messages.
 
     Raises:
-        DataError: two are called alike.
+        DataError: two inputs have the same name.
     """
-    taken = Counter(name for names in inputs.values() for name in names)
+    taken = Counter(chain(*inputs.values()))
     for column, names in inputs.items():
         clash = sorted(name for name in names if taken[name] > 1)
-        told = "indicators of names that no other column has"
-        expect(
-            not clash,
-            f"{where}column {column!r}",
-            told,
-            clash,
-            "rename one of the two columns",
-            DataError,
-        )
+        if clash:
+            raise DataError(
+                f"{where}column {column!r}: expected indicators of names that no other column has, "
+                f"found {clash!r}; rename one of the two columns"
+            )
     return tuple(taken)
 
 
@@ -176,9 +175,9 @@ class ColumnEncoder:
         moments: the moments of its numbers; None if no client has any: the numbers become 0.
         categories: in the order of their codes; one that is not among them counts as missing (as
             none of them, where there are three indicators or more, or coding is ``auto``).
-        tail: where coding is ``auto``: what becomes of other categories. They share one input
+        tail: the encoding of other categories if coding is ``auto``. They share one input
             (``other``), or 32 by a hash of their names (``hashed``), or have none.
-        rare: known categories that are among the others, or count as unseen where there is no tail.
+        rare: known categories without an input of their own; without a tail they count as unseen.
         gap: whether a missing value has an input of its own.
 
     Example:
@@ -200,17 +199,15 @@ class ColumnEncoder:
     def inputs(self, categories: Categories) -> list[str]:
         """Return the names of the inputs that the column becomes."""
         gap = [f"{self.name}=(missing)"] if self.gap else []
-        if (
-            self.kind == NUMBERS
-            or categories == "codes"
-            or (len(self.categories) <= 2 and not self.tail)
-        ):
+        is_binary = len(self.categories) <= 2 and not self.tail
+        if self.kind == NUMBERS or categories == "codes" or is_binary:
             return [self.name, *gap]
-        shared = {"": [], "other": ["=(other)"], "hashed": [f"#{own}" for own in range(BUCKETS)]}[
-            self.tail
-        ]
-        own = [f"={plain_text(label)}" for label in self.categories]
-        return [f"{self.name}{suffix}" for suffix in (*own, *shared)] + gap
+        suffixes = [f"={plain_text(label)}" for label in self.categories]
+        if self.tail == "other":
+            suffixes.append("=(other)")
+        elif self.tail == "hashed":
+            suffixes += [f"#{bucket}" for bucket in range(BUCKETS)]
+        return [*(f"{self.name}{suffix}" for suffix in suffixes), *gap]
 
     def transform(
         self, values: pd.Series, scaling: Scaling, categories: Categories, where: str
@@ -222,49 +219,49 @@ class ColumnEncoder:
         """
         declared = values.dtype.categories if isinstance(values.dtype, pd.CategoricalDtype) else ()
         if categories == "codes" and self.categories and tuple(declared) == self.categories:
-            # as below, in a tenth of the time: sequences have a column a position
+            # Same result as below in a tenth of the time: sequences have a column per position.
             codes = values.cat.codes.to_numpy()
             return [codes, *([codes < 0] if self.gap else [])]
-        own = self._as_known(plain_values(values, self.kind, where))
-        missing = pd.isna(own)
+        plain = self._as_known(plain_values(values, self.kind, where))
+        missing = pd.isna(plain)
         gap = [missing] if self.gap else []
         if self.kind == NUMBERS:
-            return [self.numbers(own, scaling), *gap]
-        codes = pd.Index(self.categories, dtype=object).get_indexer(pd.Index(own, dtype=object))
+            return [self.numbers(plain, scaling), *gap]
+        codes = pd.Index(self.categories, dtype=object).get_indexer(pd.Index(plain, dtype=object))
         if categories == "codes":
             return [codes, *gap]
-        # what training rows do not have is neither of the two
+        # A category that training rows do not have is neither of the two.
         if len(self.categories) <= 2 and not self.tail:
             return [
                 np.where(codes < 0, 0.5, (codes == len(self.categories) - 1).astype(np.float64)),
                 *gap,
             ]
-        made = [codes == code for code in range(len(self.categories))]
+        indicators = [codes == code for code in range(len(self.categories))]
         if categories == "indicators":
-            return [np.where(missing, 0.5, has) for has in made]
-        other = ~missing & (codes < 0)
+            return [np.where(missing, 0.5, has) for has in indicators]
+        is_other = ~missing & (codes < 0)
         if self.tail == "other":
-            made.append(other)
+            indicators.append(is_other)
         elif self.tail == "hashed":
-            place = (
-                pd.Series(own, dtype=object)
-                .where(other)
+            buckets = (
+                pd.Series(plain, dtype=object)
+                .where(is_other)
                 .map(_bucket, na_action="ignore")
                 .to_numpy(np.float64)
             )
-            made += [place == bucket for bucket in range(BUCKETS)]
-        return [*made, *gap]
+            indicators += [buckets == bucket for bucket in range(BUCKETS)]
+        return [*indicators, *gap]
 
     def unseen(self, values: pd.Series) -> tuple[int, list[str]]:
-        """Count the values (n,) that no training row had, and list them. Numbers and hashed columns
-        have none.
+        """Count and list the values (n,) that no training row had. Numbers and hashed columns have
+        none.
         """
         if self.kind == NUMBERS or self.tail == "hashed":
             return 0, []
-        own = pd.Series(
+        plain = pd.Series(
             self._as_known(plain_values(values, self.kind, self.name)), dtype=object
         ).dropna()
-        new = own[~own.isin([*self.categories, *self.rare])]
+        new = plain[~plain.isin([*self.categories, *self.rare])]
         return len(new), [plain_text(label) for label in new.unique()]
 
     def _as_known(self, values: np.ndarray) -> np.ndarray:
@@ -273,24 +270,28 @@ class ColumnEncoder:
         """
         if self.kind != "categorical" or self.tail == "hashed":
             return values
-        known = {*self.categories, *self.rare}
-        new = [text for text in pd.unique(values) if isinstance(text, str) and text not in known]
+        categories = {*self.categories, *self.rare}
+        new = [
+            text for text in pd.unique(values) if isinstance(text, str) and text not in categories
+        ]
         if not new:
             return values
         spelt = dict[str, list[str]]()
-        for label in known:
+        for label in categories:
             spelt.setdefault(label.strip().casefold(), []).append(label)
-        alike = {
-            text: own[0] for text in new if len(own := spelt.get(text.strip().casefold(), [])) == 1
-        }
-        return np.array([alike.get(text, text) for text in values], object)
+        spellings = dict[str, str]()
+        for text in new:
+            candidates = spelt.get(text.strip().casefold(), [])
+            if len(candidates) == 1:
+                spellings[text] = candidates[0]
+        return np.array([spellings.get(text, text) for text in values], object)
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         """Standardise numbers (n,); missing ones become the mean."""
         if self.moments is None:
             return np.zeros(len(values))
         if not np.isfinite([self.moments.mean, self.moments.variance]).all():
-            return np.full(len(values), np.inf)  # what overflows is refused by the caller
+            return np.full(len(values), np.inf)  # The caller refuses an overflow.
         if scaling == "none":
             return np.where(np.isnan(values), self.moments.mean, values)
         return np.where(np.isnan(values), 0.0, self.moments.standardise(values))
@@ -298,11 +299,8 @@ class ColumnEncoder:
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""
         coded = categories == "codes" and self.kind != NUMBERS
-        values = tuple(map(plain_text, self.categories)) if coded else ()
-        return [
-            Input(name, self.name, values if name == self.name else ())
-            for name in self.inputs(categories)
-        ]
+        values = {self.name: tuple(map(plain_text, self.categories))} if coded else {}
+        return [Input(name, self.name, values.get(name, ())) for name in self.inputs(categories)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the encoder as plain data."""
@@ -315,9 +313,9 @@ class ColumnEncoder:
     @classmethod
     def of(cls, name: str, state: Mapping[str, Any]) -> ColumnEncoder:
         """Restore an encoder from its state."""
-        lists = {key: tuple(own) for key, own in state.items() if isinstance(own, list)}
-        moments = state.get("moments")
-        return cls(name, **{**state, **lists, "moments": Moments(*moments) if moments else None})
+        lists = {key: tuple(values) for key, values in state.items() if isinstance(values, list)}
+        moments = Moments(*state["moments"]) if state.get("moments") else None
+        return cls(name, **{**state, **lists, "moments": moments})
 
 
 class RowEncoder:
@@ -371,26 +369,22 @@ class RowEncoder:
         Raises:
             DataError: a column is missing, has values of another type, or is not finite in float32.
         """
-        position = {name: place for place, name in enumerate(self.features)}
-        x = np.zeros((len(frame), len(position)), np.float32)
+        positions = {name: index for index, name in enumerate(self.features)}
+        x = np.zeros((len(frame), len(positions)), np.float32)
         check_columns(self.columns, frame, f"client {self.client!r}")
         for column, encoder in self.columns.items():
-            where = f"client {self.client!r}, column {column!r}"
-            made = encoder.transform(frame[column], self.scaling, self.categories, where)
-            for name, values in zip(encoder.inputs(self.categories), made, strict=True):
+            subject = f"client {self.client!r}, column {column!r}"
+            arrays = encoder.transform(frame[column], self.scaling, self.categories, subject)
+            for name, values in zip(encoder.inputs(self.categories), arrays, strict=True):
                 with np.errstate(over="ignore"):  # refused below
-                    x[:, position[name]] = values
-        odd = [self.features[place] for place in np.flatnonzero(~np.isfinite(x).all(axis=0))]
-        told = "numbers that are finite float32 when standardised"
-        advice = "rescale them, or mark outliers as missing"
-        expect(
-            not odd,
-            f"client {self.client!r}",
-            told,
-            Told(f"others in {shorten(odd)}"),
-            advice,
-            DataError,
-        )
+                    x[:, positions[name]] = values
+        overflowing = np.flatnonzero(~np.isfinite(x).all(axis=0))
+        if len(overflowing):
+            names = shorten([self.features[index] for index in overflowing])
+            raise DataError(
+                f"client {self.client!r}: expected numbers that are finite float32 when "
+                f"standardised, found others in {names}; rescale them, or mark outliers as missing"
+            )
         return x
 
     def state_dict(self) -> dict[str, Any]:

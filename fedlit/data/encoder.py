@@ -4,8 +4,9 @@ clients say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from fedlit.data.agree import Agreement, Terms
+from fedlit.data.agree import Agreement
 from fedlit.data.columns import (
     NUMBERS,
     ColumnEncoder,
@@ -27,11 +28,13 @@ from fedlit.data.columns import (
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
-from fedlit.data.schema.column import kind_of
+from fedlit.data.schema.column import Kind, kind_of
 from fedlit.data.schema.schema import Schema
 from fedlit.data.statement import Statement, state
-from fedlit.data.table import SPLITS, ClientTable, target_facts
-from fedlit.errors import DataError, Told, expect
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.targets import target_facts
+from fedlit.data.terms import Terms
+from fedlit.errors import DataError
 from fedlit.inputs import Input
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
@@ -90,36 +93,33 @@ class TableEncoder(RowEncoder):
         rows = table.splits["train"]
         target = target_facts(table)
         self.task = agreement.task_of(self.client, target)
-        if strange := set(target.get("labels", ())) - set(self.task.classes):
-            known = (
-                f"labels of the run's clients ({shorten([*map(str, self.task.classes)])}), for "
-                "outputs are common"
+        strange = set(target.get("labels", ())) - set(self.task.classes)
+        if strange:
+            classes = shorten([*map(str, self.task.classes)])
+            raise DataError(
+                f"client {self.client!r}, target {table.target.name!r}: expected labels of the "
+                f"run's clients ({classes}), because outputs are common, found "
+                f"{shorten(sorted(map(str, strange)))}; rename them, drop these rows, or train a "
+                "run in which heads are private (data.align: none)"
             )
-            advice = (
-                "rename them, drop these rows, or train a run in which heads are private "
-                "(data.align: none)"
-            )
-            where = f"client {self.client!r}, target {table.target.name!r}"
-            found = shorten(sorted(map(str, strange)))
-            expect(False, where, known, Told(found), advice, DataError)
         self.seen = tuple(map(self.task.classes.index, target.get("labels", ())))
         self.target_name = str(table.target.name)
         coded = set(table.categorical)
-        self.columns = {  # column by column: a copy of all training rows may not fit
+        # Column by column, because a copy of all training rows may not fit into memory.
+        self.columns = {
             str(column): self._fit(table.features[column].iloc[rows], column in coded)
             for column in table.features
         }
         self.schema = table.schema or Schema.typed(table.features, table.categorical, rows)
-        own = input_names(self._inputs(), f"client {self.client!r}: ")
-        groups = (
-            None
-            if agreement.groups is None
-            else [g for g in agreement.groups if self.client in g.clients]
-        )
-        self.common = (
-            None if groups is None else {group.name: list(group.columns) for group in groups}
-        )
-        self.features = agreement.features or own
+        inputs = input_names(self._inputs(), f"client {self.client!r}: ")
+        self.common = None
+        if agreement.groups is not None:
+            self.common = {
+                group.name: list(group.columns)
+                for group in agreement.groups
+                if self.client in group.clients
+            }
+        self.features = agreement.features or inputs
         return self
 
     def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
@@ -128,47 +128,51 @@ class TableEncoder(RowEncoder):
         agreed = self._agreement.shared(self.client, name)
         kind = kind_of(train, categorical)
         if agreed is not None and agreed.kind and kind not in (None, agreed.kind):
-            where = f"client {self.client!r}, column {name!r}"
-            told = f"{agreed.kind}, as the run's clients have there"
-            expect(
-                False,
-                where,
-                told,
-                Told(kind),
-                "declare the column's type, rename it, or drop it",
-                DataError,
+            raise DataError(
+                f"client {self.client!r}, column {name!r}: expected {agreed.kind}, as the run's "
+                f"clients have there, found {kind}; declare the column's type, rename it, or drop "
+                "it"
             )
+        if kind is None and agreed and terms.alike:
+            kind = agreed.kind
         if kind is None:
-            kind = (agreed.kind if agreed and terms.alike else None) or (
-                "categorical" if categorical else NUMBERS
-            )
+            kind = "categorical" if categorical else NUMBERS
         if kind == NUMBERS:
             moments = (agreed and agreed.moments) or Moments.of(plain_values(train, kind, name))
             gap = terms.missing == "indicator" and (terms.features or bool(train.isna().any()))
             return ColumnEncoder(name, kind, moments, gap=gap)
         if agreed is not None and agreed.categories is not None:
             unnamed = agreed.tail == "other" or (terms.facts_from > 1 and not agreed.tail)
-            own = set(categories_of(train, kind)) if unnamed else set()
-            return replace(
-                agreed.encoder(name, terms), rare=tuple(sorted(own - set(agreed.categories)))
-            )
-        # names of categories become names of inputs and of slices of tensors, which may be sent
-        least = terms.facts_from
+            rare = set[Any]()
+            if unnamed:
+                rare = set(categories_of(train, kind)) - set(agreed.categories)
+            return replace(agreed.encoder(name, terms), rare=tuple(sorted(rare)))
+        return self._fit_categories(train, kind)
+
+    def _fit_categories(self, train: pd.Series, kind: Kind) -> ColumnEncoder:
+        """Learn a column of categories on which clients have not agreed.
+
+        Names of categories become names of inputs and of slices of tensors, which may be sent.
+        """
+        name = str(train.name)
+        least = self._agreement.terms.facts_from
         if self.categories == "auto":
             gaps = int(train.isna().sum())
-            return ColumnEncoder(
-                name, kind, None, *frequent(train, kind, least), gap=0 < gaps < len(train)
-            )
-        named = tuple(named_categories(train, kind, least))
-        rare = sorted({*categories_of(train, kind)}.difference(named)) if least > 1 else []
-        return ColumnEncoder(name, kind, None, named, rare=tuple(rare))
+            categories, tail, rare = frequent(train, kind, least)
+            gap = 0 < gaps < len(train)
+            return ColumnEncoder(name, kind, None, categories, tail, rare, gap)
+        categories = tuple(named_categories(train, kind, least))
+        rare = ()
+        if least > 1:
+            rare = tuple(sorted({*categories_of(train, kind)}.difference(categories)))
+        return ColumnEncoder(name, kind, None, categories, rare=rare)
 
     def statements(self, table: ClientTable) -> dict[str, Statement]:
-        """Return what the client would say about each column of categories, without those that
+        """Return the client's statement on each column of categories, without the categories that
         other clients name.
         """
         terms = self._agreement.terms
-        made = dict[str, Statement]()
+        stated = dict[str, Statement]()
         for name, column in self.columns.items():
             if column.kind == NUMBERS:
                 continue
@@ -179,28 +183,30 @@ class TableEncoder(RowEncoder):
                 for label, rows in statement.withheld.items()
                 if label not in column.categories
             }
-            made[name] = replace(statement, withheld=withheld)
-        return made
+            stated[name] = replace(statement, withheld=withheld)
+        return stated
 
     def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
         """Map each numeric input to the edges of its bins; ``x`` holds the encoded training
         rows.
         """
         terms = self._agreement.terms
-        found = dict[str, tuple[float, ...]]()
-        place = {name: own for own, name in enumerate(self.features)}
-        for column in self.columns.values() if terms.bins != "none" else ():
+        if terms.bins == "none":
+            return {}
+        bins = dict[str, tuple[float, ...]]()
+        positions = {name: position for position, name in enumerate(self.features)}
+        for column in self.columns.values():
             agreed = self._agreement.shared(self.client, column.name)
             edges = np.array(agreed.edges if agreed and column.moments else ())
-            for each in column.describe(self.categories):
-                if not each.values:
-                    given = (
-                        tuple(column.numbers(edges, self.scaling).tolist())
-                        if each.name == column.name
-                        else ()
-                    )
-                    found[each.name] = given or own_edges(x[:, place[each.name]], terms.num_bins)
-        return found
+            common = tuple(column.numbers(edges, self.scaling).tolist())
+            for item in column.describe(self.categories):
+                if item.values:
+                    continue
+                if common and item.name == column.name:
+                    bins[item.name] = common
+                else:
+                    bins[item.name] = own_edges(x[:, positions[item.name]], terms.num_bins)
+        return bins
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
@@ -211,67 +217,64 @@ class TableEncoder(RowEncoder):
         """
         x = self.transform(table.features)
         y = self.target(table.target)
-        weights = (
-            None if table.weights is None else torch.from_numpy(table.weights.astype(np.float32))
-        )
-        splits = {
-            split: Rows(
-                torch.from_numpy(x[rows]),
-                y[rows],
-                table.features.index.to_numpy()[rows],
-                None if weights is None else weights[rows],
-            )
-            for split in SPLITS
-            for rows in [table.splits[split]]
-        }
-        sizes: dict[str, int] = {split: len(rows) for split, rows in splits.items()}
+        weights = None
+        if table.weights is not None:
+            weights = torch.from_numpy(table.weights.astype(np.float32))
+        numbers = table.features.index.to_numpy()
+        splits: dict[Split, Rows] = {}
+        for split in SPLITS:
+            rows = table.splits[split]
+            weight = None if weights is None else weights[rows]
+            splits[split] = Rows(torch.from_numpy(x[rows]), y[rows], numbers[rows], weight)
         if self.edges is None:
             self.edges = self._edges(x[table.splits["train"]])
         task = self.task.fit(splits["train"].y)
+        spec = self._spec(table, task, {split: len(rows) for split, rows in splits.items()})
+        target_notes = _notes_of_target(table, task, splits["validation"].y)
+        categorical = tuple[str, ...]()
+        if self.categories == "codes":
+            categorical = tuple(
+                name for name, column in self.columns.items() if column.kind != NUMBERS
+            )
+        groups = None
+        if table.groups is not None:
+            groups = dict(zip(numbers.tolist(), table.groups.tolist(), strict=True))
+        return EncodedClient(
+            spec,
+            splits["train"],
+            {table.name: splits},
+            (*table.notes, *_notes(table), *target_notes),
+            categorical,
+            groups,
+        )
+
+    def _spec(self, table: ClientTable, task: Task, sizes: dict[str, int]) -> ClientSpec:
+        """Return what a network has to know about a client."""
         inputs = self._inputs()
-        own = {
-            each.name: each
-            for column in self.columns.values()
-            for each in column.describe(self.categories)
-        }
-        spec = ClientSpec(
+        described = dict[str, Input]()
+        for column in self.columns.values():
+            for item in column.describe(self.categories):
+                edges = self.edges.get(item.name, ()) if self.edges else ()
+                described[item.name] = replace(item, edges=edges)
+        common = None
+        if self.common is not None:
+            common = dict[str, tuple[str, ...]]()
+            for group, columns in self.common.items():
+                common[group] = tuple(chain(*(inputs[column] for column in columns)))
+        return ClientSpec(
             table.name,
             self.features,
             task.classes,
             sizes,
             (Site(table.name, self.seen, sizes),),
             task.class_rows,
-            absent=tuple(name for name in self.features if name not in own),
-            common=None
-            if self.common is None
-            else {
-                group: tuple(n for column in names for n in inputs[column])
-                for group, names in self.common.items()
-            },
+            absent=tuple(name for name in self.features if name not in described),
+            common=common,
             concept=table.concept,
             task=task,
-            # only the name is known of an input that the table does not have
-            inputs=tuple(
-                replace(own[name], edges=self.edges.get(name, ()))
-                if name in own
-                else Input(name, name)
-                for name in self.features
-            ),
+            # Only the name is known of an input that the table does not have.
+            inputs=tuple(described.get(name, Input(name, name)) for name in self.features),
             facts_from=self._agreement.terms.facts_from,
-        )
-        notes = (
-            *table.notes,
-            *_notes(table),
-            *_notes_of_target(table, task, splits["validation"].y),
-        )
-        coded = tuple(name for name, column in self.columns.items() if column.kind != NUMBERS)
-        categorical = coded if self.categories == "codes" else ()
-        numbers = table.features.index.tolist()
-        groups = (
-            None if table.groups is None else dict(zip(numbers, table.groups.tolist(), strict=True))
-        )
-        return EncodedClient(
-            spec, splits["train"], {table.name: splits}, notes, categorical, groups
         )
 
     def target(self, column: pd.Series) -> Tensor:
@@ -280,23 +283,24 @@ class TableEncoder(RowEncoder):
         Raises:
             DataError: values of another type than those that were trained on.
         """
+        if not isinstance(column.name, tuple):
+            column = column.rename(self.target_name)
         try:
-            return self.task.encode(
-                column if isinstance(column.name, tuple) else column.rename(self.target_name)
-            )
+            return self.task.encode(column)
         except DataError as error:
             raise DataError(f"client {self.client!r}, {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that was learnt as plain data, for JSON or ``torch.save``."""
+        edges = None
+        if self.edges is not None:
+            edges = {name: list(bins) for name, bins in self.edges.items()}
         return {
             "scaling": self.scaling,
             "categories": self.categories,
             "columns": {name: column.state_dict() for name, column in self.columns.items()},
             "features": list(self.features),
-            "edges": None
-            if self.edges is None
-            else {name: list(own) for name, own in self.edges.items()},
+            "edges": edges,
             "common": self.common,
             "task": task_state(self.task),
             "seen": list(self.seen),
@@ -308,8 +312,9 @@ class TableEncoder(RowEncoder):
         """Restore the encoder from its state."""
         super().load_state_dict(state)
         self.common = state["common"]
-        edges = state["edges"]
-        self.edges = None if edges is None else {name: tuple(own) for name, own in edges.items()}
+        self.edges = None
+        if state["edges"] is not None:
+            self.edges = {name: tuple(edges) for name, edges in state["edges"].items()}
         self.task = task_from(state["task"])
         self.seen = tuple(state["seen"])
 
@@ -323,8 +328,9 @@ def _notes(table: ClientTable) -> list[Note]:
         values = table.features[column].iloc[rows]
         if values.iloc[:1000].nunique(dropna=False) > 1 or values.nunique(dropna=False) > 1:
             continue
-        (empty if values.isna().all() else constant).append(str(column))
-    said = (
+        columns = empty if values.isna().all() else constant
+        columns.append(str(column))
+    kinds = (
         (empty, "no value", "no value in training rows, so without effect"),
         (constant, "one value", "the same value in all training rows"),
     )
@@ -332,7 +338,7 @@ def _notes(table: ClientTable) -> list[Note]:
         client_note(
             table.name, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names}
         )
-        for names, kind, text in said
+        for names, kind, text in kinds
         if names
     ]
 
@@ -344,18 +350,20 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
     rows = len(table.splits["train"])
     notes = list[Note]()
     if task.label_counts:
-        counted = [(label, have, known) for label, (have, known) in task.label_counts.items()]
-        if same := [label for label, have, known in counted if known and have in (0, known)]:
+        counted = [(label, have, labelled) for label, (have, labelled) in task.label_counts.items()]
+        if same := [
+            label for label, have, labelled in counted if labelled and have in (0, labelled)
+        ]:
             text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
             notes.append(client_note(table.name, "one class", text, columns=same))
-        gaps = {label: rows - known for label, _, known in counted if 0 < known < rows}
+        gaps = {label: rows - labelled for label, _, labelled in counted if 0 < labelled < rows}
         if gaps:
-            shown = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
-            text = f"not known of some training rows, which count nowhere for it: {shown}"
+            gaps_text = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
+            text = f"not known of some training rows, which count nowhere for it: {gaps_text}"
             notes.append(client_note(table.name, "unlabelled", text, columns=list(gaps)))
         return notes
     target = [str(table.target.name)]
-    classes = sum(own > 0 for own in task.class_rows)
+    classes = sum(class_rows > 0 for class_rows in task.class_rows)
     if classes > 20 and classes > rows / 4 and not task.outcome.sequence:
         text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
         notes.append(client_note(table.name, "many classes", text, columns=target))
@@ -364,100 +372,7 @@ def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list
         notes.append(client_note(table.name, "one value", text, columns=target))
     if unseen := int(task.unseen(validation).sum()):
         unit = task.outcome.unit
-        what = "validation rows" if unit == "row" else f"{unit}s of validation rows"
-        text = f"{unseen:,} {what} have a label that no training row has; they count as wrong"
+        rows_text = "validation rows" if unit == "row" else f"{unit}s of validation rows"
+        text = f"{unseen:,} {rows_text} have a label that no training row has; they count as wrong"
         notes.append(client_note(table.name, "rare class", text, columns=target))
     return notes
-
-
-# ---------------------------------------------------------------- a client that joins a trained run
-
-
-def newcomer(
-    table: ClientTable, terms: Terms, agreed: Agreement, clients: Iterable[str]
-) -> tuple[TableEncoder, ClientTable]:
-    """Return the encoder of a client that was not part of the run's agreement.
-
-    Columns that clients of the run have in common are coded as these code them, labels too, as far
-    as the terms say that they are common. All else is learnt of the client's own training rows.
-
-    Args:
-        table: the client's table.
-        terms: the settings of its own run.
-        agreed: the agreement of the run that it joins.
-        clients: the clients of that run.
-
-    Returns:
-        The encoder, and the table without the columns that the run does not know where inputs are
-        common, with notes.
-
-    Raises:
-        DataError: a column of another kind than in the run, or a label that no client of the run
-            has.
-        ConfigError: nothing in common.
-    """
-    if terms.alike:  # what is common is coded as in the run, whatever sort of table this is
-        terms = replace(terms, categories=agreed.terms.categories, missing=agreed.terms.missing)
-    if terms.features:
-        table = _without_strange(table, agreed, shorten(list(clients)))
-    agreement = agreed.with_client(table.name, terms, map(str, table.features))
-    target = target_facts(table)
-    encoder = TableEncoder(table.name, agreement).fit(table)
-    notes = list(table.notes)
-    if terms.shares(target) and all(
-        other["task"] != target["task"] for other in agreed.targets.values()
-    ):
-        text = f"no client of the run has the task {target['task']}, so its outputs are its own"
-        notes.append(client_note(table.name, "task", text, [str(table.target.name)]))
-    for name, own in encoder.columns.items():
-        count, new = own.unseen(table.features[name].iloc[table.splits["train"]])
-        if count and name in agreement.columns:
-            text = (
-                f"{count:,} training rows have a category that the run's clients did not have "
-                f"({shorten(new)})"
-            )
-            said = f"{text}; they count as unseen"
-            notes.append(
-                Note(
-                    said, "unseen", clients=[table.name], column=name, head=f"{table.name}: {name}"
-                )
-            )
-    return encoder, replace(table, notes=tuple(notes))
-
-
-def _without_strange(table: ClientTable, agreed: Agreement, clients: str) -> ClientTable:
-    """Drop the columns whose place among the run's inputs, or whose codes, the run does not
-    know.
-    """
-    known = [
-        name
-        for name, own in agreed.columns.items()
-        if own.kind in (None, NUMBERS) or own.categories is not None
-    ]
-    own = list(map(str, table.features))
-    kept = [name for name in own if name in known]
-    left = [name for name in own if name not in known]
-    wanted = (
-        "a column that clients of the run have, for its inputs are common (data.align), of "
-        f"{shorten(known)}"
-    )
-    expect(
-        bool(kept),
-        f"client {table.name!r}",
-        wanted,
-        shorten(own),
-        "rename columns that mean the same",
-    )
-    notes = list(table.notes)
-    if left:
-        text = (
-            f"left out, because it is not common to clients of the run ({clients}): {shorten(left)}"
-        )
-        notes.append(client_note(table.name, "left out", text, fix={"drop": left}))
-    if lacking := [name for name in known if name not in kept]:
-        notes.append(
-            client_note(
-                table.name, "absent", f"has no column for inputs of the run: {shorten(lacking)}"
-            )
-        )
-    return replace(table.only(kept), notes=tuple(notes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from fedlit.data.moments import own_edges
 from fedlit.data.table import SPLITS, Split
-from fedlit.errors import DataError, expect
+from fedlit.errors import DataError
+from fedlit.inputs import Input
 from fedlit.spec import ClientSpec
 from fedlit.tasks.metrics import Site
 
@@ -45,7 +47,7 @@ class Rows:
 
     def merged(self, other: Rows) -> Rows:
         """Return these rows and others in ascending order of row number, as
-        :func:`fedlit.data.splitting.fold_of` expects them.
+        :func:`fedlit.data.folds.fold_of` expects them.
 
         Example:
             >>> def rows(*numbers: int) -> Rows:
@@ -55,29 +57,30 @@ class Rows:
         """
         row = np.concatenate([self.row, other.row])
         order = np.argsort(row, kind="stable")
-        place = torch.from_numpy(order)
+        positions = torch.from_numpy(order)
+        x = torch.cat([self.x, other.x])[positions]
+        y = torch.cat([self.y, other.y])[positions]
         weight = joined([self, other])
-        return Rows(
-            torch.cat([self.x, other.x])[place],
-            torch.cat([self.y, other.y])[place],
-            row[order],
-            None if weight is None else weight[place],
-        )
+        if weight is not None:
+            weight = weight[positions]
+        return Rows(x, y, row[order], weight)
 
     def some(self, chosen: np.ndarray) -> Rows:
         """Return the chosen rows (n,) bool, in their order."""
-        place = torch.from_numpy(chosen)
-        weight = None if self.weight is None else self.weight[place]
-        return Rows(self.x[place], self.y[place], self.row[chosen], weight)
+        positions = torch.from_numpy(chosen)
+        weight = None if self.weight is None else self.weight[positions]
+        return Rows(self.x[positions], self.y[positions], self.row[chosen], weight)
 
 
 def joined(parts: Sequence[Rows]) -> Tensor | None:
     """Return the weights of all rows; None if no part has any. In a part without weights each row
     counts once.
     """
-    if all(own.weight is None for own in parts):
+    if all(part.weight is None for part in parts):
         return None
-    return torch.cat([torch.ones(len(own)) if own.weight is None else own.weight for own in parts])
+    return torch.cat(
+        [torch.ones(len(part)) if part.weight is None else part.weight for part in parts]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +88,8 @@ class EncodedClient:
     """A client's tensors: its training rows, and the rows of every split for each of its sites.
 
     ``notes`` says what a person should know about the table: columns without information, labels
-    unseen in training. ``categorical`` names the features that are category codes. ``groups`` is
-    row number → the group of rows that are never parted, where that is known.
+    unseen in training. ``categorical`` names the features that are category codes. ``groups`` maps
+    a row's number to the group of rows that stay together; None if there are no groups.
     """
 
     spec: ClientSpec
@@ -98,11 +101,9 @@ class EncodedClient:
 
     def groups_of(self, rows: Rows) -> np.ndarray | None:
         """Return the group of each row (n,), or None if there are no groups."""
-        return (
-            None
-            if self.groups is None
-            else np.array([self.groups[row] for row in rows.row.tolist()], object)
-        )
+        if self.groups is None:
+            return None
+        return np.array([self.groups[row] for row in rows.row.tolist()], object)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -136,19 +137,21 @@ def pool_clients(
     and on all rows.
 
     Args:
-        clients: over the same inputs.
+        clients: the clients, which have the same inputs.
         num_bins: the largest number of bins of an input.
-        ending: what its name, and that of all rows, end with.
+        ending: the ending of its name and of the name of the site of all rows.
 
     Raises:
-        DataError: a client has a name that this one needs.
+        DataError: a client already has the name of the pooled one.
     """
-    whole = UNION_SITE + ending
+    union_name = UNION_SITE + ending
     pooled = POOLED_CLIENT + ending
     for name in (client.spec.name for client in clients):
-        told = f"another name than {whole} and {pooled}, which pool needs"
-        free = name.casefold() not in (whole, pooled)
-        expect(free, f"client {name!r}", told, name, "rename the client", DataError)
+        if name.casefold() in (union_name, pooled):
+            raise DataError(
+                f"client {name!r}: expected another name than {union_name} and {pooled}, which "
+                f"pool needs, found {name!r}; rename the client"
+            )
     first = clients[0].spec
     train = Rows(
         torch.cat([client.train.x for client in clients]),
@@ -157,33 +160,42 @@ def pool_clients(
         joined([client.train for client in clients]),
     )
     task = first.task.fit(train.y)
-    sizes: dict[str, int] = {
-        split: sum(client.spec.rows[split] for client in clients) for split in SPLITS
-    }
-    seen = tuple(
-        sorted({position for client in clients for position in client.spec.sites[0].classes})
-    )
-    union = Site(whole, seen, sizes, union=True)
+    sizes = dict[str, int]()
+    for split in SPLITS:
+        sizes[split] = sum(client.spec.rows[split] for client in clients)
+    sites = tuple(client.spec.sites[0] for client in clients)
+    seen = tuple(sorted({*chain(*(site.classes for site in sites))}))
+    concept = first.concept if ending else None
     spec = ClientSpec(
         pooled,
         first.features,
         first.classes,
         sizes,
-        (*(client.spec.sites[0] for client in clients), union),
+        (*sites, Site(union_name, seen, sizes, union=True)),
         task.class_rows,
-        concept=first.concept if ending else None,
+        concept=concept,
         task=task,
-        inputs=tuple(
-            # clients' own bins differ, agreed ones do not
-            replace(own[0], edges=own_edges(train.x[:, place].numpy(), num_bins))
-            if len(set(own)) > 1
-            else own[0]
-            for place, own in enumerate(
-                zip(*(client.spec.inputs for client in clients), strict=True)
-            )
-        ),
+        inputs=_pooled_inputs([client.spec.inputs for client in clients], train.x, num_bins),
     )
-    notes = tuple(note for client in clients for note in client.notes)
-    sites = {client.spec.name: client.sites[client.spec.name] for client in clients}
-    categorical = tuple(sorted({name for client in clients for name in client.categorical}))
-    return EncodedClient(spec, train, sites, notes, categorical)
+    return EncodedClient(
+        spec,
+        train,
+        {client.spec.name: client.sites[client.spec.name] for client in clients},
+        tuple(chain(*(client.notes for client in clients))),
+        tuple(sorted({*chain(*(client.categorical for client in clients))})),
+    )
+
+
+def _pooled_inputs(
+    inputs: Sequence[Sequence[Input]], x: Tensor, num_bins: int
+) -> tuple[Input, ...]:
+    """Return the inputs of pooled rows. Bins that differ between clients are computed anew; agreed
+    bins do not differ.
+    """
+    pooled = []
+    for position, versions in enumerate(zip(*inputs, strict=True)):
+        item = versions[0]
+        if len(set(versions)) > 1:
+            item = replace(item, edges=own_edges(x[:, position].numpy(), num_bins))
+        pooled.append(item)
+    return tuple(pooled)

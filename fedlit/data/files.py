@@ -1,9 +1,9 @@
 """Finds data files, and downloads those that are missing.
 
 A file is looked for in two places: the folder given as ``root``, otherwise ``$FEDLIT_DATA``,
-otherwise ``data/`` of the working directory; and the cache. What is found is used as it is. What is
-not found is downloaded into the cache, from the first of its addresses that answers, and only a
-download whose checksum is right gets its final name.
+otherwise ``data/`` of the working directory; and the cache. A file that exists is used as it is. A
+missing file is downloaded into the cache, from the first of its addresses that answers, and gets
+its final name only if its checksum is right.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path, PurePosixPath
 
 from fedlit.data.reach import unreachable
@@ -58,12 +59,9 @@ class RemoteFile:
         """Return every path below a data folder under which this file is accepted, the best
         first.
         """
-        names = [
-            name
-            for path in (self.path, *self.alternatives)
-            for name in (path, PurePosixPath(path).name)
-        ]
-        return tuple(dict.fromkeys(names))
+        paths = (self.path, *self.alternatives)
+        pairs = ((path, PurePosixPath(path).name) for path in paths)
+        return tuple(dict.fromkeys(chain(*pairs)))
 
 
 def cache_folder() -> Path:
@@ -89,8 +87,11 @@ def search_roots(root: str | Path | None = None) -> list[Path]:
 
 def find(file: RemoteFile, root: str | Path | None = None) -> Path | None:
     """Return the path of a file that already exists, or None. This never uses the network."""
-    places = (folder / name for folder in search_roots(root) for name in file.names())
-    return next((place for place in places if place.is_file()), None)
+    for folder, name in product(search_roots(root), file.names()):
+        path = folder / name
+        if path.is_file():
+            return path
+    return None
 
 
 def locate(
@@ -124,7 +125,7 @@ def locate(
         if reason is None:
             try:
                 return _download(file, address, cache)
-            # requests' errors are OSErrors; ValueError for a wrong checksum
+            # requests raises OSError; a wrong checksum is a ValueError.
             except (OSError, ValueError) as error:
                 reason = str(error)
         failures.append(f"{address} could not be fetched: {reason}")

@@ -1,8 +1,8 @@
-"""Findings about the tables of a federation: what was seen, how much it matters, and what settles
-it.
+"""Findings about the tables of a federation, with their severity and the settings that settle
+them.
 
 A reader or a check makes a :class:`fedlit.data.note.Note` where it sees something. Notes of all
-tables that one process sees become findings, each of which stands once for all of its clients.
+tables that one process sees become findings. A finding lists all clients that it concerns.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ _HEADINGS: Mapping[str, str] = {
     "info": "For information:",
 }
 CHOOSE = "# choose: "
-"""How the comment begins that asks a question."""
+"""The beginning of a comment that asks a question."""
 BEFORE = "no verdict before this is settled: "
-"""How a sentence begins on what blocks a verdict."""
+"""The beginning of a sentence on a finding that blocks a verdict."""
 AT = " at "
-"""What stands between a kind of finding and its clients, in a key of ``data.known``."""
+"""The text between a kind of finding and its clients, in a key of ``data.known``."""
 _REASON = "REASON"
 _FEW_CLIENTS = 3
 _MOST_ASKED = 8
@@ -101,8 +101,8 @@ class Finding:
         counts: the numbers of the sentence, by noun.
         fix: content of a configuration that settles it when it is merged; empty if a person must
             decide.
-        alternatives: several such contents, one of which is to be chosen.
-        reason: why nothing has to be done, as ``data.known`` says; "" if the finding is open.
+        alternatives: several such contents to choose from.
+        reason: the reason in ``data.known`` why nothing has to be done; "" if the finding is open.
     """
 
     kind: str
@@ -122,8 +122,8 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """The key of ``data.known`` that settles it: the column, or else the kind with its clients,
-        if they are few.
+        """The key of ``data.known`` that settles it: the column; without a column the kind, with its
+        clients if they are few.
         """
         if self.column:
             return self.column
@@ -132,9 +132,7 @@ class Finding:
 
     @property
     def choices(self) -> tuple[Mapping[str, Any], ...]:
-        """The contents of which one is to be chosen, if the finding has no fix. It can always be
-        declared known.
-        """
+        """The contents to choose from if the finding has no fix. The last one declares it known."""
         if self.fix or self.reason or self.severity == "info":
             return ()
         return (*self.alternatives, {"data": {"known": {self.subject: _REASON}}})
@@ -176,47 +174,47 @@ class Findings(Shown, Sequence[Finding]):
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @overload
-    def __getitem__(self, place: int) -> Finding: ...
+    def __getitem__(self, index: int) -> Finding: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, index: slice) -> Sequence[Finding]: ...
 
-    def __getitem__(self, place: int | slice) -> Finding | Sequence[Finding]:
-        return self.items[place]
+    def __getitem__(self, index: int | slice) -> Finding | Sequence[Finding]:
+        return self.items[index]
 
     def __len__(self) -> int:
         return len(self.items)
 
     @property
     def blocks(self) -> tuple[Finding, ...]:
-        """The open findings above which there is no verdict."""
-        return tuple(own for own in self.items if own.severity == "blocks" and not own.reason)
+        """The open findings that forbid a verdict."""
+        return tuple(
+            finding for finding in self.items if finding.severity == "blocks" and not finding.reason
+        )
 
     def blocked(self, clients: Iterable[str]) -> set[str]:
-        """Return which of these clients have no verdict, because they have what an open finding is
-        about.
-        """
+        """Return the clients that have no verdict because of an open finding."""
         return blocked_clients(self.blocks, clients)
 
     @property
     def known(self) -> tuple[Finding, ...]:
         """The findings that ``data.known`` settles."""
-        return tuple(own for own in self.items if own.reason)
+        return tuple(finding for finding in self.items if finding.reason)
 
     @property
     def asking(self) -> tuple[Finding, ...]:
-        """The findings of which one of several choices is to be made."""
-        return tuple(own for own in self.items if own.choices)
+        """The findings that ask for a choice."""
+        return tuple(finding for finding in self.items if finding.choices)
 
     @property
     def fix(self) -> dict[str, Any]:
         """All fixes together, as content that :func:`fedlit.data.merging.merged` adds to a
         configuration.
         """
-        return reduce(merged, (own.fix for own in self.items if not own.reason), {})
+        return reduce(merged, (finding.fix for finding in self.items if not finding.reason), {})
 
     def with_known(self, reasons: Mapping[str, str]) -> Findings:
-        """Return the findings with those settled whose column is known.
+        """Return the findings, settled where their column is known.
 
         Args:
             reasons: maps a column, or what :attr:`Finding.subject` says, to the reason why nothing
@@ -230,15 +228,13 @@ class Findings(Shown, Sequence[Finding]):
         return replace(self, items=tuple(items))
 
     def block(self) -> str:
-        """Return the YAML that settles what has a fix: the keys with their whole values, those of
-        today included.
-        """
+        """Return the YAML of all fixes: the keys with their whole values, today's values included."""
         content = _touched(self.settings, self.fix)
         return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
 
     def questions(self) -> Iterator[str]:
-        """Yield comments: each question, followed by the keys of which one is to be chosen. A
-        comment becomes a key of the configuration when its mark is taken away.
+        """Yield comments: each question, followed by the keys to choose from. A comment becomes a key
+        of the configuration when its ``#`` is removed.
         """
         for finding in self.asking:
             yield f"{CHOOSE}{finding}"
@@ -249,18 +245,21 @@ class Findings(Shown, Sequence[Finding]):
     def parts(self) -> Iterable[str | Grid]:
         """See :class:`fedlit.show.shown.Shown`."""
         for severity in SEVERITIES:
-            listed = [own for own in self.items if own.severity == severity and not own.reason]
-            yield from _bullets(_HEADINGS[severity], listed)
+            open_ones = [
+                finding
+                for finding in self.items
+                if finding.severity == severity and not finding.reason
+            ]
+            yield from _bullets(_HEADINGS[severity], open_ones)
         yield from _bullets("Already explained in data.known:", self.known)
 
     def sentences(self) -> Iterator[str]:
         """Yield a sentence for each finding that blocks a verdict, then for each that is known."""
-        yield from (f"{BEFORE}{own}" for own in self.blocks)
+        yield from (f"{BEFORE}{finding}" for finding in self.blocks)
         yield from map(str, self.known)
 
     def open_questions(self, config: str) -> Iterator[str]:
-        """Yield a sentence on what has to be decided and does not block a verdict; none if nothing
-        has to be.
+        """Yield a sentence on the open decisions that do not block a verdict, if there are any.
 
         Args:
             config: the configuration that ``fedlit check`` reads.
@@ -273,28 +272,28 @@ class Findings(Shown, Sequence[Finding]):
                     finding.kind if finding.column else ""
                 )
         if columns:
-            shown = [
+            subjects = [
                 f"{column} ({', '.join(dict.fromkeys(filter(None, kinds)))})"
                 for column, kinds in columns.items()
             ]
             yield (
                 f"questions about the tables are open, and their answers may change what is below: "
-                f"{shorten([own.removesuffix(' ()') for own in shown], _MOST_ASKED)}; "
+                f"{shorten([subject.removesuffix(' ()') for subject in subjects], _MOST_ASKED)}; "
                 f"read them with fedlit check --config {config}"
             )
 
     def remedies(self) -> Iterator[str]:
-        """Yield the YAML that settles what has a fix, then the questions as comments."""
+        """Yield the YAML of all fixes, then the questions as comments."""
         lines = [*self.block().splitlines(), *self.questions()]
         yield from map(Verbatim, lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: each finding, and all fixes together."""
-        return {"findings": [own.to_dict() for own in self.items], "fix": self.fix}
+        return {"findings": [finding.to_dict() for finding in self.items], "fix": self.fix}
 
 
 def blocked_clients(blocks: Iterable[Finding], clients: Iterable[str]) -> set[str]:
-    """Return which of the clients have what a finding is about that blocks a verdict.
+    """Return the clients that a blocking finding concerns.
 
     Example:
         >>> blocked_clients([Finding("leak", "…", ("north",))], ["north", "south"])
@@ -329,18 +328,17 @@ def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str
 
 
 def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield keys with points, which can stand at the end of any configuration, with the values of a
-    choice.
-    """
+    """Yield a choice as dotted keys, which can stand at the end of any configuration, with values."""
     for key, value in choice["data"].items():
         if key != "source":
-            yield from _dotted(
-                f"data.{key}", content["data"][key], value, 1 if key == "known" else 0
-            )
+            depth = 1 if key == "known" else 0
+            yield from _dotted(f"data.{key}", content["data"][key], value, depth)
             continue
         settings = content["data"]["source"]["init_args"]
-        for name, own in value["init_args"].items():
-            yield from _dotted(f"data.source.{name}", settings[name], own, _DEPTHS.get(name, 1) - 1)
+        for name, part in value["init_args"].items():
+            yield from _dotted(
+                f"data.source.{name}", settings[name], part, _DEPTHS.get(name, 1) - 1
+            )
 
 
 def _dotted(
@@ -366,18 +364,19 @@ def _dotted(
 
 
 def check_known(reasons: Mapping[str, str], columns: Iterable[str]) -> None:
-    """Refuse reasons for columns that no client has. What concerns no column is known by its kind.
+    """Refuse reasons for columns that no client has. A finding about no column is named by its
+    kind.
 
     Raises:
         ConfigError: naming the column.
     """
-    known = sorted({*columns})
+    names = sorted({*columns})
     for key in reasons:
         of_kind = KINDS.get(key.partition(AT)[0]) == "review"
         expect(
-            key in known or of_kind,
+            key in names or of_kind,
             "data.known",
             "columns of the tables, or what check writes",
             key,
-            known=known,
+            known=names,
         )

@@ -20,16 +20,19 @@ from fedlit.data.schema.describe_texts import spellings
 from fedlit.data.schema.find import find, unsupported
 from fedlit.data.schema.numbers import find_notation, plain_numbers
 from fedlit.data.schema.odd_numbers import missing_notes
-from fedlit.data.table import TaskSettings, class_labels, outcome_for, several
+from fedlit.data.table import TaskSettings, several
+from fedlit.data.targets import class_labels, outcome_for
 from fedlit.errors import DataError, Told, expect
 from fedlit.outcomes import COUNT_TASK, DEFAULT_TASK, NUMBER_TASK
 from fedlit.show.text import in_rows, shorten
 
-_MINORITY = 0.5  # of the cells: fewer that are no numbers are mistakes in a column of numbers
-# different whole numbers, and how often the most frequent is the rarest
+_MINORITY = 0.5  # If fewer cells than this share are no numbers, they are mistakes among numbers.
 _FEWEST_GRADES = 6
+"""Fewest different whole numbers that may be grades."""
 _PEAK = 3
-_MANY_CLASSES = 10  # whole numbers: from here on they may be meant as numbers
+"""Least ratio of the most frequent grade to the rarest."""
+_MANY_CLASSES = 10
+"""More whole numbers than these may be meant as numbers."""
 _CASES = """positive pos ill sick diseased disease case event dead died deceased malignant cancer abnormal readmitted
     default churn churned fraud spam bad failure failed relapse present"""  # labels that say that something is there
 _NO_CASES = (
@@ -63,7 +66,7 @@ def read_target(
     unlabelled: str = "refuse",
     positive: Any = None,
     options: ReadOptions = DEFAULTS,
-    kept: Collection[str] = (),
+    label_words: Collection[str] = (),
 ) -> Labels:
     """Read a raw column as a target.
 
@@ -75,39 +78,45 @@ def read_target(
         unlabelled: ``refuse`` or ``drop`` rows without one.
         positive: the label that counts as positive, if it is set.
         options: how the file is written.
-        kept: words, by lower case, that are labels, even if they mean missing elsewhere. The
+        label_words: words, in lower case, that are labels even if they mean missing elsewhere. The
             positive label is one.
 
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    kept = {*kept, *([] if positive is None else [str(positive).casefold()])}
-    where = f"client {client!r}, target"
+    label_words = {*label_words, *([] if positive is None else [str(positive).casefold()])}
+    subject = f"client {client!r}, target"
     outcome = outcome_for(task, client)
     classes = outcome.one_label or (raw.ndim > 1 and not outcome.number)
     frame = pd.DataFrame(raw)
-    made = list[pd.Series]()
+    read_columns = list[pd.Series]()
     notes = list[Note]()
     unit = ""
     for name, column in frame.items():
-        values, said, unit = _values(f"{where} {name!r}", column, classes, options, kept)
-        made.append(values)
-        notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in said]
-    target = (
-        made[0] if raw.ndim == 1 else several(pd.concat([frame.iloc[:, :0], *made], axis=1), where)
-    )
+        values, column_notes, unit = _values(
+            f"{subject} {name!r}", column, classes, options, label_words
+        )
+        read_columns.append(values)
+        notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in column_notes]
+    if raw.ndim == 1:
+        target = read_columns[0]
+    else:
+        # The empty frame keeps the index if there is no column.
+        target = several(pd.concat([frame.iloc[:, :0], *read_columns], axis=1), subject)
     labelled, gaps = _labelled(client, frame, target, unlabelled)
     target = target[labelled]
     if raw.ndim == 1:
-        asked = list[Note]()
+        questions = list[Note]()
         target = class_labels(client, target.infer_objects(), task)
         if target.dtype.kind in "iuf" and len(target):
-            asked += missing_notes(str(raw.name), target.to_numpy(np.float64))
-        # of one label alone, the positive one is that of other clients
+            questions += missing_notes(str(raw.name), target.to_numpy(np.float64))
+        # The positive label of a client with one label comes from other clients.
         if positive is not None and target.nunique() > 1:
-            positive = meant(f"{where} {raw.name!r}", positive, target.unique().tolist())
-        asked += _asked(target, task, positive) if classes else []
-        notes += [prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in asked]
+            positive = meant(f"{subject} {raw.name!r}", positive, target.unique().tolist())
+        questions += _asked(target, task, positive) if classes else []
+        notes += [
+            prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in questions
+        ]
     return Labels(target, labelled, positive, (*gaps, *notes), unit)
 
 
@@ -132,13 +141,15 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
     values, _, _ = _values(f"{where}, weight {raw.name!r}", raw, False, options)
     weights = values.to_numpy(np.float64, na_value=np.nan)
     wrong = ~(np.isfinite(weights) & (weights > 0))
-    found = f"{int(wrong.sum()):,} others of {len(raw):,}: {in_rows(raw.index[wrong], raw[wrong])}"
+    wrong_cells = (
+        f"{int(wrong.sum()):,} others of {len(raw):,}: {in_rows(raw.index[wrong], raw[wrong])}"
+    )
     advice = "correct them, or leave these rows out"
     expect(
         not wrong.any(),
         f"{where}, weight {raw.name!r}",
         "finite numbers above 0",
-        Told(found),
+        Told(wrong_cells),
         advice,
         DataError,
     )
@@ -146,35 +157,41 @@ def read_weights(where: str, raw: pd.Series, options: ReadOptions = DEFAULTS) ->
 
 
 def _values(
-    where: str, raw: pd.Series, classes: bool, options: ReadOptions, kept: Collection[str] = ()
+    where: str,
+    raw: pd.Series,
+    classes: bool,
+    options: ReadOptions,
+    label_words: Collection[str] = (),
 ) -> tuple[pd.Series, list[Note], str]:
     """Return cells (n,) as labels or numbers, missing where there is none; notes; and the unit
     beside numbers.
     """
     missing = options.missing_in(str(raw.name))
     kind = raw.dtype.kind
-    what = unsupported(raw)
+    problem = unsupported(raw)
     advice = "write one label in each row, or name another target"
-    expect(not what, where, "labels or numbers", Told(what), advice, DataError)
+    expect(not problem, where, "labels or numbers", Told(problem), advice, DataError)
     if not classes:
-        found = find(raw, options, Column("numeric", missing=missing), where)
-        numbers = pd.Series(found.typed[str(raw.name)], raw.index, name=raw.name)
-        return numbers, list(found.notes), found.column.notation.unit
+        typed = find(raw, options, Column("numeric", missing=missing), where)
+        numbers = pd.Series(typed.typed[str(raw.name)], raw.index, name=raw.name)
+        return numbers, list(typed.notes), typed.column.notation.unit
     if kind in "iufb":
-        held = raw.mask(raw.isin([own for own in missing if not isinstance(own, str)]))
-        own = (
-            object if kind == "b" else np.float64 if kind == "f" or held.isna().any() else np.int64
-        )
-        return held.astype(own), [], ""
-    cells, _ = Cells.of(raw).without(missing, kept, LABEL_MISSING)
-    labels, notes = _classes(cells, kept) if cells.texts else (np.array([]), [])
-    labels = (
-        Column("numeric", missing=missing).with_gaps(labels) if labels.dtype.kind == "f" else labels
-    )
+        number_words = [marker for marker in missing if not isinstance(marker, str)]
+        present = raw.mask(raw.isin(number_words))
+        dtype: type = np.int64
+        if kind == "b":
+            dtype = object
+        elif kind == "f" or present.isna().any():
+            dtype = np.float64
+        return present.astype(dtype), [], ""
+    cells, _ = Cells.of(raw).without(missing, label_words, LABEL_MISSING)
+    labels, notes = _classes(cells, label_words) if cells.texts else (np.array([]), [])
+    if labels.dtype.kind == "f":
+        labels = Column("numeric", missing=missing).with_gaps(labels)
     return pd.Series(cells.take(labels), raw.index, name=raw.name), [*notes, *cells.notes], ""
 
 
-def _classes(cells: Cells, kept: Collection[str] = ()) -> tuple[np.ndarray, list[Note]]:
+def _classes(cells: Cells, label_words: Collection[str] = ()) -> tuple[np.ndarray, list[Note]]:
     """Read each text as a number, as true or false, or as the most frequent spelling of a word."""
     texts = cells.texts
     numbers = plain_numbers(pd.Series(texts, dtype=object))
@@ -185,12 +202,16 @@ def _classes(cells: Cells, kept: Collection[str] = ()) -> tuple[np.ndarray, list
     if {text.casefold() for text in texts} <= {"true", "false"}:
         return np.array([text.casefold() == "true" for text in texts], object), []
     spelt, notes = spellings(cells)
-    words = np.array([text.casefold() in MISSING.difference(kept) for text in texts])
-    if words.any():
-        asked = cells.shown(words)
-        write = [text for text, own in zip(texts, words, strict=True) if own]
-        said = f"{asked}: a class, or no label? If none, write missing: {{{cells.name}: {write}}}"
-        notes.append(Note(said, "no label"))
+    is_missing_word = np.array(
+        [text.casefold() in MISSING.difference(label_words) for text in texts]
+    )
+    if is_missing_word.any():
+        word_cells = cells.shown(is_missing_word)
+        write = [text for text, is_word in zip(texts, is_missing_word, strict=True) if is_word]
+        sentence = (
+            f"{word_cells}: a class, or no label? If none, write missing: {{{cells.name}: {write}}}"
+        )
+        notes.append(Note(sentence, "no label"))
     return np.array([spelt[text.casefold()] for text in texts], object), notes
 
 
@@ -200,43 +221,41 @@ def _labelled(
     """Return which rows of a raw target have a label, and a note on the others."""
     name = ", ".join(map(str, raw))
     labelled = target.notna().to_numpy()
-    where = f"client {client!r}, target {name!r}"
+    subject = f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
     cells = raw.iloc[~labelled, 0]
-    found = f"{without:,} rows without one of {len(target):,}: {in_rows(cells.index, cells)}"
-    advice = "correct them, say with values what they mean, or write unlabelled: drop"
-    expect(
-        not without or unlabelled == "drop",
-        where,
-        "a label in every row",
-        Told(found),
-        advice,
-        DataError,
-    )
+    if without and unlabelled != "drop":
+        raise DataError(
+            f"{subject}: expected a label in every row, found {without:,} rows without one of "
+            f"{len(target):,}: {in_rows(cells.index, cells)}; correct them, say with values what "
+            "they mean, or write unlabelled: drop"
+        )
     advice = "name another target, or leave the client out"
-    expect(bool(labelled.any()), where, "labels", Told("none"), advice, DataError)
-    said = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
-    return labelled, [Note(said, "unlabelled", head=client)] * bool(without)
+    expect(bool(labelled.any()), subject, "labels", Told("none"), advice, DataError)
+    if not without:
+        return labelled, []
+    sentence = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
+    return labelled, [Note(sentence, "unlabelled", head=client)]
 
 
 def meant(where: str, positive: Any, labels: list[Any]) -> Any:
-    """Return the label that a configuration means: one of that spelling, or else one that means the
-    same (``1e3`` is 1000, and ``yes`` may be a column's true).
+    """Return the label that a configuration means: one with that spelling, otherwise one with that
+    meaning (``1e3`` is 1000, and ``yes`` may be a column's true).
     """
-    alike = [label for label in labels if str(label).casefold() == str(positive).casefold()]
+    matches = [label for label in labels if str(label).casefold() == str(positive).casefold()]
     number = _number(positive)
-    alike += [label for label in labels if number is not None and number == label]
+    matches += [label for label in labels if number is not None and number == label]
     meaning = true_or_false(positive)
     if meaning is not None and str(positive) not in ONE_AND_ZERO:
-        alike += [label for label in labels if true_or_false(label) is meaning]
+        matches += [label for label in labels if true_or_false(label) is meaning]
     expect(
-        bool(alike),
+        bool(matches),
         f"{where}: positive",
         f"one of {shorten([*map(repr, labels)])}",
         positive,
         kind=DataError,
     )
-    return alike[0]
+    return matches[0]
 
 
 def _number(value: Any) -> float | None:
@@ -252,39 +271,39 @@ def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[
     notes = list[Note]()
     names = counts.index.tolist()
     if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
-        said = (
+        sentence = (
             f"{len(counts)} different whole numbers are treated as classes; if they are "
             "numbers, set task: regression"
         )
         tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
-        notes.append(Note(f"{said} or task: counts", "task", alternatives=tasks))
+        notes.append(Note(f"{sentence} or task: counts", "task", alternatives=tasks))
     elif task is None and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
-        said = (
+        sentence = (
             f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as "
             "classes, without order; if "
         )
-        said += (
+        sentence += (
             "they are grades, set task: regression; if they are numbers of something, task: counts"
         )
         tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
-        notes.append(Note(said, "task", alternatives=tasks))
+        notes.append(Note(sentence, "task", alternatives=tasks))
     if len(counts) == 2 and positive is None and not {0, 1} >= set(names):
         largest = max(names)
         likely = likely_positive(names)
         ask = "to change it, set positive" if likely is None else f"did you mean {likely!r}?"
         if likely != largest:
-            said = f"AUROC and AUPRC are those of {largest!r}; {ask}"
+            sentence = f"AUROC and AUPRC are those of {largest!r}; {ask}"
             if likely is None:
                 either = [{"positive": label} for label in (largest, min(names))]
-                notes.append(Note(said, "positive", alternatives=either))
+                notes.append(Note(sentence, "positive", alternatives=either))
             else:
-                notes.append(Note(said, "positive", fix={"positive": likely}))
+                notes.append(Note(sentence, "positive", fix={"positive": likely}))
     return notes
 
 
 def _is_peaked(counts: np.ndarray) -> bool:
-    """Return whether the rows of ascending values (n,) rise to one peak and fall again, but for
-    chance, as those of grades and counts do, and those of names seldom.
+    """Return whether the row counts (n,) of ascending values rise to one peak and fall again, up to
+    chance. Grades and counts have one peak, numbers that stand for names rarely.
 
     Example:
         >>> _is_peaked(np.array([20, 163, 1457, 2198, 880, 175, 5])), _is_peaked(np.array([78, 82, 77, 83, 81, 80]))
@@ -326,16 +345,13 @@ def plain_target(client: str, raw: pd.Series) -> pd.Series:
     Raises:
         DataError: cells that are neither.
     """
-    where = f"client {client!r}, target {raw.name!r}"
-    values, _, _ = _values(where, raw, True, DEFAULTS)
+    subject = f"client {client!r}, target {raw.name!r}"
+    values, _, _ = _values(subject, raw, True, DEFAULTS)
     if values.dtype.kind == "O" and values.nunique() > _MANY_CLASSES:
         cells, _ = Cells.of(raw).without(())
         numbers, _ = _classes(cells)
-        values = (
-            pd.Series(cells.take(numbers), raw.index, name=raw.name)
-            if numbers.dtype.kind == "f"
-            else values
-        )
+        if numbers.dtype.kind == "f":
+            values = pd.Series(cells.take(numbers), raw.index, name=raw.name)
     return values.dropna().infer_objects()
 
 
@@ -346,17 +362,22 @@ def likely_positive(labels: list[Any]) -> Any:
         >>> likely_positive(["ill", "well"]), likely_positive(["Yes", "No"]), likely_positive([0, 1])
         ('ill', 'Yes', None)
     """
-    if len(labels) != 2 or not all(isinstance(own, str) for own in labels):
+    if len(labels) != 2 or not all(isinstance(label, str) for label in labels):
         return None
-    for label, other in (labels, labels[::-1]):
-        present = label.casefold() in {*TRUE, *_CASES.split()}
-        absent = other.casefold() in {*FALSE, *_NO_CASES.split()}
-        if present and absent:
+    orders = (labels, labels[::-1])
+    for label, opposite in orders:
+        if _means_presence(label) and _means_absence(opposite):
             return label
-    for label, other in (labels, labels[::-1]):
-        words = len(label) > 1 < len(other)  # N may be north, and T a treatment
-        present = label.casefold() in {*TRUE, *_CASES.split()}
-        absent = other.casefold() in {*FALSE, *_NO_CASES.split()}
-        if words and (present or absent):
+    for label, opposite in orders:
+        is_word = len(label) > 1 < len(opposite)  # N may be north, and T a treatment
+        if is_word and (_means_presence(label) or _means_absence(opposite)):
             return label
     return None
+
+
+def _means_presence(label: str) -> bool:
+    return label.casefold() in {*TRUE, *_CASES.split()}
+
+
+def _means_absence(label: str) -> bool:
+    return label.casefold() in {*FALSE, *_NO_CASES.split()}

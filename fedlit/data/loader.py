@@ -45,8 +45,8 @@ class Batching:
         batches: B, batches per epoch; a client's batch size is its training rows // B.
         batch_size: rows per batch; a client has training rows // size batches, and one of all its
             rows where it has fewer than that.
-        steps: how many steps a client takes in an epoch, where not its number of batches: one with
-            more steps goes through its rows again, in another order.
+        steps: how many steps a client takes in an epoch; its number of batches if None. A client
+            with more steps than batches goes through its rows again, in another order.
     """
 
     batches: int | None = None
@@ -58,19 +58,19 @@ class Batching:
             value = getattr(self, name)
             expect(value is None or value >= 1, f"data.{name}", "at least 1", value)
         one = (self.batches is None) != (self.batch_size is None)
-        found = "neither" if self.batches is None else "both"
-        told = (
+        given_settings = Told("neither" if self.batches is None else "both")
+        expected = (
             "one of batches (equal for all clients) and batch_size (as many batches as a "
             "client's rows give)"
         )
-        expect(one, "data", told, Told(found), "set the other to null")
-        for each in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
-            bounds = [each, each] if isinstance(each, int) else each
-            fits = bounds is None or (
-                len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0
-            )
-            advice = "per client: {name or pattern: number}"
-            expect(fits, "data.steps", "a number of at least 1, or [least, most]", each, advice)
+        expect(one, "data", expected, given_settings, "set the other to null")
+        for steps in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
+            bounds = [steps, steps] if isinstance(steps, int) else steps
+            if bounds is None:
+                continue
+            is_range = len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0
+            expected = "a number of at least 1, or [least, most]"
+            expect(is_range, "data.steps", expected, steps, "per client: {name or pattern: number}")
 
     def check(self, rows: Mapping[str, int], names: Sequence[str] | None = None) -> None:
         """Refuse clients with fewer rows than batches, and steps for clients that do not exist.
@@ -83,14 +83,16 @@ class Batching:
             DataError: too few rows.
             ConfigError: a pattern that matches no client.
         """
-        few = [f"{client} ({own})" for client, own in rows.items() if own < (self.batches or 1)]
-        told = "at most as many batches as a client has training rows"
-        found = Told(f"{self.batches} batches for {', '.join(few)}")
+        few = [
+            f"{client} ({count})" for client, count in rows.items() if count < (self.batches or 1)
+        ]
+        expected = "at most as many batches as a client has training rows"
+        few_clients = Told(f"{self.batches} batches for {', '.join(few)}")
         advice = (
             f"set data.batches to at most {min(rows.values(), default=0)}, or leave these "
             "clients out"
         )
-        expect(not few, "data.batches", told, found, advice, DataError)
+        expect(not few, "data.batches", expected, few_clients, advice, DataError)
         if isinstance(self.steps, dict):
             check_patterns("data.steps", self.steps, names or rows)
 
@@ -98,14 +100,17 @@ class Batching:
         """Return (batch size, batches in one pass over the rows, least and most steps of an epoch)
         of a client.
         """
-        size = (
-            rows // self.batches if self.batches is not None else min(self.batch_size or rows, rows)
-        )
-        number = self.batches if self.batches is not None else rows // size
-        own = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
-        if own is None:
-            return size, number, (number, number)
-        return size, number, (own, own) if isinstance(own, int) else (own[0], own[1])
+        if self.batches is not None:
+            size = rows // self.batches
+            number = self.batches
+        else:
+            size = min(self.batch_size or rows, rows)
+            number = rows // size
+        steps = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
+        if steps is None:
+            steps = number
+        least, most = (steps, steps) if isinstance(steps, int) else steps
+        return size, number, (least, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that a resumed run must have in common, as plain data."""
@@ -116,8 +121,8 @@ class ClientLoader:
     """A client's training batches of an epoch, with None for each aligned step in which it waits
     for others.
 
-    The order of rows is a function of (seed, client, epoch); what of it does not fill a batch is
-    left out. The position within an epoch is saved with a checkpoint, so a run resumed in the
+    The order of rows is a function of (seed, client, epoch); the rows at its end that do not fill a
+    batch are left out. The position within an epoch is saved with a checkpoint, so a run resumed in the
     middle of an epoch goes on with the next batch.
 
     Args:
@@ -190,7 +195,7 @@ class ClientLoader:
         drawn = -1
         order = torch.empty(0)
         while self._position < self.length:
-            again, place = divmod(self._position, self.batches)
+            again, batch = divmod(self._position, self.batches)
             self._position += 1
             if self._position > steps:
                 yield None
@@ -198,7 +203,7 @@ class ClientLoader:
             if again != drawn:
                 order = self._order(again)
                 drawn = again
-            index = order[place * self.batch_size : (place + 1) * self.batch_size]
+            index = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             weight = None if self.rows.weight is None else self.rows.weight[index]
             yield Batch(self.rows.x[index], self.rows.y[index], weight)
 
@@ -213,11 +218,13 @@ class ClientLoader:
             ConfigError: the state was saved with another number of steps per epoch.
         """
         advice = "set data.batches, batch_size and steps as they were, or start a new run"
-        told = f"a checkpoint with {self.length} steps per epoch"
-        found = state["length"]
-        expect(found == self.length, f"client {self.client!r}", told, found, advice)
-        # saved after an epoch's last batch: the next one's first may be drawn before the loop says
-        # which epoch it is
+        expected = f"a checkpoint with {self.length} steps per epoch"
+        saved_length = state["length"]
+        expect(
+            saved_length == self.length, f"client {self.client!r}", expected, saved_length, advice
+        )
+        # After the last batch of an epoch, the first batch of the next one may be drawn before the
+        # loop sets the epoch.
         self.epoch = state["epoch"] + state["position"] // self.length
         self._resume_at = state["position"] % self.length
         self._position = self._resume_at
@@ -248,11 +255,7 @@ class EvalLoader:
 
 
 def _to_device(order: Tensor, device: torch.device) -> Tensor:
-    """Copy an order of rows to a device. A GPU is not waited for, which only memory that cannot be
-    paged allows.
-    """
-    return (
-        order.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else order.to(device)
-    )
+    """Copy an order of rows to a device, without waiting for a GPU, which requires pinned memory."""
+    if device.type == "cuda":
+        return order.pin_memory().to(device, non_blocking=True)
+    return order.to(device)

@@ -46,7 +46,8 @@ def _value(key: str, before: Any, change: Any) -> Any:
         return _files(before, change)
     if key == "missing" and isinstance(before, list) != isinstance(change, list):
         before, change = (
-            own if isinstance(own, Mapping) else {_ALL: own} for own in (before, change)
+            setting if isinstance(setting, Mapping) else {_ALL: setting}
+            for setting in (before, change)
         )
     return _combined(before, change)
 
@@ -64,9 +65,10 @@ def _files(before: Any, change: Mapping[str, Any]) -> Any:
     if not isinstance(before, Mapping):
         return change
     entries = {
-        client: own if isinstance(own, Mapping) else {"path": own} for client, own in before.items()
+        client: entry if isinstance(entry, Mapping) else {"path": entry}
+        for client, entry in before.items()
     }
-    changed = {client: merged(entries.get(client, {}), own) for client, own in change.items()}
+    changed = {client: merged(entries.get(client, {}), entry) for client, entry in change.items()}
     return {**before, **changed}
 
 
@@ -80,9 +82,9 @@ def _by_client(key: str, before: Any, change: Any) -> Any:
         if client != _ALL:
             names[client] = _combined(first_match(settings, client), value)
             continue
-        settings = {name: _combined(own, value) for name, own in settings.items()}
+        settings = {name: _combined(setting, value) for name, setting in settings.items()}
         settings.setdefault(_ALL, value)
-    result = {**names, **{name: own for name, own in settings.items() if name not in names}}
+    result = {**names, **{name: setting for name, setting in settings.items() if name not in names}}
     return result[_ALL] if {*result} == {_ALL} else result
 
 

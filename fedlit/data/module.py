@@ -11,25 +11,31 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
-from fedlit.data.agree import Agreement, Align, Bins, Missing, Terms, negotiate, told
+from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.classes import labels_of, with_classes
 from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
-from fedlit.data.encoder import TableEncoder, newcomer
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.examine.ledger import blocking_findings
 from fedlit.data.findings import Finding, Findings
+from fedlit.data.folds import check_fold, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
+from fedlit.data.newcomer import newcomer
 from fedlit.data.note import Note
+from fedlit.data.sent import describe_sent
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
-from fedlit.data.splitting import check_fold, folded
 from fedlit.data.statement import Statements, notes_on_withheld
 from fedlit.data.table import ClientTable, Split, check_client, choose_columns, leave_out
+from fedlit.data.terms import Align, Bins, Missing, Terms
 from fedlit.errors import Told, expect
 from fedlit.names import Share
 from fedlit.sharing import all_here
 from fedlit.spec import ClientSpec
+
+Poison = Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]]
+"""Returns tables with attacks in their training rows, given tables and the names of all clients."""
 
 
 @dataclass(eq=False, repr=False)
@@ -46,12 +52,12 @@ class FederatedData(LightningDataModule):
             batches: a number, or [least, most] to draw it for each client and epoch; for all
                 clients, or by client's name or pattern.
         align: common input space and label encoder for all clients (see
-            :class:`fedlit.data.agree.Terms`): ``none`` for Global Layers and Local, ``both`` for
+            :class:`fedlit.data.terms.Terms`): ``none`` for Global Layers and Local, ``both`` for
             FedAvg.
         scaling: numbers are standardised by each client's own training rows (``client``) or by
             moments that all clients send (``pooled``), or are not changed (``none``).
         categories: whether categories become ordinal ``codes``, 0/1 ``indicators``, or indicators
-            of the frequent ones (``auto``, see :class:`fedlit.data.agree.Terms`). If None, ``auto``
+            of the frequent ones (``auto``, see :class:`fedlit.data.terms.Terms`). If None, ``auto``
             for your own tables, whose types were found, and ``codes`` for others, as the papers
             have it.
         missing: missing numbers become the ``mean``, with ``indicator`` together with an indicator
@@ -63,7 +69,7 @@ class FederatedData(LightningDataModule):
         facts_from: the least number of training rows behind each category, mean, quantile and range
             that a client sends before training; 5 where a site joins, unless its federation sets
             another. A category of fewer rows is not sent by name (see
-            :class:`fedlit.data.agree.Terms`).
+            :class:`fedlit.data.terms.Terms`).
         common: the common columns, for methods that treat them separately (CHFL): ``all`` for those
             that every client has, ``groups`` for those of every set of clients, or a list (see
             :func:`fedlit.data.common.find_groups`).
@@ -102,7 +108,7 @@ class FederatedData(LightningDataModule):
         findings: the findings about the tables of this process above which there is no verdict, and
             those that are known; none if encoders are a trained run's.
         told_before: what clients send each other before the first step (see
-            :func:`fedlit.data.agree.told`).
+            :func:`fedlit.data.sent.describe_sent`).
         statements: client of this process → what it said about values of columns, with the number
             of rows behind it.
         train_loaders: maps each client of this process to its loader of training batches.
@@ -151,13 +157,12 @@ class FederatedData(LightningDataModule):
         check_fold(self.folds, self.fold)
         batches = 10 if self.batches is None and self.batch_size is None else self.batches
         self.batching = Batching(batches, self.batch_size, self.steps)
-        self.mutations, self.leave_out = list(self.mutations or ()), list(self.leave_out or ())
+        self.mutations = list(self.mutations or ())
+        self.leave_out = list(self.leave_out or ())
         self.share: Share = all_here
         self._kept: list[ClientTable] | None = None
         self.deal: Callable[[Mapping[str, int]], list[str]] | None = None
-        self.poison: Callable[[Sequence[ClientTable], Sequence[str]], list[ClientTable]] | None = (
-            None
-        )
+        self.poison: Poison | None = None
         self.clients: list[EncodedClient] = []
         self.names: list[str] = []
         self.encoders: dict[str, TableEncoder] = {}
@@ -170,14 +175,14 @@ class FederatedData(LightningDataModule):
         self._agreement: Agreement | None = None
         self._learnt: Mapping[str, Mapping[str, Any]] = {}
         self._moved: dict[int, Rows] = {}
-        # loops ask at every batch, of ten thousand clients
+        # A cache, because loops ask at every batch, for up to ten thousand clients.
         self._sites: dict[Split, list[tuple[str, str, Rows]]] = {}
         self._about: Mapping[str, Mapping[str, Any]] = {}
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments that make another data module like this one."""
-        return {own.name: getattr(self, own.name) for own in fields(self)}
+        return {argument.name: getattr(self, argument.name) for argument in fields(self)}
 
     def use_encoders(
         self, states: Mapping[str, Mapping[str, Any]], agreement: Mapping[str, Any] | None = None
@@ -188,7 +193,7 @@ class FederatedData(LightningDataModule):
             states: maps each client of the run to its encoder's state, as :meth:`encoder_states`
                 returned it.
             agreement: the agreement of the run, as :meth:`agreement_state` returned it, by which
-                other clients are encoded (see :func:`fedlit.data.encoder.newcomer`). If None, there
+                other clients are encoded (see :func:`fedlit.data.newcomer.newcomer`). If None, there
                 may be no others.
         """
         self._learnt = states
@@ -219,86 +224,106 @@ class FederatedData(LightningDataModule):
         if self.clients:
             return
         aligned = not self.pool or self.align == "both"
-        found = Told(f"align: {self.align}")
-        expect(aligned, "data.pool: true", "align: both, because all rows go into one table", found)
-        shaped, known = self._read()
-        self.names = [name for name in known if name not in (self.leave_out or ())]
-        tables = sorted(check_tables(shaped), key=lambda table: table.name)
-        labels = {table.name: labels_of(table) for table in tables}
-        # between institutions, labels are not sent for this
-        if self.deal is not None:
-            labels = dict(self.share("labels", labels))
-        tables = with_classes(tables, labels, whole=self.deal is not None or self.share is all_here)
+        alignment = Told(f"align: {self.align}")
+        expected = "align: both, because all rows go into one table"
+        expect(aligned, "data.pool: true", expected, alignment)
+        tables, all_names = self._read()
+        self.names = [name for name in all_names if name not in (self.leave_out or ())]
+        tables = self._with_classes(sorted(check_tables(tables), key=lambda table: table.name))
         new = [table for table in tables if table.name not in self._learnt]
         if new:
             self.findings = blocking_findings(new, self.source, self.known)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
         self.clients = self._pooled(clients) if self.pool else clients
-        self.names = [client.spec.name for client in self.clients] if self.pool else self.names
-        known = self.names if self.pool else known
-        self.batching.check({client.spec.name: len(client.train) for client in self.clients}, known)
-        self.train_loaders = {
-            client.spec.name: ClientLoader(client.train, self.batching, self.seed, client.spec.name)
-            for client in self.clients
-        }
-        steps = {
-            name: {"steps": own.most, "rows": own.batch_size * own.most}
-            for name, own in self.train_loaders.items()
-        }
+        if self.pool:
+            self.names = [client.spec.name for client in self.clients]
+            all_names = self.names
+        rows = {client.spec.name: len(client.train) for client in self.clients}
+        self.batching.check(rows, all_names)
+        self._make_loaders()
+        self._share_about()
+
+    def _with_classes(self, tables: list[ClientTable]) -> list[ClientTable]:
+        """Give tables with one label the classes of the federation. Labels are not sent between
+        institutions for this.
+        """
+        labels = {table.name: labels_of(table) for table in tables}
+        if self.deal is not None:
+            labels = dict(self.share("labels", labels))
+        return with_classes(tables, labels, whole=self.deal is not None or self.share is all_here)
+
+    def _make_loaders(self) -> None:
+        """Make the loaders of training batches, with the aligned steps of all processes."""
+        self.train_loaders = {}
+        steps = dict[str, dict[str, Any]]()
+        for client in self.clients:
+            name = client.spec.name
+            loader = ClientLoader(client.train, self.batching, self.seed, name)
+            self.train_loaders[name] = loader
+            steps[name] = {"steps": loader.most, "rows": loader.batch_size * loader.most}
         shared = self.share("steps", steps)
-        self.steps_of = {name: own["steps"] for name, own in shared.items()}
+        self.steps_of = {name: facts["steps"] for name, facts in shared.items()}
         self.aligned_steps = max(self.steps_of.values())
-        self.rows_per_epoch = sum(own["rows"] for own in shared.values())
+        self.rows_per_epoch = sum(facts["rows"] for facts in shared.values())
         for loader in self.train_loaders.values():
             loader.length = self.aligned_steps
-        about = {own.spec.name: own.about for own in self.clients}
+
+    def _share_about(self) -> None:
+        """Send what the other processes of a job have to know about the clients here."""
+        about = {client.spec.name: client.about for client in self.clients}
         (first, *_) = about.values()
         first["findings"] = self.findings.to_dict()["findings"]
         self._about = all_here("about", about) if self.deal is None else self.share("about", about)
-        contents = chain.from_iterable(own.get("findings", ()) for own in self._about.values())
+        contents = chain(*(facts.get("findings", ()) for facts in self._about.values()))
         self.findings = Findings(tuple(map(Finding.of, contents)))
 
     def _read(self) -> tuple[list[ClientTable], list[str]]:
-        """Return the tables of this process, and the names of all clients without those that are
-        left out.
+        """Return the tables of this process, and the names of all clients, including those that
+        are left out.
 
-        Where clients are dealt to several processes, what depends on other clients' tables needs
-        all of them, as does a source that holds all in one.
+        If clients are dealt to several processes, every process reads all tables where a client's
+        table depends on others, or where the source holds all clients in one file.
         """
         together = self.pool or self.mutations or self.leave_out or self.columns
         sizes = None if together or self.deal is None else self.source.sizes()
         if self.deal is not None and sizes is not None:
-            known = check_names(list(sizes))
-            own = self.deal(sizes)
-            tables = self._shape(self.source.some(own, self.seed, self.share), known)
+            all_names = check_names(list(sizes))
+            dealt = self.deal(sizes)
+            tables = self._shape(self.source.some(dealt, self.seed, self.share), all_names)
         else:
             read = self._kept or self.source.tables(self.seed)
             self._kept = None
             names: dict[str, dict[str, Any]] = {table.name: {} for table in read}
-            known = check_names(sorted(names) if self.deal else list(self.share("clients", names)))
-            here = not self.pool or (self.deal is None and len(read) == len(known))
+            all_names = check_names(
+                sorted(names) if self.deal else list(self.share("clients", names))
+            )
+            complete = self.deal is None and len(read) == len(all_names)
             advice = "leave it out, or run one process where all tables are"
-            expect(here, "data.pool: true", "all clients here", Told("some elsewhere"), advice)
-            tables = self._shape(read, known)
+            elsewhere = Told("some elsewhere")
+            expect(
+                complete or not self.pool, "data.pool: true", "all clients here", elsewhere, advice
+            )
+            tables = self._shape(read, all_names)
             if self.deal is None:
-                return tables, known
-            own = self.deal({table.name: len(table.splits["train"]) for table in tables})
-            tables = [table for table in tables if table.name in own]
-        self.share("clients", {name: {} for name in own})
-        return tables, known
+                return tables, all_names
+            dealt = self.deal({table.name: len(table.splits["train"]) for table in tables})
+            tables = [table for table in tables if table.name in dealt]
+        self.share("clients", {name: {} for name in dealt})
+        return tables, all_names
 
     def terms(self, known: bool) -> Terms:
         """Return what clients have to agree on.
 
         Args:
-            known: whether the kinds of some table's columns were found by fedlit; ``categories``
-                then are ``auto`` by default.
+            known: whether fedlit found the kinds of some table's columns; the default of
+                ``categories`` then is ``auto``.
         """
-        categories = self.categories or ("auto" if known else "codes")
-        own = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
-        common = None if self.pool else self.common
-        return Terms(**{**own, "categories": categories, "common": common, "pool": bool(self.pool)})
+        settings = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
+        settings["categories"] = self.categories or ("auto" if known else "codes")
+        settings["common"] = None if self.pool else self.common
+        settings["pool"] = bool(self.pool)
+        return Terms(**settings)
 
     def _pooled(self, clients: list[EncodedClient]) -> list[EncodedClient]:
         """Return all clients as one, or as one for each concept."""
@@ -317,7 +342,7 @@ class FederatedData(LightningDataModule):
         terms = self.terms(known=any(table.schema is not None for table in tables))
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
-            self.told_before = [] if self.pool else told(sent, terms)
+            self.told_before = [] if self.pool else describe_sent(sent, terms)
             encoders = {
                 table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables
             }
@@ -325,12 +350,12 @@ class FederatedData(LightningDataModule):
                 tables = [self._with_notes(table, encoders[table.name]) for table in tables]
             return encoders, tables
         encoders = {}
-        for place, table in enumerate(tables):
+        for index, table in enumerate(tables):
             if table.name in self._learnt:
                 encoders[table.name] = TableEncoder(table.name)
                 encoders[table.name].load_state_dict(self._learnt[table.name])
             elif self._agreement is not None:
-                encoders[table.name], tables[place] = newcomer(
+                encoders[table.name], tables[index] = newcomer(
                     table, terms, self._agreement, self._learnt
                 )
             else:
@@ -340,9 +365,8 @@ class FederatedData(LightningDataModule):
     def _with_notes(self, table: ClientTable, encoder: TableEncoder) -> ClientTable:
         """Add notes on what the client withholds."""
         stated = self.statements.get(table.name, {})
-        numbers = [
-            own for topic in ("moments", "sketches") for own in stated.get(topic, {}).items()
-        ]
+        topics = [stated.get(topic, {}) for topic in ("moments", "sketches")]
+        numbers = chain(*(columns.items() for columns in topics))
         notes = notes_on_withheld(
             table.name, [*encoder.statements(table).items(), *numbers], self.facts_from
         )
@@ -369,8 +393,8 @@ class FederatedData(LightningDataModule):
         return table
 
     def _shape(self, tables: Sequence[ClientTable], names: Sequence[str]) -> list[ClientTable]:
-        """Resolve the batching; ``names`` are those of all clients, some of which may be
-        elsewhere.
+        """Return tables with the selected columns, injected faults, folds and attacks, without the
+        clients to leave out. Some of the ``names`` of all clients may be in other processes.
         """
         if self.columns is not None:
             tables = choose_columns(tables, self.columns, strict=len(tables) == len(names))
@@ -379,11 +403,8 @@ class FederatedData(LightningDataModule):
             fault for fault in planted if fault.clients[0] not in (self.leave_out or ())
         ]
         tables = leave_out(tables, self.leave_out or (), names)
-        tables = (
-            [folded(own, self.folds, self.fold, self.seed) for own in tables]
-            if self.folds
-            else tables
-        )
+        if self.folds:
+            tables = [folded(table, self.folds, self.fold, self.seed) for table in tables]
         return tables if self.poison is None else self.poison(tables, names)
 
     @property
@@ -401,43 +422,47 @@ class FederatedData(LightningDataModule):
         """Maps each client of any process to the concept that its labels follow, where an
         experiment knows it.
         """
-        return {name: own["concept"] for name, own in self._about.items()}
+        return {name: facts["concept"] for name, facts in self._about.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know: which clients share columns, injected faults and concepts, and
         oddities of tables.
         """
-        left = [f"left out (data.leave_out): {', '.join(self.leave_out)}"] if self.leave_out else []
-        alone = [name for name, own in self._about.items() if own["alone"]]
-        lines = [f"in no group, so without common columns: {', '.join(alone)}"] if alone else []
-        concepts: dict[str, list[str]] = {}
+        lines = []
+        if self.leave_out:
+            lines.append(f"left out (data.leave_out): {', '.join(self.leave_out)}")
+        lines += map(str, self.groups)
+        alone = [name for name, facts in self._about.items() if facts["alone"]]
+        if alone:
+            lines.append(f"in no group, so without common columns: {', '.join(alone)}")
+        if self._agreement is not None:
+            lines += self._agreement.apart
+        lines += [*self.planted, *self._concept_shift(), *self.findings.sentences()]
+        return (*lines, *chain(*(facts["notes"] for facts in self._about.values())))
+
+    def _concept_shift(self) -> list[str]:
+        """Return a sentence on which clients follow which concept, if there are several."""
+        followers: dict[str, list[str]] = {}
         for name, concept in self.concepts.items():
             if concept is not None:
-                concepts.setdefault(concept, []).append(name)
-        followed = "; ".join(
-            f"concept {concept} at {', '.join(concepts[concept])}" for concept in sorted(concepts)
-        )
-        shift = [f"a concept shift was planted: {followed}"] if len(concepts) > 1 else []
-        return (
-            *left,
-            *map(str, self.groups),
-            *lines,
-            *(self._agreement.apart if self._agreement is not None else ()),
-            *self.planted,
-            *shift,
-            *self.findings.sentences(),
-            *(note for own in self._about.values() for note in own["notes"]),
-        )
+                followers.setdefault(concept, []).append(name)
+        if len(followers) < 2:
+            return []
+        texts = [
+            f"concept {concept} at {', '.join(followers[concept])}" for concept in sorted(followers)
+        ]
+        return [f"a concept shift was planted: {'; '.join(texts)}"]
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
         """Return (client, site, rows) in the order of the evaluation loaders."""
         if self.clients and split not in self._sites:
-            self._sites[split] = [
-                (own.spec.name, site, splits[split])
-                for own in self.clients
-                for site, splits in own.sites.items()
-            ]
+            sites = list[tuple[str, str, Rows]]()
+            for client in self.clients:
+                sites += [
+                    (client.spec.name, site, splits[split]) for site, splits in client.sites.items()
+                ]
+            self._sites[split] = sites
         return self._sites.get(split, [])
 
     def _resident(self, rows: Rows) -> Rows:
@@ -448,12 +473,8 @@ class FederatedData(LightningDataModule):
         if device == rows.x.device:
             return rows
         if id(rows) not in self._moved:
-            self._moved[id(rows)] = Rows(
-                rows.x.to(device),
-                rows.y.to(device),
-                rows.row,
-                None if rows.weight is None else rows.weight.to(device),
-            )
+            weight = None if rows.weight is None else rows.weight.to(device)
+            self._moved[id(rows)] = Rows(rows.x.to(device), rows.y.to(device), rows.row, weight)
         return self._moved[id(rows)]
 
     def transfer_batch_to_device(

@@ -15,10 +15,10 @@ from fedlit.disclosure import group_means
 SKETCHED = 257
 """Order statistics in a sketch."""
 MOST_ROWS = 100_000
-"""From which a client's own bins are found."""
+"""Largest number of rows that determine the edges of a client's own bins."""
 CLOSEST = 1e-6
-"""Of a column's range: edges that are closer are one, for they would fall together in float32 at
-some client."""
+"""Share of a column's range. Edges closer than this are merged, because they could be equal in
+float32 at some client."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Moments:
             return None
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
             mean = values.sum() / len(values)
-            apart = values - mean
-            # Chan, Golub and LeVeque 1983: the second term corrects the mean's own rounding
-            variance = ((apart**2).sum() - apart.sum() ** 2 / len(values)) / len(values)
+            deviations = values - mean
+            # Chan, Golub and LeVeque 1983: the second term corrects the rounding of the mean.
+            variance = ((deviations**2).sum() - deviations.sum() ** 2 / len(values)) / len(values)
         return cls(len(values), float(mean), float(variance))
 
     @classmethod
@@ -64,12 +64,9 @@ class Moments:
         """
         if len(parts) < 2:
             return parts[0] if parts else None
-        counts, means, variances = (
-            np.array(values, np.float64)
-            for values in zip(
-                *((part.count, part.mean, part.variance) for part in parts), strict=True
-            )
-        )
+        counts = np.array([part.count for part in parts], np.float64)
+        means = np.array([part.mean for part in parts], np.float64)
+        variances = np.array([part.variance for part in parts], np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
             mean = (counts * means).sum() / counts.sum()
             variance = (counts * (variances + (means - mean) ** 2)).sum() / counts.sum()
@@ -83,7 +80,7 @@ class Moments:
         """Return (values − mean) / standard deviation for values of any shape. A column that is
         constant up to rounding is only centred.
         """
-        # scikit-learn's bound for the error of a variance of equal numbers
+        # This is scikit-learn's bound for the error of a variance of equal numbers.
         epsilon = np.finfo(np.float64).eps
         with np.errstate(over="ignore", invalid="ignore"):
             rounding = (
@@ -137,11 +134,16 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
         >>> [round(edge) for edge in agreed_edges([one, two], 3)]
         [0, 1000, 2000, 3000]
     """
-    sketches = [own for own in sketches if own[0]]
+    sketches = [client_sketch for client_sketch in sketches if client_sketch[0]]
     if not sketches:
         return ()
-    values = np.concatenate([own[1:] for own in sketches])
-    weights = np.concatenate([np.full(len(own) - 1, own[0] / (len(own) - 1)) for own in sketches])
+    values = np.concatenate([client_sketch[1:] for client_sketch in sketches])
+    weights = np.concatenate(
+        [
+            np.full(len(client_sketch) - 1, client_sketch[0] / (len(client_sketch) - 1))
+            for client_sketch in sketches
+        ]
+    )
     order = np.argsort(values, kind="stable")
     values = values[order]
     weights = weights[order]
@@ -149,12 +151,12 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
     edges = np.interp(np.linspace(0, 1, number + 1), shares, values)
     edges[0] = values[0]
     edges[-1] = values[-1]
-    with np.errstate(over="ignore"):  # of numbers whose range is not finite, all are one
+    with np.errstate(over="ignore"):  # An infinite range merges all edges.
         closest = CLOSEST * (values[-1] - values[0])
-    apart = [float(edges[0])]
+    distinct = [float(edges[0])]
     for edge in edges[1:].tolist():
-        if edge - apart[-1] > closest:
-            apart.append(edge)
-    if len(apart) > 1:
-        apart[-1] = float(values[-1])
-    return tuple(apart)
+        if edge - distinct[-1] > closest:
+            distinct.append(edge)
+    if len(distinct) > 1:
+        distinct[-1] = float(values[-1])
+    return tuple(distinct)

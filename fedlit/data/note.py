@@ -15,19 +15,19 @@ class Note(str):
         text: the sentence.
         kind: a short word for the finding, such as ``left out``, ``missing`` or ``group``; "" for
             none.
-        clients: the clients concerned; empty if the table that carries the note says it.
+        clients: the clients concerned; empty for the client of the table that carries the note.
         column: the column concerned; "" for none.
         fix: keys of :class:`fedlit.Tables`, or of how a file is read (``drop``, ``rename``,
             ``missing``, ``types``, ``task``, ``positive``, ``split``), that settle it; none where a
             person must decide.
         alternatives: several such fixes, where a person must choose one; ``fix`` is then empty.
         counts: the numbers of the sentence, by noun: ``{"cells": 20}``.
-        at: the clients whose settings ``fix`` is; all of ``clients`` if None.
+        at: the clients to whose settings ``fix`` belongs; all of ``clients`` if None.
         head: the text before the sentence.
 
     Example:
-        >>> own = prefixed("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
-        >>> own, own.kind, own.column, own.text, own.fix
+        >>> note = prefixed("age", Note("is -9 a gap?", "missing", fix={"missing": {"age": [-9]}}), column="age")
+        >>> note, note.kind, note.column, note.text, note.fix
         ('age: is -9 a gap?', 'missing', 'age', 'is -9 a gap?', {'missing': {'age': [-9]}})
     """
 
@@ -54,16 +54,16 @@ class Note(str):
         head: str = "",
     ) -> Note:
         """See the class."""
-        own = super().__new__(cls, f"{head}: {text}" if head else text)
-        own.text = text
-        own.kind = kind
-        own.column = column
-        own.fix = dict(fix or {})
-        own.alternatives = tuple(alternatives)
-        own.counts = dict(counts or {})
-        own.clients = tuple(clients)
-        own.at = tuple(clients if at is None else at)
-        return own
+        note = super().__new__(cls, f"{head}: {text}" if head else text)
+        note.text = text
+        note.kind = kind
+        note.column = column
+        note.fix = dict(fix or {})
+        note.alternatives = tuple(alternatives)
+        note.counts = dict(counts or {})
+        note.clients = tuple(clients)
+        note.at = tuple(clients if at is None else at)
+        return note
 
     def copied(self, *, clients: Sequence[str] = (), column: str = "", head: str = "") -> Note:
         """Return the same note of other clients, of a column, with another text before it."""
@@ -87,14 +87,8 @@ def client_note(
     fix: Mapping[str, Any] | None = None,
 ) -> Note:
     """Make a note on one client's table; it names the column if there is only one."""
-    return Note(
-        text,
-        kind,
-        clients=[client],
-        column=columns[0] if len(columns) == 1 else "",
-        fix=fix,
-        head=client,
-    )
+    column = columns[0] if len(columns) == 1 else ""
+    return Note(text, kind, clients=[client], column=column, fix=fix, head=client)
 
 
 def prefixed(head: str, note: str, *, column: str = "") -> Note:
@@ -131,6 +125,7 @@ def similar(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
         text = note.removeprefix(f"{client}: ")
         if isinstance(note, Note):
             text = f"{note.column}: {note.text}" if note.column else note.text
-            client = client if note != note.text else ""  # without a name before it, it is of all
+            if note == note.text:
+                client = ""  # A note without a name at its beginning concerns all clients.
         groups.setdefault(re.sub(r"\d[\d,.]*", "#", text), (text, []))[1].append(client)
-    return sorted(groups.values(), key=lambda own: -len(own[1]))
+    return sorted(groups.values(), key=lambda group: -len(group[1]))

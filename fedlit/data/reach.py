@@ -26,10 +26,10 @@ def unreachable(addresses: Iterable[str], seconds: float = PATIENCE) -> dict[str
         ['http://127.0.0.1:9/file']
     """
     reasons = dict.fromkeys(addresses, f"no answer within {seconds:g} seconds")
-    asked: dict[str, str] = {}
+    answers: dict[str, str] = {}
 
     def ask(address: str) -> None:
-        asked[address] = _reason(address, seconds)
+        answers[address] = _reason(address, seconds)
 
     threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in reasons]
     end = time.monotonic() + seconds
@@ -37,7 +37,7 @@ def unreachable(addresses: Iterable[str], seconds: float = PATIENCE) -> dict[str
         thread.start()
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    reasons |= dict(asked)
+    reasons |= dict(answers)
     return {address: reason for address, reason in reasons.items() if reason}
 
 
@@ -50,7 +50,7 @@ def _reason(address: str, seconds: float) -> str:
             response.raise_for_status()
     except (requests.ConnectionError, requests.Timeout) as error:
         return f"no connection ({_innermost(error)})"
-    # requests' other errors are OSErrors; ValueError for a malformed address
+    # requests raises OSError otherwise; a malformed address is a ValueError.
     except (OSError, ValueError) as error:
         return str(error)
     return ""

@@ -1,4 +1,4 @@
-"""What one client says about the values of one column, and how many training rows stand behind
+"""A client's statement about the values of one column, with the number of training rows behind
 it.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedlit.data.schema.column import Kind
 
 Statements = Mapping[str, Mapping[str, "Statement"]]
-"""Topic → column → what a client says about it."""
+"""Topic → column → a client's statement about it."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Statement:
     Attributes:
         value: what is sent, as JSON.
         rows: the number of training rows behind each category, in the order of ``value``; behind
-            the moments; or behind that quantile of a sketch which has the fewest.
+            the moments; or behind the quantile of a sketch that has the fewest.
         withheld: maps each category that has too few rows to be sent to its number of rows.
-        few: the number of values of a column that has too few for anything to be sent.
+        few: the number of values of a column that has too few of them to be sent; otherwise 0.
     """
 
     value: Any
@@ -98,11 +98,11 @@ def _categories(train: pd.Series, kind: Kind, coding: str, least: int) -> Statem
 def notes_on_withheld(
     client: str, stated: Iterable[tuple[str, Statement]], least: int
 ) -> list[Note]:
-    """Return a note on each column of which a client withholds something.
+    """Return a note on each column whose values a client withholds in part.
 
     Args:
         client: the client's name.
-        stated: columns, and what the client says about them.
+        stated: columns, with the client's statements about them.
         least: the number of rows that must stand behind each value.
     """
     notes = dict[str, Note]()
@@ -111,9 +111,9 @@ def notes_on_withheld(
             names = shorten([f"{label} ({rows})" for label, rows in statement.withheld.items()])
             text = (
                 f"fewer than {least} training rows have {names}: the name is not sent, and "
-                "these rows count as "
+                "these rows count as another category, unless other clients send it "
+                "(data.facts_from)"
             )
-            text += "another category, unless other clients send it (data.facts_from)"
         elif statement.few:
             values = counted(statement.few, "value")
             text = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.statement import Statement
-from fedlit.data.table import numbers_sent
+from fedlit.data.targets import numbers_sent
 from fedlit.errors import DataError, Told, expect
 from fedlit.run.layers import Layer
 from fedlit.run.run import Run

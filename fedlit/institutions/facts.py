@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedlit.data.agree import Terms, agree
+from fedlit.data.agree import agree
 from fedlit.data.moments import Moments
+from fedlit.data.terms import Terms
 from fedlit.errors import FedlitError, RunError, told_as
 
 # ---------------------------------------------------------------------- who says too much

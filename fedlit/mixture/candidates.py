@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fedlit import yaml_text
-from fedlit.data.agree import Terms, agree, facts
+from fedlit.data.agree import agree, facts
 from fedlit.data.common import kind_conflict
 from fedlit.data.examine.ledger import answerable_findings
 from fedlit.data.findings import Findings
+from fedlit.data.terms import Terms
 from fedlit.errors import Told, expect
 from fedlit.outcomes import outcome_type
 from fedlit.run.run import Run

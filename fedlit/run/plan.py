@@ -47,7 +47,7 @@ class Plan(Shown):
             parameters, and the bytes that it sends per exchange.
         exchange: what is federated, when, and by which rule.
         before: what clients send each other once, before the first step (see
-            :func:`fedlit.data.agree.told`).
+            :func:`fedlit.data.sent.describe_sent`).
         optimizer: the class of the optimizer, and its initial settings; empty if it cannot be built
             from a single parameter.
         notes: what the user should know about the tables.

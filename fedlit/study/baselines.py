@@ -21,7 +21,7 @@ import torch
 from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
-from fedlit.data.splitting import fold_of
+from fedlit.data.folds import fold_of
 from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from fedlit.data.table import ClientTable, has_classes
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text

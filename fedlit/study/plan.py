@@ -24,7 +24,8 @@ from fedlit.data.examine.ledger import answerable_findings
 from fedlit.data.findings import Findings
 from fedlit.data.module import FederatedData
 from fedlit.data.sources.base import Source
-from fedlit.data.table import ClientTable, choose_columns, leave_out, own_task
+from fedlit.data.table import ClientTable, choose_columns, leave_out
+from fedlit.data.targets import task_for
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.files import write_text
 from fedlit.mixture.settings import PartSettings, is_mixture
@@ -240,7 +241,7 @@ def installed() -> list[Any]:
 def tasks_of(tables: Sequence[ClientTable]) -> dict[str, type[Task]]:
     """Map each client to its task."""
     names = {
-        table.name: own_task(table.task, table.name) or {"name": DEFAULT_TASK} for table in tables
+        table.name: task_for(table.task, table.name) or {"name": DEFAULT_TASK} for table in tables
     }
     return {client: task_named(settings["name"]) for client, settings in names.items()}
 

@@ -19,13 +19,14 @@ from made_tables import Given, N, assert_same, encode, mixed, numbers, small_tab
 
 import fedlit.data.sources.tables as tables_module
 from fedlit.client.build import ClientOverride
-from fedlit.data.agree import Agreement, Terms, agree, facts, negotiate
+from fedlit.data.agree import Agreement, agree, facts, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.loader import Steps
 from fedlit.data.module import FederatedData
 from fedlit.data.shaping.mutations import Mutation
 from fedlit.data.sources import Tables
 from fedlit.data.table import ClientTable
+from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError
 
 ALIGN = ("none", "features", "classes", "both")

@@ -12,11 +12,14 @@ import torch
 from federations import make_run
 from made_tables import N, encode, mixed, numbers, table
 
-from fedlit.data.agree import Agreement, Terms, negotiate, told
+from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.common import CommonColumns
-from fedlit.data.encoder import TableEncoder, newcomer
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.moments import SKETCHED, agreed_edges, sketch
+from fedlit.data.newcomer import newcomer
+from fedlit.data.sent import describe_sent
 from fedlit.data.table import ClientTable
+from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.tabm import PiecewiseLinear
@@ -162,7 +165,7 @@ def test_clients_know_which_inputs_are_common(categories: Any) -> None:
 def test_listed_columns_alone_are_told() -> None:
     def plan(**settings: Any) -> list[dict[str, Any]]:
         terms = Terms(**settings)
-        return told(negotiate(TABLES, terms)[1], terms)
+        return describe_sent(negotiate(TABLES, terms)[1], terms)
 
     listed = plan(scaling="pooled", common=["age", "sex"])
     assert [(entry["what"].split()[0], entry["columns"]) for entry in listed] == [
@@ -172,7 +175,7 @@ def test_listed_columns_alone_are_told() -> None:
     ]
     assert listed[2]["numbers"] == {"cleveland": 3, "faisalabad": 3, "va": 3, "sa": 0}
     assert [entry["columns"] for entry in plan(common="all")] == [
-        # to find what is common, all names are told
+        # to find what is common, all names are sent
         ["age", "chol", "cp", "ldl", "platelets", "sex"]
     ]
 
@@ -249,7 +252,7 @@ def test_what_is_told_is_what_the_plan_says(tmp_path: Path) -> None:
         "b": ["age"],
         "c": [],
     }
-    names, sketches = told(sent, terms)
+    names, sketches = describe_sent(sent, terms)
     assert (
         names["columns"] == ["age", "bmi", "own", "town"] and "column 'town'" in agreement.apart[0]
     )

@@ -12,10 +12,12 @@ import pytest
 import torch
 from made_tables import Given, N, assert_same, mixed, numbers, table
 
-from fedlit.data.agree import Agreement, Terms, negotiate
-from fedlit.data.encoder import TableEncoder, newcomer
+from fedlit.data.agree import Agreement, negotiate
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.module import FederatedData
+from fedlit.data.newcomer import newcomer
 from fedlit.data.table import ClientTable
+from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 from fedlit.spec import ClientSpec
 

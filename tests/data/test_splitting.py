@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedlit.data.folds import check_fold, fold_of
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Bundled, Tables
-from fedlit.data.splitting import check_fold, check_split, fold_of, random_split, split_rows
+from fedlit.data.splitting import check_split, random_split, split_rows
 from fedlit.errors import ConfigError, DataError
 
 

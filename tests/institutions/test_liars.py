@@ -14,8 +14,8 @@ import torch
 from sites import MemoryLine, federate
 
 from fedlit import Mean
-from fedlit.data.agree import Terms
 from fedlit.data.moments import SKETCHED, sketch
+from fedlit.data.terms import Terms
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.facts import agreed

@@ -18,7 +18,7 @@ from sklearn.svm import SVC
 from study.conftest import stored
 
 from fedlit.data.encoding import EncodedClient
-from fedlit.data.splitting import fold_of
+from fedlit.data.folds import fold_of
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.study.baselines import fit_baseline

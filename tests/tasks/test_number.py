@@ -23,9 +23,12 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from fedlit.data.agree import Terms, negotiate, told
+from fedlit.data.agree import negotiate
+from fedlit.data.sent import describe_sent
 from fedlit.data.sources import Tables
-from fedlit.data.table import ClientTable, TaskSettings, own_task
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.targets import task_for
+from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 from fedlit.tasks import Classification, Counts, Regression, read_predictions
 from fedlit.tasks.go_alone import COUNTERS
@@ -178,14 +181,14 @@ def test_a_target_is_measured_by_the_clients_own_rows_or_by_all(
         expected(FEW[:40]),
         expected(MANY[:40]),
     ]
-    assert told(negotiate(tables, Terms())[1], Terms()) == []
+    assert describe_sent(negotiate(tables, Terms())[1], Terms()) == []
     tables = [
         table("few", FEW, name, targets="pooled"),
         table("many", MANY, name, targets="pooled"),
     ]
     both = expected(np.concatenate([FEW[:40], MANY[:40]]))
     assert [measured(client.spec.task) for client in encode(tables)] == [both, both]
-    (entry,) = told(negotiate(tables, Terms())[1], Terms())
+    (entry,) = describe_sent(negotiate(tables, Terms())[1], Terms())
     numbers = {"few": sent, "many": sent}
     assert entry == {
         "what": what,
@@ -250,4 +253,4 @@ def test_tables_have_tasks_by_client(tmp_path: Path) -> None:
         DataError, match=r"'south', target 'y': expected class labels.*task: regression"
     ):
         Tables(files, "y").tables(seed=0)
-    assert own_task(None, "north") is None
+    assert task_for(None, "north") is None

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedlit.data.table import SPLITS, ClientTable, outcome_at, task_name
+from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.targets import outcome_at, task_name
 
 SAMPLE = 100_000
-"""Rows of which quantiles and values are taken, spread over the table."""
+"""Largest number of rows, spread over the table, from which quantiles and values are taken."""
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-MOST_VALUES = 500  # of a column of categories that are kept
+MOST_VALUES = 500
+"""Largest number of categories of a column that a summary lists."""
 _KINDS = {"coded": "categorical", "ordinal": "numeric"}
 
 
@@ -23,7 +25,7 @@ class ColumnFacts:
     """A summary of one raw column, or of one target.
 
     Attributes:
-        kind: numeric (also of a place in an order), categorical, boolean or date.
+        kind: numeric (also for positions in an order), categorical, boolean or date.
         missing: the share of cells without a value.
         quantiles: the quantiles of numbers (of days since 1970 for dates) at :data:`QUANTILES`;
             empty if there are none.
@@ -64,12 +66,13 @@ class ClientFacts:
 def facts_of(table: ClientTable) -> ClientFacts:
     """Summarise one table."""
     few = table.features
-    few = few.iloc[sampled(np.arange(len(few)), SAMPLE)] if len(few) > SAMPLE else few
+    if len(few) > SAMPLE:
+        few = few.iloc[sampled(np.arange(len(few)), SAMPLE)]
     missing = table.features.isna().mean().tolist()
     quantiles = _quantiles(few[[name for name in few if name not in table.categorical]])
     columns = {}
     for typed, share in zip(map(str, few), missing, strict=True):
-        # of the parts of a date the last one is kept: days since 1970
+        # The last part of a date, days since 1970, replaces its earlier parts.
         name = raw_column(table, typed)
         kind = "categorical" if typed in table.categorical else "numeric"
         unit = ""
@@ -90,25 +93,23 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     target = table.target
     if isinstance(target.name, tuple):
         labels = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
-        held = zip(
-            map(str, target.name), (pd.Series(own, dtype=object) for own in labels), strict=True
-        )
-        return {name: ColumnFacts("categorical", 0, values=_values(own)) for name, own in held}
+        summaries = {}
+        for name, column in zip(target.name, labels, strict=True):
+            counts = _values(pd.Series(column, dtype=object))
+            summaries[str(name)] = ColumnFacts("categorical", 0, values=counts)
+        return summaries
+    name = str(target.name)
     if outcome_at(table).one_label:
-        return {str(target.name): ColumnFacts("categorical", 0, values=_values(target))}
+        return {name: ColumnFacts("categorical", 0, values=_values(target))}
     numbers = _quantiles(target.to_frame()) if is_number(target) else {}
-    return {
-        str(target.name): ColumnFacts(
-            "numeric", 0, numbers.get(str(target.name), ()), unit=table.unit
-        )
-    }
+    return {name: ColumnFacts("numeric", 0, numbers.get(name, ()), unit=table.unit)}
 
 
 def _quantiles(columns: pd.DataFrame) -> dict[str, tuple[float, ...]]:
-    found = columns.astype(np.float64).quantile(list(QUANTILES)).to_numpy().T.tolist()
+    quantiles = columns.astype(np.float64).quantile(list(QUANTILES)).to_numpy().T.tolist()
     return {
-        str(name): () if np.isnan(own[0]) else tuple(own)
-        for name, own in zip(columns, found, strict=True)
+        str(name): () if np.isnan(values[0]) else tuple(values)
+        for name, values in zip(columns, quantiles, strict=True)
     }
 
 
@@ -119,15 +120,16 @@ def _values(cells: pd.Series) -> dict[Any, int]:
 
 
 def _plain(value: Any) -> Any:
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return value if isinstance(value, str | int | float) else str(value)  # such as a date
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, str | int | float) else str(value)  # a date is one of these
 
 
 def raw_column(table: ClientTable, typed: str) -> str:
     """Return the raw column from which a typed one was made: ``seen`` for ``seen.year``."""
-    return (
-        typed if table.schema is None or typed in table.schema.columns else typed.rpartition(".")[0]
-    )
+    if table.schema is None or typed in table.schema.columns:
+        return typed
+    return typed.rpartition(".")[0]
 
 
 def is_number(column: pd.Series) -> bool:
@@ -144,8 +146,8 @@ def by_name(
     clients: Sequence[ClientFacts], *, targets: bool = False
 ) -> dict[str, dict[str, ColumnFacts]]:
     """Map each column, or each target, to the clients that have it, with their summaries."""
-    made: dict[str, dict[str, ColumnFacts]] = {}
-    for own in clients:
-        for name, column in (own.targets if targets else own.columns).items():
-            made.setdefault(name, {})[own.client] = column
-    return made
+    holders: dict[str, dict[str, ColumnFacts]] = {}
+    for client in clients:
+        for name, column in (client.targets if targets else client.columns).items():
+            holders.setdefault(name, {})[client.client] = column
+    return holders

@@ -1,6 +1,6 @@
 """Finds columns that alone predict the target, by the adjusted R² of their bins.
 
-They are looked for at each client, and in the rows of all clients with one target together, so that
+The search covers each client, and the pooled rows of all clients with the same target, so that
 clients with few rows count.
 """
 
@@ -14,29 +14,31 @@ import pandas as pd
 
 from fedlit.data.examine.facts import is_number, raw_column, sampled
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable, outcome_at
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import outcome_at
 from fedlit.show.text import counted
 
 ALMOST = 0.9
 """Adjusted R² of one column alone, for classes or for the ranks of a number, from which it is
 mentioned."""
-_SURELY_NUMBER = 0.985  # of the ranks of a number: less is how carats predict a price
+_SURELY_NUMBER = 0.985  # Less is normal for ranks of a number: carats predict a price so well.
 ROWS = 2_000
+"""Largest number of a client's training rows that are examined."""
 COLUMNS = 300
-"""Training rows that are looked at, and columns that are looked at together."""
+"""Number of columns that are examined at a time."""
 _POOLED_ROWS = 4_000
 _POOLED_CLIENTS = 200
 _CELLS = 3_000_000
+"""Largest number of cells that are examined client by client."""
 _FEWEST_ALONE = 4
-"""Cells that are looked at client by client, if there are many clients, and clients of which all
-are."""
-_MOST_ALONE = 1_000  # of many clients, each of which takes a millisecond
+"""Number of clients that are examined one by one, however many cells they have."""
+_MOST_ALONE = 1_000  # Each client takes a millisecond.
 _FEWEST = 40
 _FEWEST_OF_CLASS = 8
-_ENOUGH = 200  # training rows of each client, from which the rows of all together show no more
+_ENOUGH = 200  # If each client has so many training rows, pooled rows reveal nothing more.
 _BINS = 32
 _ROWS_OF_BIN = 4
-_NOTHING = 1e-9  # variance of a target that rounding alone makes
+_NOTHING = 1e-9  # Rounding alone makes this variance of a target.
 _UNSEEN = "columns that reveal the target are not looked for"
 
 
@@ -49,13 +51,15 @@ class _Rows:
     target: pd.Series
 
     def at_most(self, rows: int) -> _Rows:
-        kept = sampled(np.arange(len(self.target)), rows)
-        return _Rows(self.table, self.features.iloc[kept], self.target.iloc[kept])
+        chosen = sampled(np.arange(len(self.target)), rows)
+        return _Rows(self.table, self.features.iloc[chosen], self.target.iloc[chosen])
 
 
 @dataclass(frozen=True)
 class _Score:
-    """How well a column predicts the target: the R², and the rows and clients of which it is."""
+    """How well a column predicts the target: the R², with the rows and clients that it is computed
+    from.
+    """
 
     value: float
     rows: int
@@ -70,10 +74,7 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
     for table in tables:
         classes = outcome_at(table).one_label
         if isinstance(table.target.name, tuple) or not (classes or is_number(table.target)):
-            text = (
-                "columns that reveal the target are not looked for: it is neither one of "
-                "several classes nor a number"
-            )
+            text = f"{_UNSEEN}: it is neither one of several classes nor a number"
             yield Note(text, "not looked for", clients=(table.name,))
             continue
         rows = sampled(np.sort(table.splits["train"]), ROWS)
@@ -106,17 +107,16 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
             )
             yield Note(text, "predicts", clients=holders[name], column=name)
         elif score.value >= surely:
-            rows = (
-                f"{counted(score.rows, 'training row')} of {counted(len(score.clients), 'client')}"
-            )
-            where = (
-                f" at {score.clients[0]}" if len(score.clients) == 1 < len(holders[name]) else ""
-            )
+            rows = counted(score.rows, "training row")
+            clients = counted(len(score.clients), "client")
+            at_client = ""
+            if len(score.clients) == 1 < len(holders[name]):
+                at_client = f" at {score.clients[0]}"
             text = (
-                f"alone predicts {target}{where} (R² {score.value:.3f} in {rows}); is it known "
-                "when the prediction "
+                f"alone predicts {target}{at_client} (R² {score.value:.3f} in {rows} of {clients}); "
+                "is it known when the prediction is made? If not, drop it; if so, write why in "
+                "data.known"
             )
-            text += "is made? If not, drop it; if so, write why in data.known"
             counts = {"rows": score.rows}
             yield Note(
                 text,
@@ -126,12 +126,12 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
                 fix={"drop": [name]},
                 counts=counts,
             )
-    # of many clients, the sample is of some; what it shows of a column is of all who have it
-    few = samples if len(samples) <= _POOLED_CLIENTS or not examined else ()
-    for sample in few:
+    if len(samples) > _POOLED_CLIENTS and examined:
+        return  # A sample of many clients stands for all of them.
+    for sample in samples:
         if sample.table.name not in examined:
-            rows = counted(len(sample.target), "training row")
-            text = f"{_UNSEEN}: {rows}, or too few of a second class"
+            training_rows = counted(len(sample.target), "training row")
+            text = f"{_UNSEEN}: {training_rows}, or too few of a second class"
             yield Note(text, "not looked for", clients=(sample.table.name,))
 
 
@@ -143,7 +143,7 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     most = max(_FEWEST_ALONE, min(_MOST_ALONE, _CELLS // max(largest, 1)))
     alone = sampled(np.arange(len(samples)), most).tolist()
     enough = len(alone) == len(samples)
-    for sample in (samples[place] for place in alone):
+    for sample in (samples[position] for position in alone):
         scores = list(_scores_of(classes, [sample], [*map(str, sample.features)]))
         enough &= bool(scores) and len(sample.target) >= _ENOUGH
         yield from scores
@@ -151,18 +151,18 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
         return
     chosen = sampled(np.arange(len(samples)), _POOLED_CLIENTS)
     few = max(1, _POOLED_ROWS // len(chosen))
-    pooled = [samples[place].at_most(few) for place in chosen.tolist()]
+    pooled = [samples[position].at_most(few) for position in chosen.tolist()]
     together = dict[tuple[int, ...], list[str]]()
     kinds = dict[tuple[str, bool], list[int]]()
-    for place, sample in enumerate(pooled):
+    for position, sample in enumerate(pooled):
         categories = {*sample.table.categorical}
         for name in map(str, sample.features):
-            kinds.setdefault((name, name in categories), []).append(place)
-    for (name, _), places in kinds.items():
-        together.setdefault(tuple(places), []).append(name)
+            kinds.setdefault((name, name in categories), []).append(position)
+    for (name, _), positions in kinds.items():
+        together.setdefault(tuple(positions), []).append(name)
     for holders, names in together.items():
         if len(holders) > 1:
-            yield from _scores_of(classes, [pooled[place] for place in holders], names)
+            yield from _scores_of(classes, [pooled[position] for position in holders], names)
 
 
 def _scores_of(
@@ -174,9 +174,10 @@ def _scores_of(
     if sum(len(sample.target) for sample in samples) < _FEWEST:
         return
     target = pd.concat([sample.target for sample in samples])
-    answers = (
-        pd.get_dummies(target, dtype=float) if classes else target.rank(pct=True).to_frame()
-    ).to_numpy()
+    if classes:
+        answers = pd.get_dummies(target, dtype=float).to_numpy()
+    else:
+        answers = target.rank(pct=True).to_frame().to_numpy()
     answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
     owners = np.repeat(np.arange(len(samples)), [len(sample.target) for sample in samples])
     within = _variation(answers, owners) / (len(target) - len(samples))
@@ -193,16 +194,13 @@ def _scores_of(
 
 
 def _variation(answers: np.ndarray, owners: np.ndarray) -> float:
-    """Return the sum of squares of answers (n, k) about the means of their clients. What only tells
-    clients apart explains none of it.
+    """Return the sum of squares of answers (n, k) about the means of their clients, so that a column
+    that only tells clients apart explains none of it.
     """
-    rows = np.bincount(owners)
-    totals = (
-        np.stack([np.bincount(owners, answer) for answer in answers.T])
-        if answers.size
-        else np.zeros((1, 1))
-    )
-    return float((answers**2).sum() - (totals**2 / rows).sum()) if answers.size else 0.0
+    if not answers.size:
+        return 0.0
+    totals = np.stack([np.bincount(owners, answer) for answer in answers.T])
+    return float((answers**2).sum() - (totals**2 / np.bincount(owners)).sum())
 
 
 def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
@@ -217,8 +215,8 @@ def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
     most = min(_BINS, len(bins) // _ROWS_OF_BIN)
     frequent = last - first >= len(bins) // most  # has a bin of its own
     bins[:, ~coded] = 2 * (first * most // len(bins)) + frequent
-    for place in np.flatnonzero(coded).tolist():
-        bins[:, place] = pd.factorize(columns.iloc[:, place])[0] + 1
+    for position in np.flatnonzero(coded).tolist():
+        bins[:, position] = pd.factorize(columns.iloc[:, position])[0] + 1
     return bins
 
 
@@ -226,15 +224,16 @@ def _unexplained(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """Return the variance of indicators of classes, or ranks (n, k), that each column's bins (n, d)
     leave unexplained: (d,). It is infinite for columns with fewer than two rows in a bin.
     """
-    (rows, columns), width = bins.shape, int(bins.max()) + 1
-    places = (bins + width * np.arange(columns)).ravel()
-    counts = np.bincount(places, minlength=columns * width).reshape(columns, width)
+    rows, columns = bins.shape
+    width = int(bins.max()) + 1
+    cells = (bins + width * np.arange(columns)).ravel()
+    counts = np.bincount(cells, minlength=columns * width).reshape(columns, width)
     used = (counts > 0).sum(axis=1)
     explained = np.zeros(columns)
     for answer in answers.T:
-        totals = np.bincount(places, np.repeat(answer, columns), columns * width).reshape(
+        totals = np.bincount(cells, np.repeat(answer, columns), columns * width).reshape(
             columns, width
         )
         explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1)
-    left = (answers**2).sum() - explained
-    return np.where(2 * used <= rows, left / np.maximum(rows - used, 1), np.inf)
+    unexplained = (answers**2).sum() - explained
+    return np.where(2 * used <= rows, unexplained / np.maximum(rows - used, 1), np.inf)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fedlit.data.examine.checks import BLOCKING, CHECKS, COMPARISONS
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
 _NUMBERS = re.compile(r"\d[\d,.]*")
-_ORDER = {kind: place for place, kind in enumerate(KINDS)}
+_ORDER = {kind: position for position, kind in enumerate(KINDS)}
 
 
 def all_findings(
@@ -42,9 +44,9 @@ def all_findings(
     """
     remedies = Remedies.of(tables, source, left_out)
     check_known(known or {}, remedies.holders)
-    notes = [note for check in CHECKS for note in check(tables)]
+    notes = [*chain(*(check(tables) for check in CHECKS))]
     if not remedies.in_one_file:
-        notes += [note for comparison in COMPARISONS for note in comparison(clients)]
+        notes += chain(*(comparison(clients) for comparison in COMPARISONS))
     return _collected(notes, remedies, known)
 
 
@@ -66,14 +68,15 @@ def blocking_findings(
     source: Source | None = None,
     known: Mapping[str, str] | None = None,
 ) -> Findings:
-    """Return the findings that forbid a verdict, and those of their kind that are known. This is
-    much faster than to look for all. For the arguments see :func:`all_findings`; a client that is
-    not here may have a column that is known.
+    """Return the findings that forbid a verdict, and those of the same kinds that ``known`` settles.
+    This is much faster than :func:`all_findings`, whose arguments it takes. A known column may
+    belong to a client of another process.
     """
     remedies = Remedies.of(tables, source)
-    notes = [note for check in BLOCKING for note in check(tables)]
+    notes = chain(*(check(tables) for check in BLOCKING))
     findings = _collected(notes, remedies, known)
-    return Findings(tuple(own for own in findings if own.severity == "blocks"), findings.settings)
+    blocks = tuple(finding for finding in findings if finding.severity == "blocks")
+    return Findings(blocks, findings.settings)
 
 
 def _collected(
@@ -83,7 +86,7 @@ def _collected(
     for note in notes:
         same = _NUMBERS.sub("#", note.text), repr(note.fix), repr(note.alternatives)
         groups.setdefault((note.kind, note.column, *same), []).append(note)
-    findings = sorted((_finding(own, remedies) for own in groups.values()), key=_rank)
+    findings = sorted((_finding(same_notes, remedies) for same_notes in groups.values()), key=_rank)
     return Findings(tuple(findings), remedies.settings).with_known(known or {})
 
 
@@ -94,8 +97,8 @@ def _rank(finding: Finding) -> int:
 def _finding(notes: Sequence[Note], remedies: Remedies) -> Finding:
     """Return the finding of notes that differ in clients and numbers alone."""
     first = notes[0]
-    clients = tuple(dict.fromkeys(client for note in notes for client in note.clients))
-    at = tuple(dict.fromkeys(client for note in notes for client in note.at))
+    clients = tuple(dict.fromkeys(chain(*(note.clients for note in notes))))
+    at = tuple(dict.fromkeys(chain(*(note.at for note in notes))))
     counts = Counter[str]()
     for note in notes:
         counts.update(note.counts)
@@ -106,16 +109,21 @@ def _finding(notes: Sequence[Note], remedies: Remedies) -> Finding:
     if not (first.kind or first.column or first.fix or first.alternatives):
         severity = "info"
     fix = {} if severity == "info" else first.fix
-    settings = [own for own in (fix, *first.alternatives) if own]
-    contents = [own for each in settings if (own := remedies.content(each, at, first.column))]
-    is_fix = len(contents) == 1 and not first.alternatives and not remedies.replaces(fix)
-    return Finding(
+    contents = [
+        remedies.content(settings, at, first.column)
+        for settings in (fix, *first.alternatives)
+        if settings
+    ]
+    choices = tuple(content for content in contents if content)
+    is_fix = len(choices) == 1 and not first.alternatives and not remedies.replaces(fix)
+    finding = Finding(
         kind=first.kind,
         sentence=sentence,
         clients=clients,
         column=first.column,
         severity=severity,
         counts=dict(counts),
-        fix=contents[0] if is_fix else {},
-        alternatives=() if is_fix else tuple(contents),
     )
+    if is_fix:
+        return replace(finding, fix=choices[0])
+    return replace(finding, alternatives=choices)

@@ -1,5 +1,5 @@
-"""The page of ``fedlit check``: what clients' tables hold, what is odd in them, and how to fix
-it.
+"""The page of ``fedlit check``: the content of clients' tables, the findings, and how to fix
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from fedlit.show.text import MOST_ROWS, counted, more, shorten
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
-_MANY = 12  # clients up to which each has a paragraph of its own
+_MANY = 12
+"""Largest number of clients that have a paragraph each."""
 _HEADER = ("client", "rows", *SPLITS, "columns", "missing %", "target")
 _HOW = (
     "Columns that predict the target were looked for in a sample of training rows: at each "
@@ -31,7 +32,7 @@ _HOW = (
 
 @dataclass(frozen=True)
 class Page(Shown):
-    """What clients' tables hold, with findings about them.
+    """A summary of clients' tables, with findings about them.
 
     Attributes:
         clients: the summary of each client.
@@ -46,17 +47,17 @@ class Page(Shown):
         many = len(self.clients) > _MANY
         yield Grid(_HEADER, [*map(_row, self.clients[:MOST_ROWS])])
         yield from more(self.clients, "clients (--format json has all)")
-        for own in () if many else self.clients:
+        for client in () if many else self.clients:
             yield ""
-            yield from _paragraph(own)
+            yield from _paragraph(client)
         if len(self.clients) > 1:
             yield ""
             yield _common_columns(self.clients)
         yield ""
-        # the paragraphs above have what is left out
-        shown = [own for own in self.findings if many or own.kind != "left out"]
-        if shown:
-            yield from replace(self.findings, items=tuple(shown)).parts()
+        # The clients' paragraphs name the columns that are left out.
+        items = [finding for finding in self.findings if many or finding.kind != "left out"]
+        if items:
+            yield from replace(self.findings, items=tuple(items)).parts()
         else:
             yield "Nothing else to review." if self.findings else "No problems were found."
         yield ""
@@ -71,7 +72,7 @@ class Page(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"clients": [asdict(own) for own in self.clients], **self.findings.to_dict()}
+        return {"clients": [asdict(client) for client in self.clients], **self.findings.to_dict()}
 
 
 def examine(
@@ -108,60 +109,60 @@ def examine(
 # ------------------------------------------------------------------ clients in tables and sentences
 
 
-def _row(own: ClientFacts) -> list[str]:
-    missing = (
-        100 * sum(column.missing for column in own.columns.values()) / max(len(own.columns), 1)
-    )
-    numbers = (sum(own.rows.values()), *own.rows.values(), len(own.columns), missing)
-    return [own.client, *(f"{number:,.4g}" for number in numbers), ", ".join(own.targets)]
+def _row(client: ClientFacts) -> list[str]:
+    gaps = sum(column.missing for column in client.columns.values())
+    missing = 100 * gaps / max(len(client.columns), 1)
+    numbers = (sum(client.rows.values()), *client.rows.values(), len(client.columns), missing)
+    return [client.client, *(f"{number:,.4g}" for number in numbers), ", ".join(client.targets)]
 
 
-def _paragraph(own: ClientFacts) -> Iterable[str]:
+def _paragraph(client: ClientFacts) -> Iterable[str]:
     """Yield a client's targets, columns and missing cells."""
-    yield (
-        f"{own.client}: predicts "
-        f"{'; '.join(_target(own, name, held) for name, held in own.targets.items())}"
-    )
-    kinds = Counter(column.kind for column in own.columns.values()).most_common()
+    targets = [_target(client, name, column) for name, column in client.targets.items()]
+    yield f"{client.client}: predicts {'; '.join(targets)}"
+    kinds = Counter(column.kind for column in client.columns.values()).most_common()
+    text = f"  Columns: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}"
     reasons = dict[str, list[str]]()
-    for name, why in own.left_out.items():
-        reasons.setdefault(why, []).append(name)
-    left = "; ".join(f"{shorten(names, 6)} ({why})" for why, names in reasons.items())
-    yield f"  Columns: {', '.join(f'{number:,} {kind}' for kind, number in kinds)}" + (
-        left and f". Left out: {left}"
-    )
-    gaps = sorted(
-        ((column.missing, name) for name, column in own.columns.items() if column.missing),
-        reverse=True,
-    )
+    for name, reason in client.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    if reasons:
+        left_out = [f"{shorten(names, 6)} ({reason})" for reason, names in reasons.items()]
+        text += f". Left out: {'; '.join(left_out)}"
+    yield text
+    gaps = [(column.missing, name) for name, column in client.columns.items() if column.missing]
     if gaps:
-        yield f"  Missing: {shorten([f'{name} {_share(share)}' for share, name in gaps], 5)}"
+        shares = [f"{name} {_share(share)}" for share, name in sorted(gaps, reverse=True)]
+        yield f"  Missing: {shorten(shares, 5)}"
 
 
 def _share(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _target(own: ClientFacts, name: str, held: ColumnFacts) -> str:
-    if held.values is None:
-        if not held.quantiles:
-            return f"{name} ({own.task})"
-        low, _, middle, _, high = held.quantiles
-        return f"{name}, a number ({own.task}): from {low:.4g} to {high:.4g}, median {middle:.4g}"
-    rows = sum(own.rows.values())
-    known = sum(held.values.values())
-    shown = [
-        f"{label} ({counted(n, 'row')}, {_share(n / known)})" for label, n in held.values.items()
+def _target(client: ClientFacts, name: str, column: ColumnFacts) -> str:
+    if column.values is None:
+        if not column.quantiles:
+            return f"{name} ({client.task})"
+        low, _, middle, _, high = column.quantiles
+        return (
+            f"{name}, a number ({client.task}): from {low:.4g} to {high:.4g}, median {middle:.4g}"
+        )
+    rows = sum(client.rows.values())
+    labelled = sum(column.values.values())
+    classes = [
+        f"{label} ({counted(n, 'row')}, {_share(n / labelled)})"
+        for label, n in column.values.items()
     ]
-    shown += [f"not known ({counted(rows - known, 'row')})"] if known < rows else []
-    positive = "" if own.positive is None else f"; positive is {own.positive}"
-    return f"{name}: {shorten(shown, 6)}{positive}"
+    if labelled < rows:
+        classes.append(f"not known ({counted(rows - labelled, 'row')})")
+    positive = "" if client.positive is None else f"; positive is {client.positive}"
+    return f"{name}: {shorten(classes, 6)}{positive}"
 
 
 def _common_columns(clients: Sequence[ClientFacts]) -> str:
-    """Say which columns several clients have."""
+    """Return a sentence on the columns that several clients have."""
     number = {name: len(who) for name, who in by_name(clients).items()}
-    everywhere = [name for name, held in number.items() if held == len(clients)]
-    some = [f"{name} ({held})" for name, held in number.items() if 1 < held < len(clients)]
+    everywhere = [name for name, count in number.items() if count == len(clients)]
+    some = [f"{name} ({count})" for name, count in number.items() if 1 < count < len(clients)]
     text = f"Columns of all {len(clients):,} clients: {shorten(everywhere, 12) or 'none'}."
-    return text + (f" Of several: {shorten(some, 12)}." if some else "")
+    return f"{text} Of several: {shorten(some, 12)}." if some else text

@@ -11,8 +11,8 @@ _MOST_VALUES = 12
 
 
 def recodings(ones: Sequence[Any], others: Sequence[Any]) -> list[dict[str, str]]:
-    """Return how values could be written as those of another client: in one way if words tell it,
-    in both ways where two values stand beside two.
+    """Return how values could be written as those of another client: one mapping if the words show
+    it, both mappings if there are two values each.
 
     Args:
         ones: the values as they should be written.
@@ -33,11 +33,14 @@ def recodings(ones: Sequence[Any], others: Sequence[Any]) -> list[dict[str, str]
     if {*by_meaning} == {*meanings} == {True, False}:
         pairs = zip(others, meanings, strict=True)
         return [{str(value): str(by_meaning[meaning]) for value, meaning in pairs}]
-    alike = [[one for one in ones if _alike(str(one), str(other))] for other in others]
-    found = [str(candidates[0]) for candidates in alike if len(candidates) == 1]
-    if len(found) == len(others) == len({*found}):
-        texts = zip(map(str, others), found, strict=True)
-        return [{other: one for other, one in texts if other != one}]
+    matches = list[str]()
+    for value in others:
+        candidates = [str(one) for one in ones if _may_be_short(str(one), str(value))]
+        if len(candidates) == 1:
+            matches += candidates
+    if len(matches) == len(others) == len({*matches}):
+        texts = zip(map(str, others), matches, strict=True)
+        return [{text: match for text, match in texts if text != match}]
     if len(ones) == len(others) == 2:
         first, second = map(str, others)
         one, two = map(str, ones)
@@ -45,7 +48,7 @@ def recodings(ones: Sequence[Any], others: Sequence[Any]) -> list[dict[str, str]
     return []
 
 
-def _alike(one: str, other: str) -> bool:
+def _may_be_short(one: str, other: str) -> bool:
     """Return whether two words are the same, or one is the beginning of the other."""
     first = "".join(one.casefold().split())
     second = "".join(other.casefold().split())

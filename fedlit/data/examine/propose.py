@@ -1,6 +1,4 @@
-"""Proposes a configuration for tables of which nothing is known yet, and writes it with
-comments.
-"""
+"""Proposes a configuration for unknown tables, and writes it with comments."""
 
 from __future__ import annotations
 
@@ -8,13 +6,13 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Template
 
 from fedlit import yaml_text
-from fedlit.data.note import Note
 from fedlit.data.reading import Raw, ReadOptions, read_table
 from fedlit.data.sources.base import check_names, owners_of
 from fedlit.data.sources.places import MOVE_PREDICTIONS, Place, are_predictions, places_of
@@ -26,11 +24,15 @@ from fedlit.show.text import MOST_ROWS, counted, more, shorten, wrap
 if TYPE_CHECKING:
     import pandas as pd
 
-# whole numbers, and words
 _FEW_CLASSES = 10
+"""Most different whole numbers that are taken for classes."""
 _MOST_CLASSES = 30
-_FIRST = 2**26  # bytes of a text that are looked at; of one that holds all clients, all are
-_FEWEST_ROWS = 20  # of a client by default: below, its test rows are two or three
+"""Most different words that are taken for classes."""
+_FIRST = 2**26
+"""Bytes at the beginning of a text that are read; a text that holds all clients is read whole."""
+_GUESSED = frozenset({"encoding", "names", "sheet", "skiprows"})
+"""Options for reading that are noted, because they may be guessed wrongly."""
+_FEWEST_ROWS = 20  # A client with fewer rows has two or three test rows.
 
 
 @dataclass
@@ -54,12 +56,12 @@ class Proposal:
         for name, value in setting.items():
             self.settings.setdefault(name, {})[client] = value
 
-    def told(self) -> list[str]:
-        """Return the notes; equal ones stand once, with their clients.
+    def note_lines(self) -> list[str]:
+        """Return the notes with their clients; equal notes share a line.
 
         Example:
-            >>> made = Proposal(notes=[("north", "predicts c1"), ("south", "predicts c2"), ("west", "predicts c1")])
-            >>> made.told()
+            >>> proposal = Proposal(notes=[("north", "predicts c1"), ("south", "predicts c2"), ("west", "predicts c1")])
+            >>> proposal.note_lines()
             ['north, west: predicts c1', 'south: predicts c2']
         """
         groups: dict[str, list[str]] = {}
@@ -83,108 +85,121 @@ def propose(
         DataError: a file cannot be read, or has no column that could be meant.
         ConfigError: a client or a column that is not there.
     """
-    places = [place for pattern in files for place in places_of(pattern)]
-    clients = check_names([place.client for place in places])
-    whole = client_column is None or len(places) == 1
-    expect(whole, "--client-column", "one file that holds all clients' rows", len(places))
+    data_files = [*chain(*map(places_of, files))]
+    clients = check_names([data_file.client for data_file in data_files])
+    is_enough = client_column is None or len(data_files) == 1
+    expect(is_enough, "--client-column", "one file that holds all clients' rows", len(data_files))
     for client in targets:
         there = client is None or client in clients
         expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
-    made = Proposal()
+    proposal = Proposal()
     labels = dict[str, Any]()
-    for place in places:
+    for data_file in data_files:
         raw = _looked(
-            made, place, targets.get(place.client, targets.get(None)), client_column is not None
+            proposal,
+            data_file,
+            targets.get(data_file.client, targets.get(None)),
+            client_column is not None,
         )
-        labels[place.client] = _labels(made, place.client, raw)
-        _split(made, place.client, raw)
-    _check_classes(made, labels)
-    numbers = {held.name for held in labels.values() if _is_number(held)}
-    for client, held in labels.items():  # few rows have few values: one task for all
-        if held.name in numbers and held.dtype.kind in "iuf" and not {*held.unique()} <= {0, 1}:
-            made.note(client, f"{held.name} is a number: {NUMBER_TASK}", task=NUMBER_TASK)
-    settings = made.settings
+        labels[data_file.client] = _labels(proposal, data_file.client, raw)
+        _split(proposal, data_file.client, raw)
+    _check_classes(proposal, labels)
+    numbers = {column.name for column in labels.values() if _is_number(column)}
+    for client, column in labels.items():  # few rows have few values: one task for all
+        if (
+            column.name in numbers
+            and column.dtype.kind in "iuf"
+            and not {*column.unique()} <= {0, 1}
+        ):
+            proposal.note(client, f"{column.name} is a number: {NUMBER_TASK}", task=NUMBER_TASK)
+    settings = proposal.settings
     for key in ("target", "split"):
         values = list(settings.get(key, {}).values())
         if len(values) == len(clients) and all(value == values[0] for value in values):
             settings[key] = values[0]
     if client_column is not None:
-        _federate(made, clients[0], raw, client_column)
-        settings |= {
-            key: own[clients[0]] for key in ("task", "positive") if (own := settings.get(key))
-        }
+        _federate(proposal, clients[0], raw, client_column)
+        for key in ("task", "positive"):
+            if settings.get(key):
+                settings[key] = settings[key][clients[0]]
         outcome = outcome_type(settings.get("task", DEFAULT_TASK))
         if outcome is not None and outcome.number:
             settings["task"] = {"name": settings["task"], "targets": "pooled"}
             text = (
-                "all clients scale it alike (targets: pooled), which a forest that they grow "
-                "together needs"
+                "all clients scale the target the same way (targets: pooled), as a federated "
+                "forest requires"
             )
-            made.note(clients[0], text)
-    return made
+            proposal.note(clients[0], text)
+    return proposal
 
 
-def _looked(made: Proposal, place: Place, said: str | None, whole: bool) -> Raw:
-    """Read a file's table, or the beginning of a long one; add how it is read, and its target, to
-    the proposal.
+def _looked(proposal: Proposal, data_file: Place, target: str | None, whole: bool) -> Raw:
+    """Read a file's table, or the beginning of a long one; add its options for reading and its
+    target to the proposal.
     """
-    client = place.client
-    path = place.find()
-    raw = read_table(path, ReadOptions(), client, None if whole else _FIRST)
-    notes = [note for note in raw.notes if isinstance(note, Note) and note.kind == "read"]
-    options = {key: value for note in notes for key, value in note.fix.items()}
-    here = Path.cwd()
+    client = data_file.client
+    path = data_file.find()
+    most_bytes = None if whole else _FIRST
+    raw = read_table(path, ReadOptions(), client, most_bytes)
+    options = dict[str, Any]()
+    for note in raw.notes:
+        if note.kind == "read":
+            options |= note.fix
+    working_folder = Path.cwd()
     absolute = path.absolute()
-    shown = str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(absolute)
-    made.settings["files"][client] = {"path": shown, **options} if options else shown
-    guessed = [
-        note.text
-        for note in raw.notes
-        if note.kind == "sample" or {"encoding", "names", "sheet", "skiprows"} & {*note.fix}
-    ]
-    for text in filter(None, (place.note.removeprefix(f"{client}: "), *guessed)):
-        made.note(client, text)
+    written_path = str(absolute)
+    if absolute.is_relative_to(working_folder):
+        written_path = str(absolute.relative_to(working_folder))
+    entry = {"path": written_path, **options} if options else written_path
+    proposal.settings["files"][client] = entry
+    guessed = [note.text for note in raw.notes if note.kind == "sample" or _GUESSED & {*note.fix}]
+    for text in filter(None, (data_file.note.removeprefix(f"{client}: "), *guessed)):
+        proposal.note(client, text)
     columns = list(map(str, raw.frame))
-    told = f"the column to predict, one of {shorten(columns, 20)}"
-    advice = "; ".join(
-        ["for one client alone, write --target CLIENT=COLUMN", *(note.text for note in raw.notes)]
-    )
+    key = f"{raw.head}: --target"
+    expected = f"the column to predict, one of {shorten(columns, 20)}"
     if are_predictions(columns):
         advice = MOVE_PREDICTIONS
-    expect(
-        said in columns, f"{raw.head}: --target", told, said or Told("none"), advice, known=columns
-    )
-    made.note(client, f"predicts {said}", target=said)
+    else:
+        request = "for one client alone, write --target CLIENT=COLUMN"
+        advice = "; ".join([request, *(note.text for note in raw.notes)])
+    named = target or Told("none")
+    expect(target in columns, key, expected, named, advice, known=columns)
+    proposal.note(client, f"predicts {target}", target=target)
     return raw
 
 
-def _labels(made: Proposal, client: str, raw: Raw) -> pd.Series:
+def _labels(proposal: Proposal, client: str, raw: Raw) -> pd.Series:
     """Return the labels or numbers of labelled rows; add the positive label to the proposal."""
     from fedlit.data.labels import likely_positive, plain_target, unread
 
-    target = made.settings["target"][client]
-    found = plain_target(client, raw.frame[target])
-    different = found.nunique()
-    most = max(_MOST_CLASSES, len(found) // 10)
-    some = shorten([*map(repr, found.unique()[:4].tolist())])
-    shown = Told(
-        f"{counted(different, 'different value')} in {len(found):,} rows" + (some and f": {some}")
-    )
-    few = different > 0 and (found.dtype.kind in "iuf" or different <= most)
-    told = "several numbers, or a few classes"
+    target = proposal.settings["target"][client]
+    labels = plain_target(client, raw.frame[target])
+    different = labels.nunique()
+    most = max(_MOST_CLASSES, len(labels) // 10)
+    found_text = f"{counted(different, 'different value')} in {len(labels):,} rows"
+    if different:
+        found_text += f": {shorten([*map(repr, labels.unique()[:4].tolist())])}"
+    few = different > 0 and (labels.dtype.kind in "iuf" or different <= most)
+    expected = "several numbers, or a few classes"
     bad = unread(raw.frame[target])
-    asked = f"correct {bad}, or name another --target" if bad else "name another --target"
-    advice = "; ".join([asked, *(note.text for note in raw.notes)])
-    expect(few, f"{raw.head}: --target: {target}", told, shown, advice, DataError)
-    made.rows = min(made.rows, len(found))
-    if len(found) < len(raw.frame):
-        made.settings["unlabelled"] = "drop"
-        made.note(
-            client, "rows without a label are left out" + _blank(target, found) * (different == 1)
-        )
-    if (positive := likely_positive(found.unique().tolist())) is not None:
-        made.note(client, f"AUROC and AUPRC are those of {positive}", positive=positive)
-    return found
+    request = "name another --target"
+    if bad:
+        request = f"correct {bad}, or {request}"
+    advice = "; ".join([request, *(note.text for note in raw.notes)])
+    key = f"{raw.head}: --target: {target}"
+    expect(few, key, expected, Told(found_text), advice, DataError)
+    proposal.rows = min(proposal.rows, len(labels))
+    if len(labels) < len(raw.frame):
+        proposal.settings["unlabelled"] = "drop"
+        text = "rows without a label are left out"
+        if different == 1:
+            text += _blank(target, labels)
+        proposal.note(client, text)
+    positive = likely_positive(labels.unique().tolist())
+    if positive is not None:
+        proposal.note(client, f"AUROC and AUPRC are those of {positive}", positive=positive)
+    return labels
 
 
 def _plain(value: Any) -> Any:
@@ -193,50 +208,48 @@ def _plain(value: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-def _blank(target: str, found: pd.Series) -> str:
+def _blank(target: str, labels: pd.Series) -> str:
     """Return the question whether an empty cell of a target with one label is a class."""
-    other = "no" if found.dtype == object else "0"
-    return f"; if an empty cell is a class, write values: {{{target}: {{'': {other!r}}}}}"
+    second = "no" if labels.dtype == object else "0"
+    return f"; if an empty cell is a class, write values: {{{target}: {{'': {second!r}}}}}"
 
 
-def _check_classes(made: Proposal, labels: Mapping[str, pd.Series]) -> None:
-    """Refuse a target of which all clients have the same single value; note the clients that have
-    one value.
+def _check_classes(proposal: Proposal, labels: Mapping[str, pd.Series]) -> None:
+    """Refuse a target that has the same single value at all clients; add a note for each client
+    that has one value.
 
     Raises:
         DataError: nothing can be learnt of a target.
     """
     values: dict[str, set[str]] = {}
-    for held in labels.values():
-        values.setdefault(str(held.name), set()).update(map(str, held.unique()))
-    for client, held in labels.items():
-        several = len(values[str(held.name)]) > 1
+    for column in labels.values():
+        values.setdefault(str(column.name), set()).update(map(str, column.unique()))
+    for client, column in labels.items():
+        differs = len(values[str(column.name)]) > 1
         advice = "; ".join(
-            ["name another --target", *(text for own, text in made.notes if own == client)]
+            ["name another --target", *(text for noted, text in proposal.notes if noted == client)]
         )
-        shown = Told(f"1 different value in {len(held):,} rows: {_plain(held.iloc[0])!r}")
-        where = f"client {client!r}: --target: {held.name}"
-        expect(several, where, "several numbers, or a few classes", shown, advice, DataError)
-        if held.nunique() == 1:
-            label = _plain(held.iloc[0])
-            made.note(
-                client, f"all rows have the {held.name} {label}: alone, nothing is learnt of it"
+        found_text = Told(f"1 different value in {len(column):,} rows: {_plain(column.iloc[0])!r}")
+        key = f"client {client!r}: --target: {column.name}"
+        expect(differs, key, "several numbers, or a few classes", found_text, advice, DataError)
+        if column.nunique() == 1:
+            label = _plain(column.iloc[0])
+            proposal.note(
+                client, f"all rows have the {column.name} {label}: alone, nothing is learnt of it"
             )
 
 
-def _split(made: Proposal, client: str, raw: Raw) -> None:
-    """Add the column that says which rows are training, validation and test rows to the proposal,
-    if there is one.
-    """
-    target = made.settings["target"][client]
+def _split(proposal: Proposal, client: str, raw: Raw) -> None:
+    """Add the split column to the proposal if there is exactly one."""
+    target = proposal.settings["target"][client]
     columns = [
         str(name) for name in raw.frame if str(name) != target and names_parts(raw.frame[name])
     ]
     if len(columns) == 1:
         column = columns[0]
         training = parts_of(raw.frame[column]) == "train"
-        made.rows = min(made.rows, int((training & raw.frame[target].notna()).sum()))
-        made.note(
+        proposal.rows = min(proposal.rows, int((training & raw.frame[target].notna()).sum()))
+        proposal.note(
             client,
             f"{column} says which rows are training, validation and test rows",
             split={"column": column},
@@ -249,15 +262,15 @@ def _is_number(labels: pd.Series) -> bool:
     )
 
 
-def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
+def _federate(proposal: Proposal, client: str, raw: Raw, column: str) -> None:
     """Make a client of each value of a column.
 
     Raises:
         ConfigError: there is no such column, or it names one client.
     """
     frame = raw.frame
-    target = made.settings["target"]
-    file = made.settings["files"][client]
+    target = proposal.settings["target"]
+    file = proposal.settings["files"][client]
     names = [name for name in map(str, frame) if name != target]
     expect(
         column in names,
@@ -275,18 +288,18 @@ def _federate(made: Proposal, client: str, raw: Raw, column: str) -> None:
         len(sizes),
         "there is no federation of one",
     )
-    made.settings |= {
+    proposal.settings |= {
         "client_column": column,
         "files": file if isinstance(file, str) else {client: file},
     }
-    made.note(client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
+    proposal.note(client, f"{len(sizes):,} clients of {sizes.min():,} to {sizes.max():,} rows")
     large = sizes[sizes >= _FEWEST_ROWS]
     if 2 <= len(large) < len(sizes):
-        made.settings["least_rows"] = _FEWEST_ROWS
+        proposal.settings["least_rows"] = _FEWEST_ROWS
         small = counted(len(sizes) - len(large), "client")
-        made.note(client, f"left out because of fewer than {_FEWEST_ROWS} rows: {small}")
+        proposal.note(client, f"left out because of fewer than {_FEWEST_ROWS} rows: {small}")
         sizes = large
-    made.rows = int(sizes.min())
+    proposal.rows = int(sizes.min())
 
 
 def written(proposal: Proposal, file: str) -> str:
@@ -300,12 +313,11 @@ def written(proposal: Proposal, file: str) -> str:
     template = Path(__file__).with_name("init.yaml.j2").read_text(encoding="utf-8")
     text: str = Template(template, keep_trailing_newline=True).render(
         file=file,
-        # some client's rows are split at random
+        # True if some client's rows are split at random.
         drawn="column" not in proposal.settings.get("split", {}),
         settings=textwrap.indent(settings, 6 * " ").strip(),
-        notes=wrap("".join(f"\n# - {note}" for note in proposal.told()), 79),
-        # Each batch needs several rows, of the smallest client too, when part of its training rows
-        # is a fold.
+        notes=wrap("".join(f"\n# - {note}" for note in proposal.note_lines()), 79),
+        # Each batch needs several rows, even at the smallest client with a fold held out.
         batches=max(1, min(10, int(0.5 * proposal.rows) // 4)),
     )
     return text

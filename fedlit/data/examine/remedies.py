@@ -1,5 +1,5 @@
-"""Writes the settings that settle a finding as content of a configuration, for one client, several
-or all.
+"""Writes the settings that settle a finding as content of a configuration, for one, some or all
+clients.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OF_READING = frozenset(
     {"missing", "rename", "names", "sep", "encoding", "decimal", "thousands", "footer"}
 )
-"""Settings of a file's entry in ``files``, or of ``read`` for all files."""
+"""Settings that stand in a file's entry in ``files``, or in ``read`` for all files."""
 _OF_COLUMNS = frozenset({"drop", "missing", "types"})
 """Settings for all clients that concern only those which have the column."""
 _TOUCHED = ("files", "read", "types", "convert", "drop", "values", "split", "positive", "task")
@@ -29,13 +29,13 @@ _GIVEN_SPLITS = (None, "stratified", "random")
 
 @dataclass(frozen=True)
 class Remedies:
-    """Knows the source of tables, and who has which column.
+    """Writes settings for a source, given which client has which column.
 
     Attributes:
         source: the source whose settings are written.
         holders: maps each column, left out or used, and each target to the clients that have it.
         clients: the names of all clients.
-        dates: the raw columns of which several typed ones are made.
+        dates: the raw columns that become several typed columns.
         left_out: the clients that the configuration leaves out.
     """
 
@@ -99,7 +99,7 @@ class Remedies:
         Args:
             settings: keys of :class:`fedlit.Tables`, or of a file's entry, as they would be for a
                 single client; or ``leave_out``, which means these clients.
-            clients: whose settings they are; empty for all.
+            clients: the clients that get the settings; empty for all.
             column: the column concerned; "" for none.
 
         Returns:
@@ -110,14 +110,14 @@ class Remedies:
         if not self._own_tables:
             return self._other_source(settings)
         if "values" in settings and not self._can_map(clients):
-            return {}  # a client's mapping would take the place of the others'
+            return {}  # A client's mapping would replace that of the others.
         content = dict[str, Any]()
         holders = self.holders.get(column, self.clients)
         everyone = not clients or self.clients <= {*clients}
         for key, value in settings.items():
             common = everyone or self.in_one_file or (key in _OF_COLUMNS and holders <= {*clients})
             if key == "drop" and isinstance(getattr(self.source, "drop", None), Mapping):
-                common = False  # a client whose columns are named alone need not have this one
+                common = False  # A client that the mapping names need not have this column.
             plain = _plain(value)
             if key in _OF_READING:
                 content |= self._of_reading({key: plain}, clients, common)
@@ -147,7 +147,7 @@ class Remedies:
         return self.source is None or isinstance(self.source, Tables)
 
     def _other_source(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what leaves columns out, which all sources can."""
+        """Return the setting that leaves columns out; every source has it."""
         if {*settings} != {"drop"}:
             return {}
         patterns = [
@@ -158,14 +158,16 @@ class Remedies:
     def _of_reading(
         self, option: dict[str, Any], clients: Collection[str], common: bool
     ) -> dict[str, Any]:
-        """Return an option of reading, for all files or in the entries of some. What a file's entry
-        says comes before what is said of all files.
+        """Return an option of reading, for all files or in the entries of some. A file's entry
+        overrides the options for all files.
         """
         (key,) = option
         files = getattr(self.source, "files", None)
         entries = files if isinstance(files, Mapping) else {}
         ahead = [
-            client for client, own in entries.items() if isinstance(own, Mapping) and key in own
+            client
+            for client, entry in entries.items()
+            if isinstance(entry, Mapping) and key in entry
         ]
         content = dict[str, Any]()
         if common:
@@ -177,8 +179,8 @@ class Remedies:
         return content
 
     def _files(self, option: dict[str, Any], clients: Collection[str]) -> dict[str, Any]:
-        """Return an option in the entries of some clients' files. Of a folder or a pattern, all
-        files are named.
+        """Return an option in the entries of some clients' files. A folder or a pattern becomes the
+        list of its files.
         """
         from fedlit.data.sources.places import places_of
 
@@ -186,7 +188,9 @@ class Remedies:
         entries = {client: _plain(option) for client in sorted(clients)}
         if not isinstance(files, str):
             return entries
-        paths = {place.client: {"path": _shown(place.path)} for place in places_of(files)}
+        paths = {
+            data_file.client: {"path": _shown(data_file.path)} for data_file in places_of(files)
+        }
         return {client: {**path, **entries.get(client, {})} for client, path in paths.items()}
 
 
@@ -199,5 +203,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(path: str) -> str:
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+    working_folder = Path.cwd()
+    if Path(path).is_relative_to(working_folder):
+        return str(Path(path).relative_to(working_folder))
+    return path

@@ -24,7 +24,7 @@ _EVENT = re.compile(r"event|status|cens(?:or(?:ed|ing)?)?|dead|died|death|arrest
 
 
 def sampling_weights(tables: Sequence[ClientTable]) -> Iterator[Note]:
-    """Find columns of positive numbers that are called as sampling weights are."""
+    """Find columns of positive numbers with a name of sampling weights."""
     for table in tables:
         for name, column in table.features.items():
             if _WEIGHT.fullmatch(str(name)) is None or column.dtype.kind not in "iuf":
@@ -37,7 +37,7 @@ def sampling_weights(tables: Sequence[ClientTable]) -> Iterator[Note]:
 
 
 def event_times(tables: Sequence[ClientTable]) -> Iterator[Note]:
-    """Find times until an event, or until nobody looked any longer, beside the event."""
+    """Find times until an event or the end of observation, beside a column of the event."""
     for table in tables:
         target = str(table.target.name)
         labels = table.target.dropna()
@@ -64,13 +64,14 @@ def event_times(tables: Sequence[ClientTable]) -> Iterator[Note]:
 
 
 def _numbers(table: ClientTable, names: re.Pattern[str], values: int = 0) -> list[str]:
-    """Return the columns of numbers or truth values with such names, and so many different values
-    if any number is given.
+    """Return the columns of numbers or truth values with such names and this number of different
+    values; with more than two if the number is 0.
     """
-    found = list[str]()
+    matches = list[str]()
     for name, column in table.features.items():
         if names.fullmatch(str(name)) is not None and column.dtype.kind in "iufb":
             different = column.nunique()
-            if different == values if values else different > 2:
-                found.append(str(name))
-    return found
+            fits_number = different == values if values else different > 2
+            if fits_number:
+                matches.append(str(name))
+    return matches

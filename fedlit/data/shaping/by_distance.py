@@ -13,7 +13,8 @@ import numpy as np
 
 from fedlit.data.shaping.partition import Deal, Hand
 from fedlit.data.shaping.space import Features, Space
-from fedlit.data.table import SPLITS, ClientTable, has_classes, has_sequences
+from fedlit.data.table import SPLITS, ClientTable
+from fedlit.data.targets import has_classes, has_sequences
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.seeding import derive_seed
 

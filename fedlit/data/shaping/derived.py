@@ -12,7 +12,8 @@ import numpy as np
 
 from fedlit.data.shaping.common_columns import RANKS, choose_common, correlations
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.targets import has_classes, without_classes
 from fedlit.errors import DataError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 

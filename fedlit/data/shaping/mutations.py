@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable, check_client, has_classes, without_classes
+from fedlit.data.table import ClientTable, check_client
+from fedlit.data.targets import has_classes, without_classes
 from fedlit.errors import ConfigError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedlit.data.sources.base import Source, check_fractions, check_names, check_tables, client_name
 from fedlit.data.splitting import random_split
-from fedlit.data.table import SPLITS, ClientTable, Split, has_classes, without_classes
+from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.targets import has_classes, without_classes
 from fedlit.errors import ConfigError, DataError, Told, expect, must_be_known
 from fedlit.seeding import derive_seed
 from fedlit.show.text import counted

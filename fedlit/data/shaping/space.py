@@ -12,7 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedlit.data.table import ClientTable, has_classes
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import has_classes
 from fedlit.seeding import derive_seed
 
 Features = Literal["standardised", "raw", "autoencoded"]

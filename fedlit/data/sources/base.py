@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedlit.data.files import RemoteFile
-from fedlit.data.table import SPLITS, ClientTable, check_client, outcome_for, task_name
+from fedlit.data.table import SPLITS, ClientTable, check_client
+from fedlit.data.targets import outcome_for, task_name
 from fedlit.errors import DataError, Told, expect, told_as
 from fedlit.names import Share, names_a_folder, plain
 from fedlit.outcomes import LABELS_TASK

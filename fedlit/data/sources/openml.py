@@ -13,7 +13,8 @@ from fedlit.data.files import cache_folder
 from fedlit.data.reach import unreachable
 from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
-from fedlit.data.table import ClientTable, TaskSettings, check_task, class_labels, own_task
+from fedlit.data.table import ClientTable, TaskSettings
+from fedlit.data.targets import check_task, class_labels, task_for
 from fedlit.errors import DataError, described, expect, told_as
 from fedlit.outcomes import DEFAULT_TASK
 from fedlit.show.text import shorten
@@ -108,7 +109,7 @@ class OpenML(Source):
             target=class_labels(client, frame[target], self.task),
             splits=random_split(len(features), seed, self.test, self.validation, client),
             categorical=tuple(name for name in nominal if features[name].notna().any()),
-            task=own_task(self.task, client) or classes,
+            task=task_for(self.task, client) or classes,
         )
         return check_tables([table])
 

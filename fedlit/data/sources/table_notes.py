@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedlit.data.duplicates import same_rows, twins_are_ordinary
 from fedlit.data.note import Note
-from fedlit.data.splitting import same_rows, twins_are_ordinary
-from fedlit.data.table import ClientTable, outcome_at, own_task
+from fedlit.data.table import ClientTable
+from fedlit.data.targets import outcome_at, task_for
 from fedlit.outcomes import NUMBER_TASK
 from fedlit.show.text import counted, shorten
 
@@ -67,7 +68,7 @@ def with_task_notes(tables: list[ClientTable]) -> list[ClientTable]:
 
 def _with_task_note(table: ClientTable, numbers: list[str]) -> ClientTable:
     column = table.target.name
-    if own_task(table.task, table.name) is not None or isinstance(column, tuple):
+    if task_for(table.task, table.name) is not None or isinstance(column, tuple):
         return table
     text = (
         f"is predicted as one of {table.target.nunique()} classes, but a number is predicted at "

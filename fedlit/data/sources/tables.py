@@ -23,22 +23,9 @@ from fedlit.data.sources.places import Files, Place, places_of
 from fedlit.data.sources.recoded import converted, recoded
 from fedlit.data.sources.table_checks import check_named, check_required
 from fedlit.data.sources.table_notes import row_notes, with_task_notes
-from fedlit.data.splitting import (
-    SplitSettings,
-    check_split,
-    groups_of,
-    own_split,
-    split_rows,
-)
-from fedlit.data.table import (
-    ClientTable,
-    TaskSettings,
-    check_patterns,
-    check_task,
-    first_match,
-    outcome_for,
-    own_task,
-)
+from fedlit.data.splitting import SplitSettings, check_split, groups_of, split_for, split_rows
+from fedlit.data.table import ClientTable, TaskSettings, check_patterns, first_match
+from fedlit.data.targets import check_task, outcome_for, task_for
 from fedlit.errors import ConfigError, expect
 
 if TYPE_CHECKING:
@@ -319,7 +306,7 @@ class Tables(Source):
             name: declared for name, declared in (self.types or {}).items() if name in rows
         }
         for client in clients:
-            method, by = own_split(self.split, client)
+            method, by = split_for(self.split, client)
             if method in ("group", "column") and by in rows:
                 # New rows come without such a column, whereas a time may be a feature.
                 types[by] = "identifier" if method == "group" else "drop"
@@ -349,7 +336,7 @@ class Tables(Source):
 
         options = location.options
         head = f"client {client!r}"
-        method, by = own_split(self.split, client)
+        method, by = split_for(self.split, client)
         self._check_table(client, raw, location, by)
         labels = self._labels(client, raw.frame, options)
         rows = raw.frame if labels.labelled.all() else raw.frame[labels.labelled]
@@ -385,7 +372,7 @@ class Tables(Source):
             groups=groups,
             categorical=schema.categorical(features),
             positive=labels.positive,
-            task=own_task(self.task, client),
+            task=task_for(self.task, client),
             schema=schema,
             keys=hashed_keys(schema, used, options),
             unit=labels.unit,

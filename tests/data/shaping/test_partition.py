@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from scipy.stats import wasserstein_distance
 
-from fedlit.data.agree import Terms, negotiate
+from fedlit.data.agree import negotiate
 from fedlit.data.shaping.by_distance import Distance
 from fedlit.data.shaping.common_columns import RANKS, choose_common, correlations
 from fedlit.data.shaping.derived import ColumnSplit
@@ -22,6 +22,7 @@ from fedlit.data.shaping.partition import ByColumn, Deal, Dirichlet, Hand, Parti
 from fedlit.data.shaping.space import Space, codes_of_autoencoder, emd
 from fedlit.data.sources import Bundled, Reads, Tables
 from fedlit.data.table import SPLITS, ClientTable, Split
+from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 
 DIGITS = Bundled(clients=["digits"])
