@@ -150,15 +150,17 @@ def _gathered(pairs: Iterable[_Pair], adds: bool = False) -> list[_Pair]:
         adds: whether they are the value of such a key, so that any of their keys adds.
     """
     result = list[_Pair]()
-    places = dict[str, int]()
+    positions = dict[str, int]()
     for key, value in pairs:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
-        place = places.setdefault(name, len(result)) if adds or name.endswith("+") else len(result)
-        both = _both(result[place][1], value) if place < len(result) else None
+        position = len(result)
+        if adds or name.endswith("+"):
+            position = positions.setdefault(name, position)
+        both = _both(result[position][1], value) if position < len(result) else None
         if both is None:
             result.append((key, value))
         else:
-            result[place] = (key, both)
+            result[position] = (key, both)
     return result
 
 
