@@ -32,6 +32,7 @@ GENERIC = {
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("fedlit/data/agree.py", "generic name apart"): "a field of saved agreements",
     ("fedlit/data/module.py", "generic name known"): "the key data.known",
+    ("fedlit/score/arrays.py", "generic name left"): "an array of saved trees",
     ("fedlit/data/schema/numbers.py", "generic name way"): "a field of saved schemas",
     ("fedlit/institutions/consent.py", "generic name known"): "a part of the terms, as data.known",
     ("fedlit/institutions/settings.py", "generic name tell"): "a key of site.yaml",
@@ -45,7 +46,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 }
 """(file, rule, with the name if a name breaks it) → why the rule does not hold there."""
 
-NOT_YET = {"data", "mixture", "run", "score", "tasks"}
+NOT_YET = {"data", "mixture", "run"}
 """Rooms that were written before the rules and have not been rewritten."""
 
 LAYOUT = {

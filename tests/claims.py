@@ -72,8 +72,8 @@ FOREST = GoAlone(
     "sklearn.ensemble.RandomForestRegressor",
     grid={"n_estimators": [5], "min_samples_leaf": [3]},
     label="Forest of claims",
-    each=True,
-    asked=True,
+    by_column=True,
+    on_request=True,
 )
 
 

@@ -71,14 +71,14 @@ class ArrayFunction:
         state = read_json(folder / FILES[0])
         with told_as(lambda error: unfit(folder / FILES[1], error)):
             with zipfile.ZipFile(folder / FILES[1]) as archive:
-                if any(own.compress_type != zipfile.ZIP_STORED for own in archive.infolist()):
+                if any(array.compress_type != zipfile.ZIP_STORED for array in archive.infolist()):
                     raise ValueError("compressed arrays")
-            with np.load(folder / FILES[1], allow_pickle=False) as found:
-                arrays = dict(found)
-        for name, own in arrays.items():
-            if own.dtype.kind not in "iuf" or np.isnan(own).any():
+            with np.load(folder / FILES[1], allow_pickle=False) as stored:
+                arrays = dict(stored)
+        for name, array in arrays.items():
+            if array.dtype.kind not in "iuf" or np.isnan(array).any():
                 raise DataError(
-                    f"{folder / FILES[1]}: expected numbers in {name[:60]!r}, found {own.dtype}, "
+                    f"{folder / FILES[1]}: expected numbers in {name[:60]!r}, found {array.dtype}, "
                     "or some that are none"
                 )
         with told_as(lambda error: unfit(folder / FILES[0], error)):
@@ -122,8 +122,8 @@ class Trees:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return the predicted numbers (n,)."""
-        made: np.ndarray = self.predict_proba(x)[:, 0]
-        return made
+        numbers: np.ndarray = self.predict_proba(x)[:, 0]
+        return numbers
 
     def _leaves(self, root: int, x: np.ndarray) -> np.ndarray:
         """Return the place of each row's leaf in ``values``, (n,). All rows descend one level at a
@@ -153,7 +153,7 @@ class Linear:
         exponential: whether the prediction is e to the power of the sum.
         categorical: the positions of the inputs that become one column for each category; these
             columns come first.
-        known: the categories of each of these inputs, ascending.
+        categories: the categories of each of these inputs, ascending.
     """
 
     mean: np.ndarray
@@ -162,37 +162,37 @@ class Linear:
     intercept: np.ndarray
     exponential: bool
     categorical: tuple[int, ...] = ()
-    known: tuple[np.ndarray, ...] = ()
+    categories: tuple[np.ndarray, ...] = ()
     classes_: np.ndarray | None = None
 
     def _decision(self, x: np.ndarray) -> np.ndarray:
         if self.categorical:
-            own = [
-                x[:, [place]] == known
-                for place, known in zip(self.categorical, self.known, strict=True)
+            indicators = [
+                x[:, [column]] == categories
+                for column, categories in zip(self.categorical, self.categories, strict=True)
             ]
             rest = np.delete(x, self.categorical, axis=1)
-            x = np.hstack([*(one.astype(np.float64) for one in own), rest])
+            x = np.hstack([*(one.astype(np.float64) for one in indicators), rest])
         x = np.array(x)
         x -= self.mean.astype(x.dtype)
         x /= self.scale.astype(x.dtype)
-        made: np.ndarray = x @ self.coefficients.T + self.intercept
-        return made
+        sums: np.ndarray = x @ self.coefficients.T + self.intercept
+        return sums
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return the predicted numbers (n,)."""
-        made = self._decision(x)
-        made = made[:, 0] if made.ndim > 1 else made
-        return np.exp(made) if self.exponential else made
+        sums = self._decision(x)
+        sums = sums[:, 0] if sums.ndim > 1 else sums
+        return np.exp(sums) if self.exponential else sums
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """Return the probabilities of the classes (n, classes)."""
-        made = self._decision(x)
-        if made.shape[1] == 1:
+        sums = self._decision(x)
+        if sums.shape[1] == 1:
             with np.errstate(over="ignore"):
-                yes = (1 / (1 + np.exp(-made[:, 0].astype(np.float64)))).astype(made.dtype)
+                yes = (1 / (1 + np.exp(-sums[:, 0].astype(np.float64)))).astype(sums.dtype)
             return np.stack([1 - yes, yes], 1)
-        powers: np.ndarray = np.exp(made - made.max(axis=1, keepdims=True))
+        powers: np.ndarray = np.exp(sums - sums.max(axis=1, keepdims=True))
         powers /= powers.sum(axis=1, keepdims=True)
         return powers
 
@@ -214,13 +214,12 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
         TypeError: any other model.
     """
     if hasattr(model, "fitted"):  # fedlit's own, of a model for each label
-        made = [as_arrays(own) for own in model.fitted]
-        every = {
-            f"{place}.{name}": own
-            for place, (_, arrays) in enumerate(made)
-            for name, own in arrays.items()
-        }
-        return {"kind": "one each", "models": [state for state, _ in made]}, every
+        states = []
+        arrays_of_all: Arrays = {}
+        for label, (state, arrays) in enumerate(map(as_arrays, model.fitted)):
+            states.append(state)
+            arrays_of_all |= {f"{label}.{name}": array for name, array in arrays.items()}
+        return {"kind": "one each", "models": states}, arrays_of_all
     classes = (
         {"classes": np.asarray(model.classes_).astype(np.int64)}
         if hasattr(model, "classes_")
@@ -229,33 +228,32 @@ def as_arrays(model: Any) -> tuple[dict[str, Any], Arrays]:
     if hasattr(model, "estimators_") and hasattr(model.estimators_[0], "tree_"):
         return {"kind": "trees"}, classes | _forest(model)
     if hasattr(model, "steps"):
-        state, own = _pipeline(model)
-        return state, classes | own
+        state, arrays = _pipeline(model)
+        return state, classes | arrays
     if type(model).__name__.startswith("Dummy"):  # a tree that is one leaf
         row = np.zeros((1, 1))
         one = np.zeros(1, np.int32)
-        told = (
-            model.predict_proba(row)
-            if hasattr(model, "predict_proba")
-            else model.predict(row).reshape(1, -1)
-        )
-        leaf = {"left": one - 1, "right": one - 1, "values": np.asarray(told, float)}
+        if hasattr(model, "predict_proba"):
+            value = model.predict_proba(row)
+        else:
+            value = model.predict(row).reshape(1, -1)
+        leaf = {"left": one - 1, "right": one - 1, "values": np.asarray(value, float)}
         return {"kind": "trees"}, classes | dict.fromkeys(_TREES, one) | leaf
     raise TypeError(type(model).__name__)
 
 
 def _forest(model: Any) -> Arrays:
-    trees = [own.tree_ for own in model.estimators_]
-    sizes = [own.node_count for own in trees]
+    trees = [tree.tree_ for tree in model.estimators_]
+    sizes = [tree.node_count for tree in trees]
     roots = np.cumsum([0, *sizes[:-1]])
 
     def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(own, name) for own in trees])
+        return np.concatenate([getattr(tree, name) for tree in trees])
 
     leaf = joined("children_left") < 0
-    values, place = np.unique(joined("value")[leaf, 0], axis=0, return_inverse=True)
+    values, leaf_values = np.unique(joined("value")[leaf, 0], axis=0, return_inverse=True)
     feature = joined("feature")
-    feature[leaf] = place.reshape(-1)
+    feature[leaf] = leaf_values.reshape(-1)
     left, right = (
         np.where(leaf, -1, joined(name) + np.repeat(roots, sizes)).astype(np.int32)
         for name in ("children_left", "children_right")
@@ -283,18 +281,16 @@ _LINEAR_MODELS = ("LogisticRegression", "Ridge", "PoissonRegressor")
 
 def _pipeline(model: Any) -> tuple[dict[str, Any], Arrays]:
     *first, (_, last) = model.steps
-    steps = [own for _, own in first]
+    steps = [step for _, step in first]
     kind = type(last).__name__
     scaler = steps[-1] if steps else None
     if kind not in _LINEAR_MODELS or type(scaler).__name__ != "StandardScaler" or len(steps) > 2:
         raise TypeError(kind)
     _, encoder, categorical = steps[0].transformers_[0] if len(steps) == 2 else ("", None, [])
-    known = (
-        [np.asarray(own, np.float64) for own in encoder.categories_] if encoder is not None else []
-    )
+    categories = encoder.categories_ if encoder is not None else []
     assert scaler is not None
     arrays = {
-        **{f"known.{place}": own for place, own in enumerate(known)},
+        **{f"known.{i}": np.asarray(labels, np.float64) for i, labels in enumerate(categories)},
         "mean": scaler.mean_,
         "scale": scaler.scale_,
         "coefficients": np.ascontiguousarray(last.coef_),
@@ -333,54 +329,53 @@ def from_arrays(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inpu
     if kind == "one each":
         every: list[Arrays] = [{} for _ in state["models"]]
         for name, one in arrays.items():
-            place, _, own = name.partition(".")
-            every[int(place)][own] = one
-        return OneEach(
-            [from_arrays(*own, inputs) for own in zip(state["models"], every, strict=True)]
-        )
+            label, _, array_name = name.partition(".")
+            every[int(label)][array_name] = one
+        pairs = zip(state["models"], every, strict=True)
+        return OneEach([from_arrays(model, part, inputs) for model, part in pairs])
     raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
 
 
 def _linear(state: Mapping[str, Any], arrays: Mapping[str, np.ndarray], inputs: int) -> Linear:
-    places = tuple(state["categorical"])
-    known = tuple(arrays[f"known.{place}"] for place in range(len(places)))
+    columns = tuple(state["categorical"])
+    categories = tuple(arrays[f"known.{position}"] for position in range(len(columns)))
     numbers = {name: arrays[name] for name in _LINEAR}
     classes = arrays.get("classes")
-    own = Linear(
+    model = Linear(
         **numbers,
         exponential=bool(state["exponential"]),
-        categorical=places,
-        known=known,
+        categorical=columns,
+        categories=categories,
         classes_=classes,
     )
-    if any(type(place) is not int or not 0 <= place < inputs for place in places):
+    if any(type(position) is not int or not 0 <= position < inputs for position in columns):
         raise ValueError("expected places of inputs")
-    width = inputs - len(places) + sum(len(one) for one in known)
+    width = inputs - len(columns) + sum(len(one) for one in categories)
     if (
-        own.mean.shape != (width,)
-        or own.scale.shape != (width,)
-        or own.coefficients.shape[-1] != width
+        model.mean.shape != (width,)
+        or model.scale.shape != (width,)
+        or model.coefficients.shape[-1] != width
     ):
         raise ValueError(f"expected coefficients of {width} inputs")
-    return own
+    return model
 
 
 def _check_trees(trees: Trees, inputs: int) -> None:
     """Refuse trees with an index out of range, or with a path that is a cycle."""
     nodes = np.arange(len(trees.left))
     leaf = trees.left < 0
-    places = (trees.roots, trees.left, trees.right, trees.feature)
+    indices = (trees.roots, trees.left, trees.right, trees.feature)
     if (
-        any(own.dtype.kind != "i" or own.ndim != 1 for own in places)
+        any(array.dtype.kind != "i" or array.ndim != 1 for array in indices)
         or not len(trees.roots)
         or trees.values.ndim != 2
     ):
         raise ValueError("expected trees")
-    if any(own.shape != nodes.shape for own in (trees.right, trees.feature, trees.threshold)):
+    if any(array.shape != nodes.shape for array in (trees.right, trees.feature, trees.threshold)):
         raise ValueError("expected as many of each of a node's numbers")
     if any(
-        (own >= len(nodes)).any() or (own <= nodes)[~leaf].any()
-        for own in (trees.left, trees.right)
+        (array >= len(nodes)).any() or (array <= nodes)[~leaf].any()
+        for array in (trees.left, trees.right)
     ):
         raise ValueError("expected nodes that lead to later ones")
     most = np.where(leaf, len(trees.values), inputs)

@@ -57,8 +57,8 @@ def check_input(path: Path) -> None:
         DataError: the file does not exist, or is of another kind.
     """
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "none"
-        raise DataError(f"--data: expected a file {path}, found {found}; correct the path")
+        kind = "a folder" if path.is_dir() else "none"
+        raise DataError(f"--data: expected a file {path}, found {kind}; correct the path")
     if _apart(path)[1] not in _KINDS:
         raise DataError(
             f"--data: expected a file that ends in {', '.join(_KINDS)} (packed or not), found "
@@ -111,22 +111,24 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     schema = encoder.schema
     client = encoder.client
     if has_reads(path):
-        fits = are_positions(list(encoder.columns))
-        found = Told(f"reads in {path.name}")
+        labels_reads = are_positions(list(encoder.columns))
+        message = Told(f"reads in {path.name}")
         expected = f"rows of a table, as client {client!r} has"
         do = "name a client of reads, or a table"
-        expect(fits, "--data", expected, found, do, DataError)
+        expect(labels_reads, "--data", expected, message, do, DataError)
         return new_reads(path, list(encoder.columns), f"client {client!r}, file {path}")
     # Another file may be written in another way, and lack what is renamed, such as the target.
-    told = {key: own for key, own in schema.reading.items() if key not in _OF_A_FILE}
+    settings = {key: value for key, value in schema.reading.items() if key not in _OF_A_FILE}
     try:
-        return read_table(path, ReadOptions.from_dict(told, f"client {client!r}"), client)
+        return read_table(path, ReadOptions.from_dict(settings, f"client {client!r}"), client)
     except DataError:
-        without = [name for name in told.get("names", ()) if name != encoder.target_name]
-        if len(without) == len(told.get("names", ())):
+        without = [name for name in settings.get("names", ()) if name != encoder.target_name]
+        if len(without) == len(settings.get("names", ())):
             raise
         return read_table(
-            path, ReadOptions.from_dict({**told, "names": without}, f"client {client!r}"), client
+            path,
+            ReadOptions.from_dict({**settings, "names": without}, f"client {client!r}"),
+            client,
         )
 
 

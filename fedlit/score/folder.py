@@ -65,21 +65,21 @@ def write(folder: Path, scorer: Scorer) -> None:
     main: dict[str, Any] = {"format": _VERSION, "client": scorer.client, "about": scorer.about}
     if isinstance(scorer, MixedScorer):
         for name, folds in scorer.scorers.items():
-            for fold, each in enumerate(folds):
-                write(folder / name / f"fold_{fold}", each)
+            for fold, part in enumerate(folds):
+                write(folder / name / f"fold_{fold}", part)
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
         mix = {
             "parts": parts,
             "weights": scorer.weights,
-            "stack": [list(own) for own in scorer.stack],
+            "stack": [list(settings) for settings in scorer.stack],
         }
         write_json(folder / MAIN, {**main, **mix})
         return
     # one that can be written has ``write`` and ``network``: onnx or arrays
     function: Any = scorer.function
-    fits = hasattr(function, "write")
-    found = Told("one that was exported")
-    expect(fits, f"client {scorer.client!r}", "a client of a run", found, "copy its folder")
+    writable = hasattr(function, "write")
+    message = Told("one that was exported")
+    expect(writable, f"client {scorer.client!r}", "a client of a run", message, "copy its folder")
     function.write(folder)
     write_json(folder / ENCODER, scorer.encoder.state_dict())
     write_json(
@@ -87,7 +87,7 @@ def write(folder: Path, scorer: Scorer) -> None:
         {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name},
     )
     names = (ENCODER, *_FILES[function.network])
-    own = {
+    settings = {
         "network": function.network,
         "task": scorer.state,
         "classes": list(scorer.own_classes),
@@ -96,7 +96,7 @@ def write(folder: Path, scorer: Scorer) -> None:
         "inputs": len(scorer.encoder.features),
         "files": {name: _digest(folder / name) for name in names},
     }
-    write_json(folder / MAIN, {**main, **own})
+    write_json(folder / MAIN, {**main, **settings})
 
 
 def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
@@ -104,20 +104,20 @@ def columns_of(encoder: RowEncoder) -> list[dict[str, Any]]:
     training rows.
     """
     return [
-        {"name": name, "holds": own.kind}
+        {"name": name, "holds": column.kind}
         | (
-            {"mean": own.moments.mean, "standard deviation": own.moments.variance**0.5}
-            if own.moments
+            {"mean": column.moments.mean, "standard deviation": column.moments.variance**0.5}
+            if column.moments
             else {}
         )
-        | ({"categories": list(own.categories)} if own.categories else {})
+        | ({"categories": list(column.categories)} if column.categories else {})
         | (
             {"values": dict(raw.values)}
             if (raw := encoder.schema.columns.get(name)) and raw.values
             else {}
         )
         | ({"convert": dict(raw.convert)} if raw and raw.convert else {})
-        for name, own in encoder.columns.items()
+        for name, column in encoder.columns.items()
     ]
 
 
@@ -145,8 +145,10 @@ def load(folder: str | Path) -> Scorer:
     if set(main) == _OF_MIXTURE:
         return _mixture(folder, main)
     if set(main) != _KEYS or main["network"] not in list(_FILES):
-        odd = ", ".join(sorted(set(main) ^ _KEYS)) or f"network {main['network']!r}"
-        raise DataError(f"{path}: expected what fedlit export writes, found others: {odd[:200]}")
+        unexpected = ", ".join(sorted(set(main) ^ _KEYS)) or f"network {main['network']!r}"
+        raise DataError(
+            f"{path}: expected what fedlit export writes, found others: {unexpected[:200]}"
+        )
     _check_files(folder, main["files"], (ENCODER, *_FILES[main["network"]]))
     with told_as(lambda error: unfit(path, error)):
         name = main["task"]["name"]
@@ -182,7 +184,7 @@ def _mixture(folder: Path, main: Mapping[str, Any]) -> MixedScorer:
                 f"{path}: expected parts with their numbers of folds, found {name!r}: {folds!r}"
             )
         parts[name] = [load(folder / name / f"fold_{fold}") for fold in range(folds)]
-        same = all(own.client == main["client"] for own in parts[name])
+        same = all(scorer.client == main["client"] for scorer in parts[name])
         expected = f"models of {main['client']}"
         expect(
             same, str(folder / name), expected, Told("another client's"), "copy it again", DataError
@@ -201,12 +203,12 @@ def _digest(path: Path) -> str:
 
 
 def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
-    known = {MAIN, *names, *_FREE}
+    expected_names = {MAIN, *names, *_FREE}
     for path in sorted(folder.iterdir()):
-        fits = path.name in known or path.name[0] == "."
-        expected = f"{', '.join(sorted(known))} and nothing else"
+        expected_file = path.name in expected_names or path.name[0] == "."
+        expected = f"{', '.join(sorted(expected_names))} and nothing else"
         do = "it did not come from fedlit export, so look at it, and move it away"
-        expect(fits, str(folder), expected, Told(path.name), do, DataError)
+        expect(expected_file, str(folder), expected, Told(path.name), do, DataError)
     if not isinstance(written, dict) or set(written) != set(names):
         raise DataError(
             f"{folder / MAIN}: files: expected {', '.join(names)}, found others; export the client "
@@ -218,21 +220,21 @@ def _check_files(folder: Path, written: Any, names: tuple[str, ...]) -> None:
                 f"{folder}: expected the file {name}, found none; export the client again"
             )
         same = _digest(folder / name) == written[name]
-        found = Told("another (its checksum differs)")
+        message = Told("another (its checksum differs)")
         do = "it is cut short or was changed; copy the folder again, or export the client again"
-        expect(same, str(folder / name), "the file as it was written", found, do, DataError)
+        expect(same, str(folder / name), "the file as it was written", message, do, DataError)
 
 
 def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
     """Refuse values that nothing else would check before rows are scored."""
     outcome.check()
-    own = main["classes"]
+    positions = main["classes"]
     count = len(outcome.classes)
-    if any(type(place) is not int or not 0 <= place < count for place in own) or len(
-        set(own)
-    ) < len(own):
+    if any(type(position) is not int or not 0 <= position < count for position in positions) or len(
+        set(positions)
+    ) < len(positions):
         raise ValueError("expected places of classes")
-    if count and not own:
+    if count and not positions:
         raise ValueError("expected at least one class of its own")
     if any(type(main[key]) is not int or main[key] < 1 for key in ("batch", "inputs")):
         raise ValueError("expected whole numbers as batch and inputs")
@@ -242,16 +244,16 @@ def _check(outcome: Outcome, main: Mapping[str, Any]) -> None:
         raise ValueError("expected an object as about")
 
 
-def _check_column(name: str, own: Mapping[str, Any]) -> None:
-    moments = own.get("moments")
-    labels = own.get("categories", [])
-    if own["kind"] not in TYPES:
+def _check_column(name: str, described: Mapping[str, Any]) -> None:
+    moments = described.get("moments")
+    labels = described.get("categories", [])
+    if described["kind"] not in TYPES:
         raise ValueError(
             f"expected the column {name[:60]!r} of one of the kinds {', '.join(TYPES)}"
         )
     if moments is not None and (
         len(moments) != 3
-        or any(type(own) not in (int, float) for own in moments)
+        or any(type(described) not in (int, float) for described in moments)
         or not moments[2] >= 0
     ):
         raise ValueError(f"expected a count, a mean and a variance of the column {name[:60]!r}")
@@ -260,8 +262,8 @@ def _check_column(name: str, own: Mapping[str, Any]) -> None:
 
 
 def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
-    for name, own in state["columns"].items():
-        _check_column(name, own)
+    for name, column in state["columns"].items():
+        _check_column(name, column)
     encoder = RowEncoder(client)
     encoder.load_state_dict(state)
     if len(encoder.features) != inputs or len(set(encoder.features)) != inputs:
@@ -271,8 +273,8 @@ def _encoder(state: Mapping[str, Any], client: str, inputs: int) -> RowEncoder:
         "here",
     )
     # a row without any value goes through all that was learnt of columns
-    made = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
-    if made.shape != (1, inputs):
+    encoded = encoder.transform(pd.DataFrame({name: [np.nan] for name in encoder.columns}))
+    if encoded.shape != (1, inputs):
         raise ValueError(f"expected {inputs} inputs")
     return encoder
 
@@ -289,11 +291,12 @@ def _network(path: Path, inputs: int) -> Function:
         # by its path: onnxruntime reads other files of the same folder alone then, and there are
         # none
         session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        (rows,), (predictions,) = session.get_inputs(), session.get_outputs()
+        (rows,) = session.get_inputs()
+        (predictions,) = session.get_outputs()
         session.run([predictions.name], {rows.name: np.zeros((1, inputs), np.float32)})
 
     def function(x: NDArray[np.float32]) -> NDArray[Any]:
-        made: NDArray[Any] = session.run([predictions.name], {rows.name: x})[0]
-        return made
+        outputs: NDArray[Any] = session.run([predictions.name], {rows.name: x})[0]
+        return outputs
 
     return function

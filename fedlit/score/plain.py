@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST:
             raise ValueError(f"more than {_MOST >> 20} MiB")
-        found = json.loads(
+        value = json.loads(
             path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_int=_int
         )
-        json.dumps(found, allow_nan=False)
+        json.dumps(value, allow_nan=False)
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read: {reason(error)}; export the client again"
@@ -35,11 +36,11 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: expected plain data, found: {error}; export the client again"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise DataError(
-            f"{path}: expected an object, found a {type(found).__name__}; export the client again"
+            f"{path}: expected an object, found a {type(value).__name__}; export the client again"
         )
-    return found
+    return value
 
 
 def _int(text: str) -> int:
@@ -49,12 +50,12 @@ def _int(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError(f"a key twice among {str(list(found))[:60]}")
-    return found
+    if len(entries := dict(pairs)) < len(pairs):
+        raise ValueError(f"a key twice among {str(list(entries))[:60]}")
+    return entries
 
 
-def check_weights(weights: Any, where: str) -> dict[str, float]:
+def check_weights(weights: Any, key: str) -> dict[str, float]:
     """Return the weights of a mixture's parts, after checking that they are numbers from 0 to 1
     that sum to 1.
 
@@ -63,13 +64,13 @@ def check_weights(weights: Any, where: str) -> dict[str, float]:
     """
     values = list(weights.values()) if isinstance(weights, dict) else []
     numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
-    fits = numbers and math.isclose(sum(values), 1, abs_tol=1e-9)
-    found = Told(str(weights)[:99])
-    expect(fits, where, "weights from 0 to 1, of sum 1", found, "fit or export again", DataError)
+    valid = numbers and math.isclose(sum(values), 1, abs_tol=1e-9)
+    message = Told(str(weights)[:99])
+    expect(valid, key, "weights from 0 to 1, of sum 1", message, "fit or export again", DataError)
     return dict(weights)
 
 
-def check_stack(stack: Any, where: str) -> list[list[float]]:
+def check_stack(stack: Any, key: str) -> list[list[float]]:
     """Return the intercept and slope of each output, for a mixture that has them, after checking
     that they are numbers.
 
@@ -77,13 +78,12 @@ def check_stack(stack: Any, where: str) -> list[list[float]]:
         DataError: the values are invalid.
     """
     pairs = isinstance(stack, list) and all(
-        isinstance(own, list) and len(own) == 2 for own in stack
+        isinstance(pair, list) and len(pair) == 2 for pair in stack
     )
-    if not pairs or any(
-        type(value) not in (int, float) or not -1e9 < value < 1e9 for own in stack for value in own
-    ):
+    numbers = chain.from_iterable(stack) if pairs else ()
+    if not pairs or not all(type(n) in (int, float) and -1e9 < n < 1e9 for n in numbers):
         raise DataError(
-            f"{where}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export "
+            f"{key}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export "
             "again"
         )
     return list(stack)
@@ -91,9 +91,9 @@ def check_stack(stack: Any, where: str) -> list[list[float]]:
 
 def unfit(path: Path, error: Exception) -> FedlitError:
     """Return the error for a file that fedlit did not write like this, or not in this version."""
-    told = " ".join(str(error).split())[:200]
+    message = " ".join(str(error).split())[:200]
     return DataError(
-        f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {told})"
+        f"{path}: expected what fedlit export writes, found others ({type(error).__name__}: {message})"
     )
 
 
@@ -105,9 +105,9 @@ def defined(value: Any) -> Any:
         {'auroc': None, 'interval': [0.1, None]}
     """
     if isinstance(value, dict):
-        return {key: defined(own) for key, own in value.items()}
+        return {key: defined(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [defined(own) for own in value]
+        return [defined(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

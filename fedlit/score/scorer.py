@@ -6,6 +6,7 @@ PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,8 @@ class Scorer:
         Raises:
             DataError: it is no number from 0 to 1.
         """
-        found = self.about.get("threshold") or {}
-        value = found.get("value") if isinstance(found, dict) else found
+        chosen = self.about.get("threshold") or {}
+        value = chosen.get("value") if isinstance(chosen, dict) else chosen
         if value is None:
             return None
         if type(value) not in (int, float) or not 0 <= value <= 1 or len(self.outcome.classes) != 2:
@@ -142,17 +143,19 @@ class Scorer:
         if threshold is not None:
             negative, positive = self.outcome.classes
             reached = (predictions[:, 1] >= threshold).tolist()
-            columns[AT_THRESHOLD] = [positive if own else negative for own in reached]
+            columns[AT_THRESHOLD] = [
+                positive if is_positive else negative for is_positive in reached
+            ]
         return columns
 
     @property
     def own_state(self) -> dict[str, Any]:
         """The state of the task with the client's classes only, as plain data."""
-        own = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
-        return own | {
+        state = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
+        return state | {
             key: [*getattr(self.outcome, key)]
             for key in ("classes", "negatives", "positives")
-            if key in own
+            if key in state
         }
 
     @property
@@ -195,20 +198,20 @@ class Scorer:
         """
         frame = check_frame(frame, self.encoder)
         chosen = self.keys_in(frame, keys)
-        told = pd.DataFrame(self.columns(self._predictions(frame, chosen)))
+        results = pd.DataFrame(self.columns(self._predictions(frame, chosen)))
         if self.labels_reads:
             bases = frame[list(self.encoder.columns)].notna().to_numpy()
-            pairs = zip(told["predicted"], bases, strict=True)
-            told["predicted"] = [
-                "".join(np.where(own, list(text), _NO_LABEL)) for text, own in pairs
+            pairs = zip(results["predicted"], bases, strict=True)
+            results["predicted"] = [
+                "".join(np.where(has_base, list(text), _NO_LABEL)) for text, has_base in pairs
             ]
         self.notes = [*self.notes, *self._no_threshold()]
-        if clash := [name for name in chosen if name in told]:
+        if clash := [name for name in chosen if name in results]:
             raise DataError(
                 f"keys: expected names that results do not have, found {clash[0]!r}; rename the "
                 "column"
             )
-        return pd.concat([frame[chosen], told.set_axis(frame.index)], axis=1)
+        return pd.concat([frame[chosen], results.set_axis(frame.index)], axis=1)
 
     def frame(self, row: NDArray[Any], x: NDArray[np.float32]) -> pd.DataFrame:
         """Return what the client predicts for encoded rows (n, d) float32, with their numbers in
@@ -234,10 +237,10 @@ class Scorer:
 
     def __repr__(self) -> str:
         classes = self.outcome.classes
-        what = f" ({shorten([*map(str, classes)])})" if classes else ""
+        labels = f" ({shorten([*map(str, classes)])})" if classes else ""
         return (
             f"Scorer of {self.client}: {self.n_features_in_} columns → "
-            f"{self.encoder.target_name}{what}"
+            f"{self.encoder.target_name}{labels}"
         )
 
     # ------------------------------------------------------------------
@@ -273,14 +276,14 @@ class Scorer:
         Raises:
             DataError: see :meth:`predict`.
         """
-        features, found = self.encoder.read(frame)
+        features, encoder_notes = self.encoder.read(frame)
         unused = [
             str(name)
             for name in frame
             if name not in self.encoder.schema.columns and name not in keys
         ]
         notes = [
-            *found,
+            *encoder_notes,
             *([f"columns that the client does not use: {shorten(unused)}"] if unused else []),
         ]
         with np.errstate(over="ignore"):  # what is too large for float32 is refused
@@ -318,11 +321,11 @@ class Scorer:
             for start in range(0, len(x), self.batch):
                 rows = x[start : start + self.batch]
                 part = self.function(rows)
-                fits = part.shape == (len(rows), width)
-                found = Told(f"{part.dtype} {part.shape}")
+                right_shape = part.shape == (len(rows), width)
+                message = Told(f"{part.dtype} {part.shape}")
                 expected = f"predictions {(len(rows), width)} of floats"
                 do = "its network fits another task"
-                expect(fits and part.dtype.kind == "f", who, expected, found, do, RunError)
+                expect(right_shape and part.dtype.kind == "f", who, expected, message, do, RunError)
                 parts.append(part)
         predictions = np.concatenate(parts)
         finite = bool(np.isfinite(predictions).all())
@@ -340,9 +343,9 @@ def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
     """
     frame = frame_of(frame)
     who = f"client {encoder.client!r}"
-    found = Told(type(frame).__name__)
+    message = Told(type(frame).__name__)
     do = "its columns need names, as in pandas.DataFrame(rows, columns=names)"
-    expect(isinstance(frame, pd.DataFrame), who, "rows as a DataFrame", found, do, DataError)
+    expect(isinstance(frame, pd.DataFrame), who, "rows as a DataFrame", message, do, DataError)
     frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     renamed = encoder.schema.reading.get("rename") or {}
     frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})
@@ -372,20 +375,20 @@ def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]
         if column.kind == NUMBERS and column.moments is not None and column.moments.variance > 0:
             away = (features[name] - column.moments.mean).abs() / column.moments.variance**0.5
             if far := int((away > _FAR).sum()):
-                shown = f"{features[name][away > _FAR].iloc[0]:g}"
+                example = f"{features[name][away > _FAR].iloc[0]:g}"
                 unseen.append(
                     f"{name}: {far:,} cells are over {_FAR} standard deviations from training, "
-                    f"such as {shown}"
+                    f"such as {example}"
                 )
         count, new = column.unseen(features[name])
         if count:
-            such = shorten([*map(repr, new[:3])])
+            examples = shorten([*map(repr, new[:3])])
             unseen.append(
                 f"{name}: {count:,} cells are of categories that training did not have, such as "
-                f"{such}"
+                f"{examples}"
             )
-    told = shorten([f"{name} {count}" for name, count in missing.items()])
-    return [*([f"cells without a value: {told}"] if missing else []), *unseen]
+    counts = shorten([f"{name} {count}" for name, count in missing.items()])
+    return [*([f"cells without a value: {counts}"] if missing else []), *unseen]
 
 
 _UNUSED = "columns that the client does not use"
@@ -402,10 +405,10 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         RunError: the tasks are of different kinds.
     """
     first = states[0]
-    if {own["name"] for own in states} != {first["name"]}:
-        found = ", ".join(dict.fromkeys(own["name"] for own in states))
+    if {state["name"] for state in states} != {first["name"]}:
+        names = ", ".join(dict.fromkeys(state["name"] for state in states))
         raise RunError(
-            f"mixture: expected parts of one task, found {found}; let all parts predict the same "
+            f"mixture: expected parts of one task, found {names}; let all parts predict the same "
             "target"
         )
     outcome = outcome_type(first["name"])
@@ -414,21 +417,21 @@ def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def aligned(
-    predictions: NDArray[Any], own: Sequence[Any], classes: Sequence[Any]
+    predictions: NDArray[Any], labels: Sequence[Any], classes: Sequence[Any]
 ) -> NDArray[np.float64]:
     """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class
     that the model does not know.
 
     Args:
         predictions: the predictions of a model, (n, width).
-        own: the classes that the model predicts.
+        labels: the classes that the model predicts.
         classes: the classes of the mixture; empty if a number is predicted.
     """
-    if tuple(own) == tuple(classes):
+    if tuple(labels) == tuple(classes):
         return predictions.astype(np.float64)
-    made = np.zeros((len(predictions), len(classes)))
-    made[:, [list(classes).index(label) for label in own]] = predictions
-    return made
+    whole = np.zeros((len(predictions), len(classes)))
+    whole[:, [list(classes).index(label) for label in labels]] = predictions
+    return whole
 
 
 class MixedScorer(Scorer):
@@ -466,8 +469,8 @@ class MixedScorer(Scorer):
             )
         self.scorers = {name: list(parts[name]) for name in weights}
         self.weights = dict(weights)
-        every = [own for folds in self.scorers.values() for own in folds]
-        state = united([own.own_state for own in every])
+        every = list(chain.from_iterable(self.scorers.values()))
+        state = united([scorer.own_state for scorer in every])
         super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
         self.stack = stack
         if stack:
@@ -483,22 +486,22 @@ class MixedScorer(Scorer):
     @property
     def feature_names_in_(self) -> np.ndarray:
         """The names of the columns that rows must have, which are those of all parts."""
-        every = (name for folds in self.scorers.values() for name in folds[0].encoder.schema.used)
-        return np.array(list(dict.fromkeys(every)), dtype=object)
+        names = chain.from_iterable(folds[0].encoder.schema.used for folds in self.scorers.values())
+        return np.array(list(dict.fromkeys(names)), dtype=object)
 
     def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
-        made = {}
+        predictions = {}
         notes = list[list[str]]()
         for name, folds in self.scorers.items():
-            made[name] = [own._predictions(frame, keys) for own in folds]
+            predictions[name] = [part._predictions(frame, keys) for part in folds]
             notes.append(folds[0].notes)
-        every = dict.fromkeys(note for own in notes for note in own)
+        common = set.intersection(*map(set, notes))
         self.notes = [
             note
-            for note in every
-            if not note.startswith(_UNUSED) or all(note in own for own in notes)
+            for note in dict.fromkeys(chain.from_iterable(notes))
+            if not note.startswith(_UNUSED) or note in common
         ]
-        return self.mix(made)
+        return self.mix(predictions)
 
     def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
         """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers.
@@ -507,11 +510,11 @@ class MixedScorer(Scorer):
             predictions: maps each part to the predictions of each fold's model for the same rows.
         """
         classes = self.outcome.classes
-        parts = {
-            name: np.asarray(sum(aligned(own, scorer.outcome.classes, classes) for own, scorer in zip(
-                found, self.scorers[name], strict=True))) / len(found)
-            for name, found in predictions.items()
-        }  # fmt: skip
+        parts = {}
+        for name, folds in predictions.items():
+            pairs = zip(folds, self.scorers[name], strict=True)
+            total = sum(aligned(fold, scorer.outcome.classes, classes) for fold, scorer in pairs)
+            parts[name] = np.asarray(total) / len(folds)
         mixture = next(iter(parts.values()))
         if len(mixture):  # of no rows there is nothing to mix
             mixture = mixed(parts, self.weights)

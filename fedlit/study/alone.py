@@ -73,7 +73,7 @@ def default_models(tasks: Iterable[type[Task]]) -> dict[str, None]:
     """
     names = dict[str, None]()
     for task in tasks:
-        names |= {name: None for name, model in task.go_alone.items() if not model.asked}
+        names |= {name: None for name, model in task.go_alone.items() if not model.on_request}
     if all(means_of(names)):
         names[TREES_AND_LINEAR] = None
     return names

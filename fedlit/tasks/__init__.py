@@ -115,10 +115,12 @@ def task_state(task: Task) -> dict[str, Any]:
         >>> task_state(Classification(("ill", "well"), (3, 4)))
         {'name': 'classification', 'classes': ['ill', 'well'], 'class_rows': [3, 4]}
     """
-    own: dict[str, Any] = asdict(task)  # type: ignore[call-overload]  # tasks are dataclasses
+    fields: dict[str, Any] = asdict(task)  # type: ignore[call-overload]  # tasks are dataclasses
     return {
         "name": task.name,
-        **{key: list(value) if isinstance(value, tuple) else value for key, value in own.items()},
+        **{
+            key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
+        },
     }
 
 
@@ -128,5 +130,7 @@ def task_from(state: Mapping[str, Any]) -> Task:
     Raises:
         ConfigError: the task is not known here.
     """
-    own = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
-    return task_named(str(own.pop("name")))(**own)
+    fields = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in state.items()
+    }
+    return task_named(str(fields.pop("name")))(**fields)

@@ -89,15 +89,15 @@ class Score:
         """Return the name with the best value, the first among equals; None if no value is a
         number.
         """
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
-        return max(known, key=lambda name: self.gain(known[name], 0.0), default=None)
+        numbers = {name: value for name, value in values.items() if not math.isnan(value)}
+        return max(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
         """Return the name with the worst value, the first among equals; None if no value is a
         number.
         """
-        known = {name: value for name, value in values.items() if not math.isnan(value)}
-        return min(known, key=lambda name: self.gain(known[name], 0.0), default=None)
+        numbers = {name: value for name, value in values.items() if not math.isnan(value)}
+        return min(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
         """Return the number as text for the user: percentages with two decimals, all others with
@@ -150,8 +150,8 @@ class Task(ABC):
             class.
         outcome_type: what predictions of the task mean.
         scores: the scores of predictions, the main one first; ``loss`` is among them.
-        shown: the names of the scores that studies show if they name none; the first three if
-            empty.
+        study_scores: the names of the scores that studies show if they name none; the first three
+            if empty.
         more_facts: the names of further numbers that a client may send about its target before
             training, see :meth:`facts`.
         choices: maps each key that a configuration may add to the name to its possible values, of
@@ -166,7 +166,7 @@ class Task(ABC):
     name: ClassVar[str]
     outcome_type: ClassVar[type[Outcome]]
     scores: ClassVar[tuple[Score, ...]]
-    shown: ClassVar[tuple[str, ...]] = ()
+    study_scores: ClassVar[tuple[str, ...]] = ()
     more_facts: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     go_alone: ClassVar[Mapping[str, GoAlone]]
@@ -257,8 +257,8 @@ class Task(ABC):
         """
         rows = y.reshape(len(y), -1)
         counts = {
-            str(label): int((rows == place).any(1).sum())
-            for place, label in enumerate(self.classes)
+            str(label): int((rows == position).any(1).sum())
+            for position, label in enumerate(self.classes)
         }
         return {label: count for label, count in counts.items() if count}
 
@@ -404,14 +404,16 @@ class Task(ABC):
     def shown_scores(cls) -> list[str]:
         """Return the names of the scores that studies show if they name none."""
         compared = [score.name for score in cls.scores if score.name in COMPARED]
-        return list(cls.shown) or compared[:3]
+        return list(cls.study_scores) or compared[:3]
 
     def at(self, classes: Sequence[int]) -> Self:
         """Return the task for a site whose training rows have only some of the classes, given by
         their positions.
         """
-        of_classes = {key: own for key, own in vars(self).items() if isinstance(own, tuple) and own}
-        chosen = {key: tuple(own[place] for place in classes) for key, own in of_classes.items()}
+        chosen = {}
+        for key, value in vars(self).items():
+            if isinstance(value, tuple) and value:
+                chosen[key] = tuple(value[position] for position in classes)
         return replace(self, **chosen)  # type: ignore[type-var]  # tasks are dataclasses
 
     def narrow(
@@ -444,13 +446,13 @@ class Task(ABC):
         """
         finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
         score = self._scorer(predictions, y) if finite else None
-        known = [own for own in self.scores if own is not LOSS and not own.test_only]
+        scores = [entry for entry in self.scores if entry is not LOSS and not entry.test_only]
 
         def scored(counts: Tensor | None) -> dict[str, Tensor]:
             if score is None or (counts is not None and not float(counts.sum())):
                 return {
-                    own.name: predictions.new_tensor(0.0 if own.context else math.nan)
-                    for own in known
+                    entry.name: predictions.new_tensor(0.0 if entry.context else math.nan)
+                    for entry in scores
                 }
             return score(counts)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -61,7 +62,7 @@ class Classification(Task):
 
     name: ClassVar[str] = "classification"
     outcome_type: ClassVar[type[Outcome]] = OneLabel
-    shown: ClassVar[tuple[str, ...]] = ("auroc", "balanced_accuracy", "auprc")
+    study_scores: ClassVar[tuple[str, ...]] = ("auroc", "balanced_accuracy", "auprc")
     scores: ClassVar[tuple[Score, ...]] = (
         Score("auroc", "AUROC", low=0.0, high=1.0),
         Score("auprc", "AUPRC", low=0.0, high=1.0),
@@ -85,18 +86,25 @@ class Classification(Task):
         cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
     ) -> dict[str, Any]:
         """Return the sorted labels; if there are two, the positive one is last."""
-        where = f"target {target.name!r}"
+        subject = f"target {target.name!r}"
         types = _types(target)
         if len(types) > 1:
-            found = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
+            mixture = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
             raise DataError(
-                f"{where}: expected labels of one type, found a mixture of {found}; convert the "
+                f"{subject}: expected labels of one type, found a mixture of {mixture}; convert the "
                 "column"
             )
-        odd = types.keys() - {"true/false", "numbers", "text"}
+        unsupported = types.keys() - {"true/false", "numbers", "text"}
         expected = "numbers, text or true/false as labels"
-        expect(not odd, where, expected, Told(", ".join(odd)), "convert the column", DataError)
-        labels = _sorted_labels(where, map(plain, target.unique().tolist()), positive)
+        expect(
+            not unsupported,
+            subject,
+            expected,
+            Told(", ".join(unsupported)),
+            "convert the column",
+            DataError,
+        )
+        labels = _sorted_labels(subject, map(plain, target.unique().tolist()), positive)
         return {
             "task": cls.name,
             "target": str(target.name),
@@ -107,23 +115,24 @@ class Classification(Task):
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients."""
-        where = f"target {facts[client]['target']!r}"
+        subject = f"target {facts[client]['target']!r}"
         first = dict[str, str]()
-        for name, own in facts.items():
-            first.setdefault(type_of(own["labels"][0]), name)
+        for name, client_facts in facts.items():
+            first.setdefault(type_of(client_facts["labels"][0]), name)
         if len(first) > 1:
-            found = " and ".join(
+            mixture = " and ".join(
                 f"{type_} ({', '.join(map(repr, facts[name]['labels'][:3]))}) at {name!r}"
                 for type_, name in first.items()
             )
             raise DataError(
-                f"{where}: expected labels of one type at all clients, found a mixture: {found}; "
+                f"{subject}: expected labels of one type at all clients, found a mixture: {mixture}; "
                 "write the same labels in both tables, or leave classes apart with data.align: "
                 "none or features"
             )
-        positives = {own["positive"] for own in facts.values()} - {None}
-        union = (label for own in facts.values() for label in own["labels"])
-        classes = _sorted_labels(where, union, positives.pop() if len(positives) == 1 else None)
+        positives = {client_facts["positive"] for client_facts in facts.values()} - {None}
+        positive = positives.pop() if len(positives) == 1 else None
+        union = chain.from_iterable(client_facts["labels"] for client_facts in facts.values())
+        classes = _sorted_labels(subject, union, positive)
         if len(classes) < 2:
             raise DataError(
                 f"client {client!r}: expected at least two classes in its training rows, found one "
@@ -138,9 +147,9 @@ class Classification(Task):
         """
         expected = type_of(self.classes[0])
         types = _types(target)
-        if odd := [label for type_, label in types.items() if type_ != expected]:
+        if unexpected := [label for type_, label in types.items() if type_ != expected]:
             raise DataError(
-                f"target {target.name!r}: expected {expected} as labels, found {odd[0]!r}; write "
+                f"target {target.name!r}: expected {expected} as labels, found {unexpected[0]!r}; write "
                 f"them as those that were trained on ({', '.join(map(repr, self.classes[:3]))})"
             )
         index = {label: position for position, label in enumerate(self.classes)}
@@ -184,13 +193,15 @@ class Classification(Task):
         weights are scaled to sum to the number of rows.
         """
         if rows is not None:
-            each = rows if weight is None else rows * weight[y]
+            row_weights = rows if weight is None else rows * weight[y]
             if outputs.shape[1] > 1:
-                return weighted_mean(functional.cross_entropy(outputs, y, reduction="none"), each)
+                return weighted_mean(
+                    functional.cross_entropy(outputs, y, reduction="none"), row_weights
+                )
             true = y.to(outputs.dtype)
             return weighted_mean(
                 functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none"),
-                each,
+                row_weights,
             )
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
@@ -211,7 +222,8 @@ class Classification(Task):
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
-        outputs, members = outputs.float(), math.log(outputs.shape[1])
+        outputs = outputs.float()
+        members = math.log(outputs.shape[1])
         if outputs.shape[2] == 1:  # log of the mean σ(z), less that of the mean σ(−z)
             return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(
                 -outputs
@@ -240,12 +252,12 @@ class Classification(Task):
         position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
         position[list(classes)] = torch.arange(len(classes), device=y.device)
         # position[-1] is -1
-        mine = restrict(predictions, classes)
+        narrowed = restrict(predictions, classes)
         y = position[y]
         if len(classes) < predictions.shape[1]:
-            each = -mine[y >= 0, y[y >= 0]].clamp_min(torch.finfo(mine.dtype).tiny).log()
-            loss = weighted_mean(each, None if rows is None else rows[y >= 0])
-        return mine, y, loss
+            losses = -narrowed[y >= 0, y[y >= 0]].clamp_min(torch.finfo(narrowed.dtype).tiny).log()
+            loss = weighted_mean(losses, None if rows is None else rows[y >= 0])
+        return narrowed, y, loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         return _Scorer(predictions, y)
@@ -322,6 +334,10 @@ class _Scorer:
         rows = confusion.sum()
         either = support + predicted
         f1 = 2 * hits / torch.where(either > 0, either, 1)
+        if width == 2:
+            f1_of_classes = f1[1] if present[1] else nan
+        else:
+            f1_of_classes = f1[present].mean()
         ranked = [1] if width == 2 else range(width)
         curves = [self._areas(c, counts) for c in ranked if 0 < support[c] < rows]
         auroc, auprc = (
@@ -334,9 +350,7 @@ class _Scorer:
             "auprc": auprc,
             "balanced_accuracy": (hits / support)[present].mean().float(),
             "accuracy": (hits.sum() / rows).float(),
-            "f1": (
-                f1[1] if width == 2 and present[1] else nan if width == 2 else f1[present].mean()
-            ).float(),
+            "f1": f1_of_classes.float(),
             "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float()
             if present.any()
             else nan,
@@ -357,18 +371,20 @@ class _Scorer:
             self._curves[position] = order, (self.y[order] == position).long(), ends
         order, positive, ends = self._curves[position]
         counts = torch.ones_like(positive) if counts is None else counts
-        own = counts.index_select(0, order)
-        hits = (own * positive).cumsum(0).index_select(0, ends)
-        found = own.cumsum(0).index_select(0, ends)
+        ordered_counts = counts.index_select(0, order)
+        hits = (ordered_counts * positive).cumsum(0).index_select(0, ends)
+        predicted = ordered_counts.cumsum(0).index_select(0, ends)
         # A score that no counted row has is none: it gets the place of the one above, whose numbers
         # it repeats.
-        place = (found.diff(prepend=found.new_zeros(1)) != 0).cumsum(0)
-        hits, found = (x.new_zeros(int(place[-1]) + 1).scatter_(0, place, x) for x in (hits, found))
-        missed = found - hits
+        step = (predicted.diff(prepend=predicted.new_zeros(1)) != 0).cumsum(0)
+        hits, predicted = (
+            x.new_zeros(int(step[-1]) + 1).scatter_(0, step, x) for x in (hits, predicted)
+        )
+        missed = predicted - hits
         recall = hits / hits[-1]
         auroc = torch.trapz(recall, missed / missed[-1])
         backwards = recall.flip(0)
-        precision = (hits[1:] / found[1:]).flip(0)
+        precision = (hits[1:] / predicted[1:]).flip(0)
         return auroc.float(), -torch.sum(backwards.diff() * precision).float()
 
 
@@ -386,13 +402,9 @@ def type_of(label: Any) -> str:
     """
     if isinstance(label, bool | np.bool_):
         return "true/false"
-    return (
-        "numbers"
-        if isinstance(label, Real)
-        else "text"
-        if isinstance(label, str)
-        else type(label).__name__
-    )
+    if isinstance(label, Real):
+        return "numbers"
+    return "text" if isinstance(label, str) else type(label).__name__
 
 
 def _types(target: pd.Series) -> dict[str, Any]:
@@ -411,16 +423,16 @@ def plain(label: Any) -> Any:
     return label.item() if isinstance(label, np.generic) else label
 
 
-def _sorted_labels(where: str, labels: Iterable[Any], positive: Any) -> list[Any]:
+def _sorted_labels(subject: str, labels: Iterable[Any], positive: Any) -> list[Any]:
     """Return each label once, sorted; if there are two, the positive one is last."""
-    found = sorted(dict.fromkeys(labels))
-    if len(found) == 2 and positive is not None:
-        if positive not in found:
+    distinct = sorted(dict.fromkeys(labels))
+    if len(distinct) == 2 and positive is not None:
+        if positive not in distinct:
             raise DataError(
-                f"{where}: expected the positive label to be one of {found}, found {positive!r}"
+                f"{subject}: expected the positive label to be one of {distinct}, found {positive!r}"
             )
-        found.sort(key=lambda label: bool(label == positive))
-    return found
+        distinct.sort(key=lambda label: bool(label == positive))
+    return distinct
 
 
 def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
@@ -435,9 +447,9 @@ def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
         >>> restrict(torch.tensor([[0.2, 0.6, 0.2]]), [0, 2])
         tensor([[0.5000, 0.5000]])
     """
-    mine = probabilities[:, list(columns)]
-    total = mine.sum(1, keepdim=True)
-    return torch.where(total < torch.finfo(mine.dtype).tiny, 1 / len(columns), mine / total)
+    selected = probabilities[:, list(columns)]
+    total = selected.sum(1, keepdim=True)
+    return torch.where(total < torch.finfo(selected.dtype).tiny, 1 / len(columns), selected / total)
 
 
 def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
@@ -449,13 +461,15 @@ def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None
         target: (n,) int64 in [−1, C).
         weight: (n,) how much each row counts; once if None.
     """
-    known = target >= 0
-    true = probabilities[known].gather(1, target[known].long()[:, None]).double().clamp_min(1e-6)
+    labelled = target >= 0
+    true = (
+        probabilities[labelled].gather(1, target[labelled].long()[:, None]).double().clamp_min(1e-6)
+    )
     if not len(true):
         return math.nan
     if weight is None:
         return float(-true.log().mean())
-    return float(weighted_mean(-true.log()[:, 0], weight[known].to(true)))
+    return float(weighted_mean(-true.log()[:, 0], weight[labelled].to(true)))
 
 
 def auroc_one_versus_one(
@@ -477,16 +491,16 @@ def auroc_one_versus_one(
     """
     from sklearn.metrics import roc_auc_score
 
-    known = target >= 0
-    present = torch.unique(target[known]).tolist()
+    labelled = target >= 0
+    present = torch.unique(target[labelled]).tolist()
     if len(present) < 2 or not torch.isfinite(probabilities).all():
         return math.nan
-    mine = restrict(probabilities[known].cpu().double(), present).numpy()
-    rank = {position: place for place, position in enumerate(present)}
-    labels = [rank[position] for position in target[known].tolist()]
-    weights = None if weight is None else weight[known].cpu().numpy()
+    selected = restrict(probabilities[labelled].cpu().double(), present).numpy()
+    rank = {position: index for index, position in enumerate(present)}
+    labels = [rank[position] for position in target[labelled].tolist()]
+    weights = None if weight is None else weight[labelled].cpu().numpy()
     if len(present) == 2:
-        return float(roc_auc_score(labels, mine[:, 1], sample_weight=weights))
+        return float(roc_auc_score(labels, selected[:, 1], sample_weight=weights))
     if weights is not None:
         return math.nan
-    return float(roc_auc_score(labels, mine, multi_class="ovo"))
+    return float(roc_auc_score(labels, selected, multi_class="ovo"))

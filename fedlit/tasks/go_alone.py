@@ -26,11 +26,11 @@ Grid = Mapping[str, list[Any]]
 _TOLD = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
 
 
-def is_any_model(found: Any) -> bool:
+def is_any_model(settings: Any) -> bool:
     """Return whether the settings of a local baseline describe a class, and not only a grid of
     settings.
     """
-    return isinstance(found, Mapping) and "class_path" in found
+    return isinstance(settings, Mapping) and "class_path" in settings
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class GoAlone:
         scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: the name that is shown to the user.
         native: whether the model gets the positions of categorical columns.
-        each: whether each column of the target gets a model of its own, see :class:`FitEach`.
+        by_column: whether each column of the target gets a model of its own, see :class:`FitEach`.
         seedless: whether the model gets no seed and is fitted only once, because on the same rows
             it does not vary by anything that matters.
-        asked: whether it is used only if a study names it, because it is no match for the others.
+        on_request: whether it is used only if a study names it, because it is no match for the others.
 
     Example:
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
@@ -69,29 +69,29 @@ class GoAlone:
     scale: bool = False
     label: str = ""
     native: bool = False
-    each: bool = False
+    by_column: bool = False
     seedless: bool = False
-    asked: bool = False
+    on_request: bool = False
 
     @classmethod
-    def read(cls, name: str, found: Mapping[str, Any]) -> GoAlone:
+    def read(cls, name: str, settings: Mapping[str, Any]) -> GoAlone:
         """Read the description of a class from a study.
 
         Raises:
             ConfigError: a key is unknown, or a value is of the wrong kind.
         """
-        must_be_known(f"baselines.{name}", found, _TOLD)
-        for key, value in found.items():
+        must_be_known(f"baselines.{name}", settings, _TOLD)
+        for key, value in settings.items():
             expect(
                 isinstance(value, _TOLD[key]),
                 f"baselines.{name}.{key}",
                 f"a {_TOLD[key].__name__}",
                 value,
             )
-        for key, values in found.get("grid", {}).items():
+        for key, values in settings.get("grid", {}).items():
             well = isinstance(values, list) and len(values) > 0
             expect(well, f"baselines.{name}.grid.{key}", "a list of values", values)
-        return cls(**{"label": name, **found, "name": name})
+        return cls(**{"label": name, **settings, "name": name})
 
     @property
     def kind(self) -> str:
@@ -123,7 +123,7 @@ class GoAlone:
         if outcome.estimator != self.kind:
             return None
         seedless = "random_state" not in inspect.signature(self._class()).parameters
-        return replace(self, each=outcome.one_model_each, seedless=seedless)
+        return replace(self, by_column=outcome.one_model_each, seedless=seedless)
 
     def make(
         self,
@@ -144,53 +144,57 @@ class GoAlone:
             wide: which of these columns have more categories than scikit-learn's gradient boosting
                 accepts (255); there, their codes are treated as numbers.
         """
-        known = inspect.signature(self._class()).parameters
-        own = dict(settings)
-        one_hot = categorical if own.pop("categories", "codes") == "one_hot" else []
-        given: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
+        parameters = inspect.signature(self._class()).parameters
+        arguments = dict(settings)
+        one_hot = categorical if arguments.pop("categories", "codes") == "one_hot" else []
+        defaults: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
         if self.native:
-            given["categorical_features"] = [
-                place for place in categorical if place not in wide
+            defaults["categorical_features"] = [
+                column for column in categorical if column not in wide
             ] or None
-        given = {
-            key: value for key, value in given.items() if key in known and key not in self.init_args
+        defaults = {
+            key: value
+            for key, value in defaults.items()
+            if key in parameters and key not in self.init_args
         }
-        model = self._made({**given, **own})
+        model = self._made({**defaults, **arguments})
         if one_hot or self.scale:
             model = _prepared(model, one_hot, scale=self.scale)
-        return FitEach(model) if self.each else model
+        return FitEach(model) if self.by_column else model
 
     def _class(self) -> Any:
-        where = f"baselines.{self.name}.class_path"
+        key = f"baselines.{self.name}.class_path"
         module = self.class_path.rpartition(".")[0]
         try:
-            found = locate(self.class_path)
+            resolved = locate(self.class_path)
         except Exception as error:  # whatever a module does when it is imported
             raise ConfigError(
-                f"{where}: expected the path of a class, found {self.class_path!r}: {error}"
+                f"{key}: expected the path of a class, found {self.class_path!r}: {error}"
             ) from error
-        if not inspect.isclass(found):
+        if not inspect.isclass(resolved):
             around = locate(module) if module else None
             classes = (
-                [name for name, own in vars(around).items() if inspect.isclass(own)]
+                [name for name, value in vars(around).items() if inspect.isclass(value)]
                 if around
                 else []
             )
             raise ConfigError(
-                f"{where}: expected the path of a class, such as sklearn.svm.SVC, found "
+                f"{key}: expected the path of a class, such as sklearn.svm.SVC, found "
                 f"{self.class_path!r}."
                 + did_you_mean(self.class_path.rpartition(".")[2], classes, f"{module}.")
             )
-        return found
+        return resolved
 
     def _built(self, value: Any) -> Any:
         """Return a value of ``init_args``, built as a model if it has a class path itself."""
         return GoAlone.read(self.name, value)._made({}) if is_any_model(value) else value
 
     def _made(self, settings: Mapping[str, Any]) -> Any:
-        own = self._class()
+        model_class = self._class()
         try:
-            model = own(**{key: self._built(value) for key, value in self.init_args.items()})
+            model = model_class(
+                **{key: self._built(value) for key, value in self.init_args.items()}
+            )
             return model.set_params(**settings) if settings else model
         except (TypeError, ValueError) as error:
             raise ConfigError(
@@ -229,22 +233,26 @@ class FitEach(OneEach):
             y: (n,) or (n, columns) float, NaN if the value is unknown.
             sample_weight: (n,) how much each row counts; None if all count alike.
         """
-        self.fitted = [self._fit(x, own, sample_weight) for own in y.reshape(len(y), -1).T]
+        self.fitted = [self._fit(x, column, sample_weight) for column in y.reshape(len(y), -1).T]
         return self
 
     def _fit(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Any:
         from sklearn.base import clone, is_regressor
         from sklearn.dummy import DummyClassifier, DummyRegressor
 
-        known = ~np.isnan(y)
-        rows, own = (x[known], y[known]) if known.any() else (x[:2], np.array([0.0, 1.0])[: len(x)])
-        varies = known.any() and own.min() < own.max()
+        observed = ~np.isnan(y)
+        rows, target = (
+            (x[observed], y[observed])
+            if observed.any()
+            else (x[:2], np.array([0.0, 1.0])[: len(x)])
+        )
+        varies = observed.any() and target.min() < target.max()
         constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
         model = clone(self.model) if varies else constant()
         return (
-            model.fit(rows, own)
+            model.fit(rows, target)
             if weight is None
-            else fit_weighted(model, rows, own, weight[known])
+            else fit_weighted(model, rows, target, weight[observed])
         )
 
 
@@ -313,7 +321,7 @@ def _models(
             native=True, seedless=True,
         ),
         linear,
-        GoAlone("mean", f"sklearn.dummy.Dummy{kind}", label="Mean of its own rows", seedless=True, asked=True),
+        GoAlone("mean", f"sklearn.dummy.Dummy{kind}", label="Mean of its own rows", seedless=True, on_request=True),
     )  # fmt: skip
     return {model.name: model for model in models}
 
@@ -322,7 +330,7 @@ def _one_each(models: Mapping[str, GoAlone]) -> dict[str, GoAlone]:
     """Return the same models with one copy for each column of the target, so that they accept any
     target.
     """
-    return {name: replace(own, each=True) for name, own in models.items()}
+    return {name: replace(model, by_column=True) for name, model in models.items()}
 
 
 def _linear(name: str, label: str, kind: str, init_args: dict[str, Any], grid: Grid) -> GoAlone:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from fedlit.names import joined
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Score, Task
 from fedlit.tasks.classification import Classification
@@ -85,14 +86,14 @@ class SiteMetrics(Metric):
         predictions, target, loss = self.whole.narrow(
             self.site.classes, predictions, target, loss, weight
         )
-        known = self.task.counted(target)
+        counted = self.task.counted(target)
         if weight is not None:
-            known = weight[self.task.known(target)].sum()
+            counted = weight[self.task.known(target)].sum()
             self.weight.append(weight)
         self.predictions.append(predictions)
         self.target.append(target)
         self.loss.append(
-            torch.stack([torch.where(known > 0, loss.float() * known, 0.0), known.float()])
+            torch.stack([torch.where(counted > 0, loss.float() * counted, 0.0), counted.float()])
         )
 
     def _collected(self) -> tuple[Tensor, Tensor]:
@@ -104,9 +105,9 @@ class SiteMetrics(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
         # on the CPU: some accelerators have no float64
-        total, known = torch.stack(self.loss).cpu().double().sum(0)
+        total, counted = torch.stack(self.loss).cpu().double().sum(0)
         return {
-            "loss": (total / known).float(),
+            "loss": (total / counted).float(),
             **self.task.evaluate(*self._collected(), self._weights()),
         }
 
@@ -126,7 +127,9 @@ class SiteMetrics(Metric):
             return ()
         present = set(torch.cat(self.target).unique().tolist())
         return tuple(
-            str(label) for place, label in enumerate(self.task.classes) if place not in present
+            str(label)
+            for position, label in enumerate(self.task.classes)
+            if position not in present
         )
 
     def confusion(self) -> Tensor | None:
@@ -137,23 +140,23 @@ class SiteMetrics(Metric):
 
 
 def lost_sites(
-    scores: Mapping[str, Mapping[str, float]], known: Mapping[str, Score] = SCORES
+    scores: Mapping[str, Mapping[str, float]], listed: Mapping[str, Score] = SCORES
 ) -> list[str]:
     """Return the sites whose predictions are not finite, which is so if a score is undefined that
     all finite predictions have.
     """
-    always = [name for name, score in known.items() if score.always]
-    return [
-        site
-        for site, own in scores.items()
-        if any(math.isnan(own.get(name, 0.0)) for name in always)
-    ]
+    always = [name for name, score in listed.items() if score.always]
+    lost = []
+    for site, values in scores.items():
+        if any(math.isnan(values.get(name, 0.0)) for name in always):
+            lost.append(site)
+    return lost
 
 
 def summarise(
     scores: Mapping[str, Mapping[str, float]],
     sites: Iterable[Site],
-    known: Mapping[str, Score] = SCORES,
+    listed: Mapping[str, Score] = SCORES,
 ) -> dict[str, dict[str, Any]]:
     """Return the mean over sites and the worst site for each metric. Sites without a value are left
     out of both.
@@ -164,7 +167,7 @@ def summarise(
     Args:
         scores: maps each site to its metrics and their values.
         sites: the sites; a union of other sites does not count.
-        known: the scores whose direction is known, by name.
+        listed: the scores whose direction is known, by name.
 
     Returns:
         ``{"mean": {metric: value}, "worst": {metric: value}, "worst_client": {metric: name},
@@ -181,21 +184,21 @@ def summarise(
     }
     # Leaving such a site out of the mean would make a federation look better for the client that it
     # lost.
-    lost = lost_sites(counted, known)
+    lost = lost_sites(counted, listed)
     summary: dict[str, dict[str, Any]] = {
         "mean": {},
         "worst": {},
         "worst_client": {},
         "counted": {},
     }
-    for metric in dict.fromkeys(metric for own in counted.values() for metric in own):
+    for metric in joined(counted.values()):
         values = {
-            name: own[metric]
-            for name, own in counted.items()
-            if not math.isnan(own.get(metric, math.nan))
+            name: of_site[metric]
+            for name, of_site in counted.items()
+            if not math.isnan(of_site.get(metric, math.nan))
         }
         without = [name for name in lost if metric in counted[name]]
-        worst = known[metric].worst(values) if metric in known else None
+        worst = listed[metric].worst(values) if metric in listed else None
         worst = without[0] if without else worst
         summary["mean"][metric] = (
             sum(values.values()) / len(values) if values and not without else math.nan

@@ -11,8 +11,9 @@ predicted if its probability is above one half.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -94,22 +95,28 @@ class MultiLabel(Task):
         """Return the labels, and the values of each."""
         values: dict[str, list[Any]] = {}
         for label, column in columns_of(target).items():
-            known = list(dict.fromkeys(value for value in column if value is not None))
-            check_values(label, known, f"of {len(column):,}")
-            values[label] = ordered(known)
+            distinct = list(dict.fromkeys(value for value in column if value is not None))
+            check_values(label, distinct, f"of {len(column):,}")
+            values[label] = ordered(distinct)
         labels = list(values)
-        told = {"task": cls.name, "target": ", ".join(labels), "labels": labels, "values": values}
-        return {**told, "positive": plain(positive)}
+        facts = {"task": cls.name, "target": ", ".join(labels), "labels": labels, "values": values}
+        return {**facts, "positive": plain(positive)}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients, in the order of the table if all have the
         same labels, otherwise sorted.
         """
-        labels, *others = (own["labels"] for own in facts.values())
-        if any(own != labels for own in others):
-            labels = sorted({label for own in facts.values() for label in own["labels"]})
-        positives = {value for own in facts.values() if (value := own["positive"]) is not None}
+        labels, *other_lists = (client_facts["labels"] for client_facts in facts.values())
+        if any(client_facts != labels for client_facts in other_lists):
+            labels = sorted(
+                set[str]().union(*(client_facts["labels"] for client_facts in facts.values()))
+            )
+        positives = {
+            value
+            for client_facts in facts.values()
+            if (value := client_facts["positive"]) is not None
+        }
         pairs = [pair_of(label, facts, positives) for label in labels]
         if positives and not any(positives & set(pair) for pair in pairs):
             raise DataError(
@@ -128,8 +135,8 @@ class MultiLabel(Task):
         """
         columns = columns_of(target)
         y = torch.full((len(target), len(self.classes)), math.nan)
-        for place, label in enumerate(self.classes):
-            pair = [self.negatives[place], self.positives[place]]
+        for position, label in enumerate(self.classes):
+            pair = [self.negatives[position], self.positives[position]]
             if label not in columns:  # only other clients have it
                 continue
             wrong = [
@@ -146,21 +153,21 @@ class MultiLabel(Task):
             codes = [
                 math.nan if value is None else float(value == pair[1]) for value in columns[label]
             ]
-            y[:, place] = torch.tensor(codes)
+            y[:, position] = torch.tensor(codes)
         return y
 
     def fit(self, y: Tensor) -> Self:
         """Return the task with the number of training rows of each label."""
         have = y.nan_to_num(0).sum(0).long().tolist()
-        known = (y == y).sum(0).tolist()
-        return replace(self, class_rows=tuple(have), known_rows=tuple(known))
+        known_rows = (y == y).sum(0).tolist()
+        return replace(self, class_rows=tuple(have), known_rows=tuple(known_rows))
 
     def label_rows(self, y: Tensor) -> dict[str, int]:
         """Map each value of each label, as ``label=value``, to the number of rows that have it."""
         counts = dict[str, int]()
-        for place, label in enumerate(self.classes):
-            for value, code in ((self.negatives[place], 0), (self.positives[place], 1)):
-                counts[f"{label}={value}"] = int((y[:, place] == code).sum())
+        for position, label in enumerate(self.classes):
+            for value, code in ((self.negatives[position], 0), (self.positives[position], 1)):
+                counts[f"{label}={value}"] = int((y[:, position] == code).sum())
         return {label: count for label, count in counts.items() if count}
 
     def unknown(self, rows: int) -> Tensor:
@@ -209,7 +216,10 @@ class MultiLabel(Task):
         """
         counted = zip(self.class_rows, self.known_rows, strict=True)
         return torch.stack(
-            [balanced([known - have, have]) if known else torch.ones(2) for have, known in counted],
+            [
+                balanced([known_rows - true_rows, true_rows]) if known_rows else torch.ones(2)
+                for true_rows, known_rows in counted
+            ],
             1,
         )
 
@@ -226,14 +236,21 @@ class MultiLabel(Task):
                 to the number of its rows.
             rows: not used: rows count alike.
         """
-        known = (y == y).to(outputs.dtype)
+        labelled = (y == y).to(outputs.dtype)
         true = y.nan_to_num(0).to(outputs.dtype)
-        each = functional.binary_cross_entropy_with_logits(outputs, true, reduction="none") * known
+        losses = (
+            functional.binary_cross_entropy_with_logits(outputs, true, reduction="none") * labelled
+        )
         if weight is not None:
-            own = (weight[0] + (weight[1] - weight[0]) * true) * known
-            each = each * own * known.sum(0) / own.sum(0).clamp_min(torch.finfo(own.dtype).tiny)
-        counted = known.sum(1)
-        return (each.sum(1) / counted.clamp_min(1)).sum() / (counted > 0).sum()
+            label_weights = (weight[0] + (weight[1] - weight[0]) * true) * labelled
+            losses = (
+                losses
+                * label_weights
+                * labelled.sum(0)
+                / label_weights.sum(0).clamp_min(torch.finfo(label_weights.dtype).tiny)
+            )
+        counted = labelled.sum(1)
+        return (losses.sum(1) / counted.clamp_min(1)).sum() / (counted > 0).sum()
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities (n, labels) float32; each is independent of the others."""
@@ -265,33 +282,34 @@ class MultiLabel(Task):
         return predictions[:, list(classes)], y[:, list(classes)], loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        known = y == y
+        known_labels = y == y
         two = Classification((0, 1))
-        each = [
-            two.scorer(torch.stack([1 - own, own], 1), true.long())
-            for own, true in ((predictions[k, c], y[k, c]) for c, k in enumerate(known.unbind(1)))
-        ]
+        scorers = []
+        for column, rows in enumerate(known_labels.unbind(1)):
+            positive = predictions[rows, column]
+            probabilities = torch.stack([1 - positive, positive], 1)
+            scorers.append(two.scorer(probabilities, y[rows, column].long()))
         true = (y == 1).cpu()
-        found = (predictions > 0.5).cpu() & known.cpu()
-        hits = (true & found).sum(1)
-        chosen = true.sum(1) + found.sum(1)
-        exact = (true == found).all(1).long()
+        predicted = (predictions > 0.5).cpu() & known_labels.cpu()
+        hits = (true & predicted).sum(1)
+        chosen = true.sum(1) + predicted.sum(1)
+        exact = (true == predicted).all(1).long()
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             nan = predictions.new_tensor(math.nan).float().cpu()
             rows = torch.ones_like(hits) if counts is None else counts.cpu()
             scores = [
-                own(None if counts is None else counts[k])
-                for own, k in zip(each, known.unbind(1), strict=True)
+                scorer(None if counts is None else counts[labelled])
+                for scorer, labelled in zip(scorers, known_labels.unbind(1), strict=True)
             ]
-            scores = [own for own in scores if own["classes"] > 0]
+            scores = [values for values in scores if values["classes"] > 0]
             total = (rows * chosen).sum().double()
             right = (rows * hits).sum().double()
+            means = dict.fromkeys(_MEANS, nan)
+            if scores:
+                means = {name: _mean_of(name, scores) for name in _MEANS}
             return {
-                **{
-                    name: torch.stack([s[name].cpu() for s in scores]).mean() if scores else nan
-                    for name in _MEANS
-                },
+                **means,
                 "micro_f1": (2 * right / total).float() if total > 0 else nan,
                 "exact_match": ((rows * exact).sum().double() / rows.sum()).float(),
                 "labels": torch.full_like(nan, len(scores)),
@@ -322,10 +340,10 @@ class MultiLabel(Task):
         y = torch.full(predictions.shape, math.nan)
         for c, label in enumerate(labels):
             target = frame[f"{_TARGET}{label}"]
-            known = frame[f"{_TARGET}{label}"].notna().to_numpy()
-            same = (target[known] == frame[f"{_PREDICTED}{label}"].iloc[0]).to_numpy(bool)
+            labelled = frame[f"{_TARGET}{label}"].notna().to_numpy()
+            same = (target[labelled] == frame[f"{_PREDICTED}{label}"].iloc[0]).to_numpy(bool)
             positive = bool(predictions[0, c] > 0.5)
-            y[torch.tensor(known), c] = torch.tensor(
+            y[torch.tensor(labelled), c] = torch.tensor(
                 np.where(same, positive, not positive), dtype=torch.float32
             )
         return cls(tuple(labels)), predictions, y
@@ -340,7 +358,11 @@ _SAID = (
     ("non", "oui"),
     ("-", "+"),
 )
-_WORDS = {word: pair for pair in _SAID for word in pair}
+_WORDS = {no: (no, yes) for no, yes in _SAID} | {yes: (no, yes) for no, yes in _SAID}
+
+
+def _mean_of(name: str, scores: Sequence[Mapping[str, Tensor]]) -> Tensor:
+    return torch.stack([values[name].cpu() for values in scores]).mean()
 
 
 def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
@@ -367,17 +389,19 @@ def check_values(label: str, values: Sequence[Any], rows: str) -> None:
     two that differ by letters' case or spaces alone.
     """
     types = {type_of(value) for value in values}
-    alike = len({str(value).strip().casefold() for value in values}) < len(values)
+    repeated = len({str(value).strip().casefold() for value in values}) < len(values)
     if (
         len(types) != 1
         or not types <= {"true/false", "numbers", "text"}
         or len(values) > 2
-        or alike
+        or repeated
     ):
-        found = f"{len(values)}, such as {', '.join(map(repr, values[:3]))}" if values else "none"
+        examples = (
+            f"{len(values)}, such as {', '.join(map(repr, values[:3]))}" if values else "none"
+        )
         raise DataError(
             f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) "
-            f"in the training rows ({rows}) for task: multi_label, found {found}; mend the column, "
+            f"in the training rows ({rows}) for task: multi_label, found {examples}; mend the column, "
             "or leave it out of the target"
         )
 
@@ -386,12 +410,18 @@ def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[An
     """Return the value that means no and the one that means yes, given the values of all clients
     that have the label.
     """
-    told = {name: own["values"][label] for name, own in facts.items() if label in own["values"]}
-    values = [value for own in told.values() for value in own]
+    values_of = {
+        name: client_facts["values"][label]
+        for name, client_facts in facts.items()
+        if label in client_facts["values"]
+    }
+    values = list(chain.from_iterable(values_of.values()))
     if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
-        found = "; ".join(f"{', '.join(map(repr, own))} at {name!r}" for name, own in told.items())
+        spellings = "; ".join(
+            f"{', '.join(map(repr, spelling))} at {name!r}" for name, spelling in values_of.items()
+        )
         raise DataError(
-            f"target {label!r}: expected the same two values at all clients, found {found}; use "
+            f"target {label!r}: expected the same two values at all clients, found {spellings}; use "
             "one spelling, or leave labels apart with data.align: none or features"
         )
     pair = ordered(set(values))
@@ -400,7 +430,7 @@ def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[An
     if len(pair) == 1:
         raise DataError(
             f"target {label!r}: expected two values in training rows, found {pair[0]!r} alone at "
-            f"{', '.join(map(repr, told))}, which does not say whether it means yes or no; write 0 "
+            f"{', '.join(map(repr, values_of))}, which does not say whether it means yes or no; write 0 "
             "and 1, or leave the column out of the target"
         )
     return pair[::-1] if positive & {pair[0]} else pair
@@ -414,7 +444,7 @@ def ordered(values: Iterable[Any]) -> list[Any]:
     pair = pairs.pop()
     if pair is None or pairs:
         return sorted(values)
-    return sorted(values, key=lambda word: (pair.index(word.casefold()), word))
+    return sorted(values, key=lambda text: (pair.index(text.casefold()), text))
 
 
 def _completed(value: Any) -> list[Any]:
@@ -422,13 +452,13 @@ def _completed(value: Any) -> list[Any]:
     cannot be inferred.
     """
     if not isinstance(value, str):
-        return (
-            [False, True]
-            if type_of(value) == "true/false"
-            else [0, 1]
-            if value in (0, 1)
-            else [value]
-        )
+        if type_of(value) == "true/false":
+            return [False, True]
+        return [0, 1] if value in (0, 1) else [value]
     pair = _WORDS.get(value.casefold(), (value,))
-    alike = str.upper if value.isupper() else str.title if value.istitle() else str
-    return [alike(word) for word in pair] if len(pair) > 1 else [value]
+    spell: Callable[[str], str] = str
+    if value.isupper():
+        spell = str.upper
+    elif value.istitle():
+        spell = str.title
+    return [spell(text) for text in pair] if len(pair) > 1 else [value]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -108,49 +108,51 @@ class Number(Task):
 
     @abstractmethod
     def more_scores(
-        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+        self, true: Tensor, predicted: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the scores other than RMSE and MAE; NaN if one is undefined.
 
         Args:
             true: (n,) float64.
-            found: (n,) float64, finite predictions.
+            predicted: (n,) float64, finite predictions.
             weight: (n,) float64, how much each row counts; once if None.
         """
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Compute RMSE, MAE and the scores of :meth:`more_scores`, in float64."""
         true = self.true(y)
-        found = predictions[:, 0].cpu().double()
+        predicted = predictions[:, 0].cpu().double()
         names = [score.name for score in self.scores if score is not LOSS]
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             if counts is not None and counts.dtype.is_floating_point:
-                known = self._weighted(true, found, counts.cpu().double())
-                return {name: known[name] for name in names}
+                scores = self._weighted(true, predicted, counts.cpu().double())
+                return {name: scores[name] for name in names}
             # rows are repeated, not weighted: a sum of repeated numbers is the only one that has
             # its bits
-            own, made = (
-                x if counts is None else x.repeat_interleave(counts.cpu()) for x in (true, found)
-            )
-            rmse = (made - own).square().mean().sqrt()
-            mae = (made - own).abs().mean()
-            known = {"rmse": rmse, "mae": mae, **self.more_scores(own, made)}
-            return {name: known[name] for name in names}
+            rows = true
+            numbers = predicted
+            if counts is not None:
+                rows = true.repeat_interleave(counts.cpu())
+                numbers = predicted.repeat_interleave(counts.cpu())
+            rmse = (numbers - rows).square().mean().sqrt()
+            mae = (numbers - rows).abs().mean()
+            scores = {"rmse": rmse, "mae": mae, **self.more_scores(rows, numbers)}
+            return {name: scores[name] for name in names}
 
         return score
 
-    def _weighted(self, true: Tensor, found: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    def _weighted(self, true: Tensor, predicted: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Return the scores of rows that count as much as their weights, (n,) float64."""
         counted = weight > 0
         true = true[counted]
-        found = found[counted]
+        predicted = predicted[counted]
         weight = weight[counted]
-        error = found - true
+        error = predicted - true
         return {
             "rmse": weighted_mean(error.square(), weight).sqrt(),
             "mae": weighted_mean(error.abs(), weight),
-            **self.more_scores(true, found, weight),
+            **self.more_scores(true, predicted, weight),
         }
 
     @classmethod
@@ -212,17 +214,17 @@ class Regression(Number):
         cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
     ) -> dict[str, Any]:
         """Return the count, mean and variance of the target."""
-        told = super().facts(target, settings)
+        facts = super().facts(target, settings)
         variance = float(cls._values(target).var())
-        return {**told, "loss": settings.get("loss", "squared"), "variance": variance}
+        return {**facts, "loss": settings.get("loss", "squared"), "variance": variance}
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the mean and standard deviation over the rows of all clients."""
-        told = [facts[name] for name in sorted(facts)]
-        count, means, variances = (
-            np.array([own[key] for own in told]) for key in ("count", "mean", "variance")
-        )
+        ordered = [facts[name] for name in sorted(facts)]
+        count = _values_of(ordered, "count")
+        means = _values_of(ordered, "mean")
+        variances = _values_of(ordered, "variance")
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
             mean = (count * means).sum() / count.sum()
             variance = (count * (variances + (means - mean) ** 2)).sum() / count.sum()
@@ -295,14 +297,16 @@ class Regression(Number):
         return outputs.double() * self.scale + self.mean
 
     def more_scores(
-        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+        self, true: Tensor, predicted: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return R², which is undefined if the target does not vary."""
         if weight is None:
-            r2 = 1 - (found - true).square().sum() / (true - true.mean()).square().sum()
+            r2 = 1 - (predicted - true).square().sum() / (true - true.mean()).square().sum()
         else:
             spread = (true - weighted_mean(true, weight)).square()
-            r2 = 1 - weighted_mean((found - true).square(), weight) / weighted_mean(spread, weight)
+            r2 = 1 - weighted_mean((predicted - true).square(), weight) / weighted_mean(
+                spread, weight
+            )
         return {"r2": r2 if true.min() < true.max() else true.new_tensor(math.nan)}
 
     def true(self, y: Tensor) -> Tensor:
@@ -361,8 +365,9 @@ class Counts(Number):
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the mean over the rows of all clients."""
-        told = [facts[name] for name in sorted(facts)]
-        count, means = (np.array([own[key] for own in told]) for key in ("count", "mean"))
+        ordered = [facts[name] for name in sorted(facts)]
+        count = _values_of(ordered, "count")
+        means = _values_of(ordered, "mean")
         mean = float((count * means).sum() / count.sum())
         if mean == 0:
             raise DataError(
@@ -424,8 +429,8 @@ class Counts(Number):
         rate = outputs[:, 0] + math.log(self.mean)
         if rows is None:
             return functional.poisson_nll_loss(rate, y.to(outputs.dtype), full=True)
-        each = functional.poisson_nll_loss(rate, y.to(outputs.dtype), full=True, reduction="none")
-        return weighted_mean(each, rows)
+        losses = functional.poisson_nll_loss(rate, y.to(outputs.dtype), full=True, reduction="none")
+        return weighted_mean(losses, rows)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the rate (n, 1) float64, in the user's units."""
@@ -436,13 +441,13 @@ class Counts(Number):
         return outputs.logsumexp(1) - math.log(outputs.shape[1])
 
     def more_scores(
-        self, true: Tensor, found: Tensor, weight: Tensor | None = None
+        self, true: Tensor, predicted: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored
         rows' mean, and undefined if the counts do not vary.
         """
         mean = weighted_mean(true, weight)
-        deviance = _deviance(true, found, weight)
+        deviance = _deviance(true, predicted, weight)
         least = _deviance(true, mean.expand_as(true), weight)
         return {
             "deviance": deviance,
@@ -475,3 +480,7 @@ def _refuse(
             f"target {target.name!r}: expected {expected}, found {int(wrong.sum())} others of "
             f"{len(values)}: {in_rows(target.index[wrong], values[wrong])}; {do}"
         )
+
+
+def _values_of(facts: Sequence[Mapping[str, Any]], key: str) -> np.ndarray:
+    return np.array([client_facts[key] for client_facts in facts])

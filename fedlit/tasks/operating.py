@@ -28,15 +28,15 @@ def check_rule(rule: Any, key: str) -> None:
     Raises:
         ConfigError: it is neither ``youden`` nor a sensitivity or specificity in (0, 1].
     """
-    fits = rule == YOUDEN
+    valid = rule == YOUDEN
     if isinstance(rule, Mapping) and len(rule) == 1:
         ((measure, value),) = rule.items()
-        fits = measure in _REACHED and type(value) in (int, float) and 0 < value <= 1
+        valid = measure in _REACHED and type(value) in (int, float) and 0 < value <= 1
     expected = (
         f"{YOUDEN}, or {{specificity: 0.9}} or {{sensitivity: 0.9}} with a share above 0 "
         "and up to 1"
     )
-    expect(fits, key, expected, rule)
+    expect(valid, key, expected, rule)
 
 
 def rule_text(rule: ThresholdRule) -> str:
@@ -92,14 +92,14 @@ def choose_threshold(
         merit = reached["sensitivity"] + reached["specificity"]
     else:
         ((measure, least),) = rule.items()
-        other = _REACHED[1 - _REACHED.index(measure)]
-        merit = np.where(reached[measure] >= least - _ROUNDING, reached[other], -math.inf)
+        opposite = _REACHED[1 - _REACHED.index(measure)]
+        merit = np.where(reached[measure] >= least - _ROUNDING, reached[opposite], -math.inf)
     best = merit.max()
     if best == -math.inf:
         return None
-    place = int(np.argmax(merit >= best - _ROUNDING))
-    below = scores[place + 1] if place + 1 < len(scores) else 0.0
-    return float((scores[place] + below) / 2)
+    position = int(np.argmax(merit >= best - _ROUNDING))
+    below = scores[position + 1] if position + 1 < len(scores) else 0.0
+    return float((scores[position] + below) / 2)
 
 
 def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> dict[str, float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -81,7 +82,7 @@ class SequenceLabelling(Task):
     outcome_type: ClassVar[type[Outcome]] = LabelSequence
     weighs_rows: ClassVar[bool] = False
     scores: ClassVar[tuple[Score, ...]] = (
-        *(own for own in Classification.scores if own.name in _NAMES),
+        *(score for score in Classification.scores if score.name in _NAMES),
         LOSS,
     )
     go_alone: ClassVar[Mapping[str, GoAlone]] = {}
@@ -93,12 +94,12 @@ class SequenceLabelling(Task):
         cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
     ) -> dict[str, Any]:
         """Return the sorted labels, and the number of positions of a sequence."""
-        where = f"target {target.name!r}"
-        texts = _texts(target, where)
+        subject = f"target {target.name!r}"
+        texts = _texts(target, subject)
         labels = sorted(set().union(*texts) - {NO_LABEL})
         if not labels or UNSEEN in labels:
             raise DataError(
-                f"{where}: expected labels in training rows, other than {UNSEEN!r}; found {labels}."
+                f"{subject}: expected labels in training rows, other than {UNSEEN!r}; found {labels}."
             )
         return {
             "task": cls.name,
@@ -110,25 +111,27 @@ class SequenceLabelling(Task):
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the task with the labels of all clients."""
-        lengths = {name: own["length"] for name, own in facts.items()}
-        where = f"target {facts[client]['target']!r}"
+        lengths = {name: client_facts["length"] for name, client_facts in facts.items()}
+        subject = f"target {facts[client]['target']!r}"
         do = "cut sequences, or leave labels apart with data.align: none"
         expect(
             len({*lengths.values()}) == 1,
-            where,
+            subject,
             "as many positions at all clients",
             lengths,
             do,
             DataError,
         )
-        classes = sorted({label for own in facts.values() for label in own["labels"]})
-        found = Told(f"one ({classes[0]!r})")
+        classes = sorted(
+            set[str]().union(*(client_facts["labels"] for client_facts in facts.values()))
+        )
+        message = Told(f"one ({classes[0]!r})")
         do = "leave the client out, or give all the common labels (align: classes)"
         expect(
             len(classes) > 1,
             f"client {client!r}",
             "at least two labels in its training rows",
-            found,
+            message,
             do,
             DataError,
         )
@@ -180,9 +183,8 @@ class SequenceLabelling(Task):
     @property
     def output_names(self) -> tuple[str, ...]:
         """The position and label of each output: ``1:a``, ``1:b``, …, ``2:a``, …."""
-        return tuple(
-            f"{position + 1}:{label}" for position in range(self.length) for label in self.classes
-        )
+        positions = range(1, self.length + 1)
+        return tuple(f"{number}:{label}" for number, label in product(positions, self.classes))
 
     @property
     def described(self) -> dict[str, Any]:
@@ -196,8 +198,8 @@ class SequenceLabelling(Task):
 
     def _apart(self, outputs: Tensor) -> Tensor:
         """Reshape (…, length · labels) to (…, length, labels)."""
-        apart: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
-        return apart
+        by_position: Tensor = outputs.unflatten(-1, (self.length, len(self.classes)))
+        return by_position
 
     def loss(
         self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
@@ -211,9 +213,9 @@ class SequenceLabelling(Task):
             weight: (labels,).
             rows: not used: reads count alike.
         """
-        known = torch.where(y < 0, IGNORED, y).flatten()
+        target = torch.where(y < 0, IGNORED, y).flatten()
         return functional.cross_entropy(
-            self._apart(outputs).flatten(0, 1), known, weight, ignore_index=IGNORED
+            self._apart(outputs).flatten(0, 1), target, weight, ignore_index=IGNORED
         )
 
     def predict(self, outputs: Tensor) -> Tensor:
@@ -226,8 +228,8 @@ class SequenceLabelling(Task):
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
-        each = self._apart(outputs.float()).log_softmax(-1)
-        return (each.logsumexp(1) - math.log(outputs.shape[1])).flatten(-2)
+        log_probabilities = self._apart(outputs.float()).log_softmax(-1)
+        return (log_probabilities.logsumexp(1) - math.log(outputs.shape[1])).flatten(-2)
 
     # ------------------------------------------------------------------ scores
 
@@ -243,9 +245,9 @@ class SequenceLabelling(Task):
         whole = Classification(self.classes)
         flat = self._apart(predictions).flatten(0, 1)
         labels = y.flatten()
-        mine, own, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
-        own = torch.where(labels == IGNORED, IGNORED, own)
-        return mine.reshape(len(y), self.length * len(classes)), own.view_as(y), loss
+        narrowed, codes, loss = whole.narrow(classes, flat, labels.clamp_min(-1), loss)
+        codes = torch.where(labels == IGNORED, IGNORED, codes)
+        return narrowed.reshape(len(y), self.length * len(classes)), codes.view_as(y), loss
 
     def _positions(self, predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return, for the positions that have a label, their probabilities (k, labels) and labels
@@ -258,12 +260,12 @@ class SequenceLabelling(Task):
         """See :meth:`Task.scorer`. Predictions at positions without a label mean nothing, and need
         not be finite.
         """
-        known = self._apart(predictions).masked_fill((y == IGNORED).unsqueeze(-1), 0.0)
-        return super().scorer(known.view_as(predictions), y)
+        labelled = self._apart(predictions).masked_fill((y == IGNORED).unsqueeze(-1), 0.0)
+        return super().scorer(labelled.view_as(predictions), y)
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        each, label, labelled = self._positions(predictions, y)
-        score = Classification(self.classes).scorer(each, label)
+        probabilities, label, labelled = self._positions(predictions, y)
+        score = Classification(self.classes).scorer(probabilities, label)
         return lambda counts: score(
             None
             if counts is None
@@ -274,8 +276,8 @@ class SequenceLabelling(Task):
         self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
     ) -> dict[str, float]:
         """Return the mean of −log p of the true label, in the same way as classification."""
-        each, label, _ = self._positions(predictions, y)
-        return {"log_loss": log_loss(each, label)}
+        probabilities, label, _ = self._positions(predictions, y)
+        return {"log_loss": log_loss(probabilities, label)}
 
     def confusion(self, predictions: Tensor, y: Tensor) -> Tensor:
         """Return counts of positions (labels + 1, labels) int64."""
@@ -290,7 +292,7 @@ class SequenceLabelling(Task):
         codes = torch.where(
             y == IGNORED, len(self.classes) + 1, torch.where(y < 0, len(self.classes), y)
         ).numpy()
-        return {"target": ["".join(own) for own in letters[codes].tolist()]}
+        return {"target": ["".join(sequence) for sequence in letters[codes].tolist()]}
 
     @classmethod
     def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
@@ -298,22 +300,22 @@ class SequenceLabelling(Task):
         missing in every row does not belong to the client.
         """
         labels = labels_of(frame, _PROBABILITY)
-        each = [
-            np.array([own.split(" ") for own in frame[f"{_PROBABILITY}{own}"]], np.float32)
-            for own in labels
-        ]
-        predictions = torch.from_numpy(np.stack(each, 2)).flatten(1)
-        task = cls(tuple(labels), each[0].shape[1])
+        probabilities = []
+        for label in labels:
+            cells = [text.split(" ") for text in frame[f"{_PROBABILITY}{label}"]]
+            probabilities.append(np.array(cells, np.float32))
+        predictions = torch.from_numpy(np.stack(probabilities, 2)).flatten(1)
+        task = cls(tuple(labels), probabilities[0].shape[1])
         return task, predictions, task.encode(frame["target"])
 
 
-def _texts(target: pd.Series, where: str, length: int | None = None) -> list[str]:
+def _texts(target: pd.Series, subject: str, length: int | None = None) -> list[str]:
     texts: list[str] = target.tolist()
     for row, text in zip(target.index, texts, strict=True):
         length = length or len(str(text))
         if not isinstance(text, str) or len(text) != length or not text:
             raise DataError(
-                f"{where}, row {row}: expected a text of {length} labels, one for each position "
+                f"{subject}, row {row}: expected a text of {length} labels, one for each position "
                 f"({NO_LABEL} where there is none), found {text!r}."
             )
     return texts
