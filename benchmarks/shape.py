@@ -43,10 +43,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("fedlit/data/sources/packaged.py", "generic name known"): "Source.known",
     ("fedlit/data/sources/recordings.py", "generic name known"): "Source.known",
     ("fedlit/data/sources/vehicle.py", "generic name known"): "Source.known",
+    ("fedlit/mixture/combine.py", "generic name own"): "a key of mixture.json",
+    ("fedlit/mixture/recommend.py", "generic name wanted"): "a key of recommend.json",
 }
 """(file, rule, with the name if a name breaks it) → why the rule does not hold there."""
 
-NOT_YET = {"data", "mixture", "run"}
+NOT_YET = {"data", "run"}
 """Rooms that were written before the rules and have not been rewritten."""
 
 LAYOUT = {

@@ -101,7 +101,7 @@ class Advice:
 
 
 def advise(
-    client: str, rows: Predicted, own: Collection[str], mixing: Mixing, labels: Mapping[str, str],
+    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, labels: Mapping[str, str],
     *, matters: float = MATTERS, seed: int = 0,
 ) -> Advice:  # fmt: skip
     """Return the advice that a client's held-out rows give.
@@ -116,30 +116,30 @@ def advise(
     Args:
         client: the name of the client.
         rows: the parts' predictions for its held-out rows.
-        own: the parts in which no other client had a share.
+        local: the parts in which no other client had a share.
         mixing: how parts are mixed.
         labels: maps each trained federated part to its name for the user.
         matters: the smallest lift that matters.
         seed: the seed of the resamples.
     """
-    found = _chosen(client, rows, own, mixing)
-    judge = rows.judge(found.combined.metric)
-    ours, mine = found.predictions(rows)
+    choice = _chosen(client, rows, local, mixing)
+    judge = rows.judge(choice.combined.metric)
+    mixture, best_alone = choice.predictions(rows)
     gain, interval = gain_interval(
-        judge.by_counts(ours), judge.by_counts(mine), len(rows.row), judge.score, seed=seed
+        judge.by_counts(mixture), judge.by_counts(best_alone), len(rows.row), judge.score, seed=seed
     )
     optimism = 0.0
-    if found.parts:
-        optimism = gain - _honest(client, rows, own, mixing, seed)
+    if choice.parts:
+        optimism = gain - _honest(client, rows, local, mixing, seed)
         optimism = optimism if math.isfinite(optimism) else 0.0
     lift = gain - optimism
     interval = (interval[0] - optimism, interval[1] - optimism)
-    alone = judge(mine)
+    alone = judge(best_alone)
     kind, answer, why = _verdict(
-        found.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row)
+        choice.parts, judge.score, lift, interval, alone, labels, matters, len(rows.row)
     )
     return Advice(
-        judge.score, found.best, alone, optimism, lift, interval, found.combined, found.parts, kind, answer, why
+        judge.score, choice.best, alone, optimism, lift, interval, choice.combined, choice.parts, kind, answer, why
     )  # fmt: skip
 
 
@@ -151,31 +151,24 @@ def _verdict(
     if not labels:
         return FEW, TITLES[FEW], ": no federated model was tried"
     if not math.isfinite(lift):
-        return (
-            FEW,
-            TITLES[FEW],
-            f": {score.label} is not defined on these rows; give rows of each class",
-        )
+        reason = f": {score.label} is not defined on these rows; give rows of each class"
+        return FEW, TITLES[FEW], reason
     if not parts:
-        return (
-            SAME,
-            TITLES[SAME],
-            ": no federated model was better on its held-out rows, so it keeps its own models",
-        )
+        reason = ": no federated model was better on its held-out rows, so it keeps its own models"
+        return SAME, TITLES[SAME], reason
     kind = verdict(lift, interval, score.least_lift(matters, alone))
-    way = "" if score.higher_is_better else " (positive means lower, which is better)"
-    told = (
-        f": {score.text(lift, signed=True)} {'points of' if score.percent else 'in'} "
-        f"{score.label}{way}"
-    )
+    direction = "" if score.higher_is_better else " (positive means lower, which is better)"
+    unit = "points of" if score.percent else "in"
+    reason = f": {score.text(lift, signed=True)} {unit} {score.label}{direction}"
     if math.isfinite(sum(interval)):
-        told += f" (95 % interval {' to '.join(score.text(own, signed=True) for own in interval)})"
+        reason += (
+            f" (95 % interval {' to '.join(score.text(end, signed=True) for end in interval)})"
+        )
     if kind == JOIN:
-        return kind, f"{TITLES[kind]} with {' and '.join(labels[name] for name in parts)}", told
-    told += (
-        f"; with {rows:,} rows, this cannot be distinguished from no lift" if kind == FEW else ""
-    )
-    return kind, TITLES[kind], told
+        return kind, f"{TITLES[kind]} with {' and '.join(labels[name] for name in parts)}", reason
+    if kind == FEW:
+        reason += f"; with {rows:,} rows, this cannot be distinguished from no lift"
+    return kind, TITLES[kind], reason
 
 
 @dataclass(frozen=True)
@@ -195,38 +188,37 @@ class _Chosen:
         return (mixed(rows.parts, self.combined.weights) if self.parts else alone), alone
 
 
-def _chosen(client: str, rows: Predicted, own: Collection[str], mixing: Mixing) -> _Chosen:
-    found = combine({client: rows}, own, mixing)[client]
-    judge = rows.judge(found.metric)
-    mine = [name for name in rows.parts if name in own]
-    choices = {name: {name: 1.0} for name in mine}
-    if len(mine) > 1:
-        choices[BLEND] = weights_of("fitted", rows.only(mine), mine, mixing.shrink)
-    best = (
-        judge.score.best({name: judge(mixed(rows.parts, own)) for name, own in choices.items()})
-        or mine[0]
-    )
-    return _Chosen(
-        found, best, choices[best], tuple(name for name in found.weights if name not in own)
-    )
+def _chosen(client: str, rows: Predicted, local: Collection[str], mixing: Mixing) -> _Chosen:
+    combined = combine({client: rows}, local, mixing)[client]
+    judge = rows.judge(combined.metric)
+    local_names = [name for name in rows.parts if name in local]
+    choices = {name: {name: 1.0} for name in local_names}
+    if len(local_names) > 1:
+        choices[BLEND] = weights_of("fitted", rows.only(local_names), local_names, mixing.shrink)
+    reached = {name: judge(mixed(rows.parts, weights)) for name, weights in choices.items()}
+    best = judge.score.best(reached) or local_names[0]
+    federated = tuple(name for name in combined.weights if name not in local)
+    return _Chosen(combined, best, choices[best], federated)
 
 
-def _honest(client: str, rows: Predicted, own: Collection[str], mixing: Mixing, seed: int) -> float:
+def _honest(
+    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, seed: int
+) -> float:
     """Return the mean lift of what resamples chose, on the rows that each resample left out; NaN if
     no lift could be computed.
     """
     count = len(rows.row)
     rng = np.random.default_rng([seed, count])
-    found = list[float]()
+    lifts = list[float]()
     for _ in range(_RESAMPLES if count <= _MANY else _RESAMPLES // 4):
         drawn = rng.integers(0, count, count)
-        if len(left := np.setdiff1d(np.arange(count), drawn)):
-            chosen = _chosen(client, rows.some(drawn), own, mixing)
-            judged = rows.some(left)
+        if len(unseen := np.setdiff1d(np.arange(count), drawn)):
+            chosen = _chosen(client, rows.some(drawn), local, mixing)
+            judged = rows.some(unseen)
             judge = judged.judge(chosen.combined.metric)
-            found.append(float(judge.score.gain(*map(judge, chosen.predictions(judged)))))
-    known = [own for own in found if math.isfinite(own)]
-    return float(np.mean(known)) if known else math.nan
+            lifts.append(float(judge.score.gain(*map(judge, chosen.predictions(judged)))))
+    finite = [lift for lift in lifts if math.isfinite(lift)]
+    return float(np.mean(finite)) if finite else math.nan
 
 
 def gain_interval(
@@ -260,5 +252,5 @@ def gain_interval(
     for _ in range(resamples):
         counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
         gains.append(float(score.gain(first(counts), second(counts))))
-    known = np.array([own for own in gains if math.isfinite(own)])
-    return float(score.gain(first(None), second(None))), rows_interval(known)
+    finite = np.array([value for value in gains if math.isfinite(value)])
+    return float(score.gain(first(None), second(None))), rows_interval(finite)

@@ -41,13 +41,13 @@ class Fold:
         task: the task of all these rows.
         make: builds an untrained model from settings.
         train: the rows to fit to.
-        held: the rows to judge by; there may be none.
+        held_out: the rows to judge by; there may be none.
     """
 
     task: Task
     make: Make
     train: Rows
-    held: Rows
+    held_out: Rows
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Fitted:
     Attributes:
         settings: the best settings, the first among equals.
         models: the model of each fold.
-        held: the predictions of each fold's model for its held-out rows.
+        held_out: the predictions of each fold's model for its held-out rows.
     """
 
     settings: dict[str, Any]
     models: list[Any]
-    held: list[Tensor]
+    held_out: list[Tensor]
 
 
 def fit_alone(
@@ -86,74 +86,78 @@ def fit_alone(
     for settings in combinations:
         if best is not None and time.monotonic() > until:
             return best[1], False
-        models = [fit_rows(own.task, own.make(settings), own.train) for own in folds]
-        held = [own.task.of_model(model, own.held.x.numpy()) if len(own.held) else torch.zeros(0)
-                for own, model in zip(folds, models, strict=True)]  # fmt: skip
-        value = _value(folds, held, score) if len(combinations) > 1 else 0.0
+        models = [fit_rows(fold.task, fold.make(settings), fold.train) for fold in folds]
+        held_out = [_unseen(fold, model) for fold, model in zip(folds, models, strict=True)]
+        value = _value(folds, held_out, score) if len(combinations) > 1 else 0.0
         if (
             best is None
             or score.gain(value, best[0]) > 0
             or (math.isnan(best[0]) and not math.isnan(value))
         ):
-            best = value, Fitted(dict(settings), models, held)
+            best = value, Fitted(dict(settings), models, held_out)
     assert best is not None
     return best[1], True
 
 
-def _value(folds: Sequence[Fold], held: Sequence[Tensor], score: Score) -> float:
+def _unseen(fold: Fold, model: Any) -> Tensor:
+    """Return a model's predictions for the rows that its fold holds out."""
+    if not len(fold.held_out):
+        return torch.zeros(0)
+    return fold.task.of_model(model, fold.held_out.x.numpy())
+
+
+def _value(folds: Sequence[Fold], held_out: Sequence[Tensor], score: Score) -> float:
     judged = [
-        (own.task, made, own.held.y) for own, made in zip(folds, held, strict=True) if len(own.held)
+        (fold.task, predictions, fold.held_out.y)
+        for fold, predictions in zip(folds, held_out, strict=True)
+        if len(fold.held_out)
     ]
-    weights = [own.held.weight for own in folds if len(own.held)]
-    if judged and all(own.task is folds[0].task for own in folds):
-        whole = torch.cat([made for _, made, _ in judged])
+    weights = [fold.held_out.weight for fold in folds if len(fold.held_out)]
+    if judged and all(fold.task is folds[0].task for fold in folds):
+        whole = torch.cat([predictions for _, predictions, _ in judged])
         judged = [(folds[0].task, whole, torch.cat([y for *_, y in judged]))]
-        weights = [joined([own.held for own in folds if len(own.held)])]
+        weights = [joined([fold.held_out for fold in folds if len(fold.held_out)])]
     values = [
-        float(task.evaluate(made, y, weight)[score.name])
-        for (task, made, y), weight in zip(judged, weights, strict=True)
+        float(task.evaluate(predictions, y, weight)[score.name])
+        for (task, predictions, y), weight in zip(judged, weights, strict=True)
     ]
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
 
 
 def fit_rows(task: Task, model: Any, rows: Rows) -> Any:
     """Fit a model to the rows with a known target. If all of these have one class, the model
     predicts that class.
     """
-    known = task.known(rows.y)
-    x = rows.x[known].numpy()
-    y = rows.y[known].numpy()
+    labelled = task.known(rows.y)
+    x = rows.x[labelled].numpy()
+    y = rows.y[labelled].numpy()
     if task.outcome.one_label and len(np.unique(y)) == 1:
         model = DummyClassifier(strategy="prior")
     if rows.weight is None:
         return model.fit(x, y)
-    return fit_weighted(model, x, y, rows.weight[known].numpy().astype(np.float64))
+    return fit_weighted(model, x, y, rows.weight[labelled].numpy().astype(np.float64))
 
 
-def maker(model: GoAlone, client: EncodedClient, seed: int, *more: Rows) -> Make:
+def maker(model: GoAlone, client: EncodedClient, seed: int, *extra: Rows) -> Make:
     """Return a function that builds an untrained model for a client's columns from settings.
 
     Args:
         model: the kind of model.
         client: the client whose columns are used.
         seed: the seed of the model's random numbers.
-        more: rows in addition to the training rows, which show which columns have too many
+        extra: rows in addition to the training rows, which show which columns have too many
             categories.
     """
     categorical = [
-        place for place, name in enumerate(client.spec.features) if name in client.categorical
+        column for column, name in enumerate(client.spec.features) if name in client.categorical
     ]
-    most = torch.cat([rows.x for rows in (client.train, *more)]).amax(0)
-    wide = [place for place in categorical if most[place] >= MOST_CATEGORIES]
-    return partial(
-        model.make,
-        categorical=categorical,
-        seed=0 if model.seedless else seed,
-        # to start threads takes longer
-        threads=torch.get_num_threads() if len(client.train) > _MANY else 1,
-        wide=wide,
-    )
+    most = torch.cat([rows.x for rows in (client.train, *extra)]).amax(0)
+    wide = [column for column in categorical if most[column] >= MOST_CATEGORIES]
+    seed = 0 if model.seedless else seed
+    # With few rows, to start threads takes longer than to fit a model.
+    threads = torch.get_num_threads() if len(client.train) > _MANY else 1
+    return partial(model.make, categorical=categorical, seed=seed, threads=threads, wide=wide)
 
 
 def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
@@ -171,26 +175,28 @@ def fit_part(part: Part, by: str | None, seconds: float = math.inf) -> None:
         RunError: no client's task has such a model.
     """
     data = [part.load(fold).data for fold in part.each_fold]
-    for fold, own in enumerate(data):
+    for fold, fold_data in enumerate(data):
         shutil.rmtree(part.fold(fold), ignore_errors=True)
-        own.setup()
-    known = {
+        fold_data.setup()
+    models = {
         client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone))
         for client in data[0].clients
     }
     names = ", ".join(data[0].specs[0].task.go_alone)
     expected = f"a client whose task has {part.settings.go_alone}"
     do = f"name one of {names}" if names else "this task has no local baselines: leave the part out"
-    expect(any(known.values()), f"part {part.name!r}", expected, Told("none"), do, RunError)
+    expect(any(models.values()), f"part {part.name!r}", expected, Told("none"), do, RunError)
     end = time.monotonic() + seconds
     whole = True
-    for place, (name, model) in enumerate(known.items()):
+    for position, (name, model) in enumerate(models.items()):
         if model is None:
             continue
         now = time.monotonic()
-        encoders = [own.encoders[name] for own in data]
-        until = now + (end - now) / (len(known) - place)
-        whole &= _write(part, model, [own.clients[place] for own in data], encoders, by, until)
+        encoders = [fold_data.encoders[name] for fold_data in data]
+        until = now + (end - now) / (len(models) - position)
+        whole &= _write(
+            part, model, [fold_data.clients[position] for fold_data in data], encoders, by, until
+        )
     for fold in part.each_fold:
         part.finish(fold, whole=whole)
 
@@ -202,23 +208,28 @@ def _write(
     """Fit and write one client's models. Return whether all settings were tried."""
     task = clients[0].spec.task
     name = clients[0].spec.name
-    score = (
-        COMPARED[str(by)]
-        if by in {own.name for own in task.scores} and by in COMPARED
-        else task.scores[0]
-    )
+    score = task.scores[0]
+    if by in COMPARED and by in {candidate.name for candidate in task.scores}:
+        score = COMPARED[str(by)]
     folds = [
-        Fold(own.spec.task, maker(model, own, part.seed), own.train, own.sites[name]["validation"])
-        for own in clients
+        Fold(
+            client.spec.task,
+            maker(model, client, part.seed),
+            client.train,
+            client.sites[name]["validation"],
+        )
+        for client in clients
     ]
-    found, whole = fit_alone(folds, part.settings.grid or model.grid, score, until)
-    for fold, (own, encoder, made) in enumerate(zip(clients, encoders, found.models, strict=True)):
-        spec = own.spec
+    fitted, whole = fit_alone(folds, part.settings.grid or model.grid, score, until)
+    for fold, (client, encoder, trained) in enumerate(
+        zip(clients, encoders, fitted.models, strict=True)
+    ):
+        spec = client.spec
         about = {
-            "client": str(part.settings.go_alone), "settings": found.settings, "rows": dict(spec.rows), "epochs": 0,
+            "client": str(part.settings.go_alone), "settings": fitted.settings, "rows": dict(spec.rows), "epochs": 0,
             "checkpoint": part.name, "version": None, "precision": "32-true",
         }  # fmt: skip
-        function = ArrayFunction(*as_arrays(made), spec.task.outcome, spec.num_features)
+        function = ArrayFunction(*as_arrays(trained), spec.task.outcome, spec.num_features)
         state = task_state(spec.task)
         classes = spec.sites[0].classes
         write(

@@ -5,6 +5,7 @@ configurations.
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -45,7 +46,7 @@ class Survey:
         notes: what the user should know.
         findings: the findings about the tables.
         weighted: whether rows of some client have weights.
-        apart: the columns of one name that differ in kind between clients.
+        differing: the columns of one name that differ in kind between clients.
     """
 
     rows: dict[str, int]
@@ -56,7 +57,7 @@ class Survey:
     notes: tuple[str, ...] = ()
     findings: Findings = field(default_factory=Findings)
     weighted: bool = False
-    apart: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,79 +82,76 @@ def survey(run: Run) -> Survey:
     tables = run.data.tables(keep=True)
     run.data.setup()
     specs = {spec.name: spec for spec in run.data.specs}
-    terms = Terms(bins="agreed")  # columns of one name and kind meet, those of several kinds do not
+    # Columns of one name and kind meet; those of several kinds do not.
+    terms = Terms(bins="agreed")
     sent = {table.name: facts(table, terms) for table in tables}
     agreement = agree(sent, terms)
-    kinds = {client: own.get("columns", {}) for client, own in sent.items()}
-    names = {column for own in kinds.values() for column in own}
-    apart = sorted(column for column in names if kind_conflict(kinds, column))
-    shared = {
-        table.name: sum(
-            met is not None and len(met.clients) > 1
-            for met in (agreement.shared(table.name, str(column)) for column in table.features)
-        )
-        for table in tables
-    }
+    kinds = {client: answer.get("columns", {}) for client, answer in sent.items()}
+    names = set(itertools.chain.from_iterable(kinds.values()))
+    differing = sorted(column for column in names if kind_conflict(kinds, column))
+    shared = dict.fromkeys((table.name for table in tables), 0)
+    for table in tables:
+        for column in table.features:
+            match = agreement.shared(table.name, str(column))
+            shared[table.name] += match is not None and len(match.clients) > 1
     notes = list(agreement.apart)
-    if apart:
+    if differing:
         notes.append(
             "the pooled linear model and the forest are tried without columns that differ in kind "
-            f"between clients: {shorten(apart)}"
+            f"between clients: {shorten(differing)}"
         )
     targets = {table.name: str(table.target.name) for table in tables}
     if len(set(targets.values())) > 1:
-        found = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
+        listing = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
         notes.append(
-            f"targets are called differently ({found}): whether their labels mean the same, fedlit "
+            f"targets are called differently ({listing}): whether their labels mean the same, fedlit "
             "cannot see"
         )
+    models = set[str]()
+    for spec in specs.values():
+        models |= set(spec.task.go_alone)
     return Survey(
         {name: spec.rows["train"] + spec.rows["validation"] for name, spec in specs.items()},
         shared,
         {table.name: table.features.shape[1] for table in tables},
         frozenset(spec.task.name for spec in specs.values()),
-        frozenset(name for spec in specs.values() for name in spec.task.go_alone),
+        frozenset(models),
         tuple(notes),
         answerable_findings(tables, run.data.source, run.data.known),
         any(table.weights is not None for table in tables),
-        tuple(apart),
+        tuple(differing),
     )
 
 
 def candidates_of(
-    raw: Mapping[str, Any], found: Survey
+    raw: Mapping[str, Any], surveyed: Survey
 ) -> tuple[dict[str, Candidate], dict[str, str]]:
     """Map each candidate's name to the candidate, with the cheapest first, and each other name to
     the reason why it is not tried.
 
     Args:
         raw: the user's configuration.
-        found: the survey of its tables.
+        surveyed: the survey of its tables.
 
     Raises:
         ConfigError: no client's task has a local baseline, so that there is nothing to compare
             with.
     """
-    told = Told(f"{', '.join(sorted(found.tasks))}: this task has no local baselines")
+    received = Told(f"{', '.join(sorted(surveyed.tasks))}: this task has no local baselines")
     do = (
         "compare methods by fedlit compare; each client's own network (exchange.federated: []) is "
         "the reference"
     )
-    expect(
-        bool(found.models),
-        "fedlit recommend",
-        "a task with local baselines to compare with",
-        told,
-        do,
-    )
-    large = max(found.rows.values()) >= _LARGE
+    expected = "a task with local baselines to compare with"
+    expect(bool(surveyed.models), "fedlit recommend", expected, received, do)
+    large = max(surveyed.rows.values()) >= _LARGE
     out = dict[str, str]()
-    linear = [name for name in LINEAR if name in found.models]
-    made = {
+    linear = [name for name in LINEAR if name in surveyed.models]
+    candidates = {
         name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name)
         for name in linear
     }
-    if TREES[0] in found.models:
+    if TREES[0] in surveyed.models:
         grid: dict[str, list[Any]] = {
             "n_estimators": [200],
             "min_samples_leaf": [1],
@@ -164,42 +162,40 @@ def candidates_of(
             "min_samples_leaf": [1, 5],
             "max_features": ["sqrt"],
         }
-        made["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=grid if large else small)
-    several = len(found.rows) > 1
-    shared = any(found.shared.values())
-    if not several:
+        tried = grid if large else small
+        candidates["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=tried)
+    federated = len(surveyed.rows) > 1
+    shared = any(surveyed.shared.values())
+    if not federated:
         out["logistic, forest, tabm"] = "there is only one client"
     elif not shared:
         out["logistic, forest"] = (
             "no column is shared by two clients; give columns that mean the same one name"
         )
-    elif len(found.tasks) > 1 or not all(map(_one_label_or_number, found.tasks)):
+    elif len(surveyed.tasks) > 1 or not all(map(_one_label_or_number, surveyed.tasks)):
         out["logistic, forest"] = (
             "it takes clients that all predict one label, or all one number; tasks are "
-            + ", ".join(sorted(found.tasks))
+            + ", ".join(sorted(surveyed.tasks))
         )
     else:
-        pooled = configuration("logistic", raw, without=found.apart)
-        made["logistic"] = Candidate("the pooled linear model", pooled)
-        forest = configuration("forest", raw, large, without=found.apart)
-        made["forest"] = Candidate("the forest", forest)
-    if found.weighted and made.pop("forest", None) is not None:
+        pooled = configuration("logistic", raw, without=surveyed.differing)
+        candidates["logistic"] = Candidate("the pooled linear model", pooled)
+        forest = configuration("forest", raw, large, without=surveyed.differing)
+        candidates["forest"] = Candidate("the forest", forest)
+    if surveyed.weighted and candidates.pop("forest", None) is not None:
         out["forest"] = "its trees have no use for weights of rows (data.source.weight)"
-    made |= (
-        {"tabm": Candidate("the federated TabM", configuration("tabm", raw, large))}
-        if several
-        else {}
-    )
-    few = [name for name, count in found.rows.items() if count < ENOUGH]
-    if len(few) < len(found.rows):
-        made["network"] = Candidate("its own TabM", configuration("network", raw, large, few))
+    if federated:
+        candidates["tabm"] = Candidate("the federated TabM", configuration("tabm", raw, large))
+    few = [name for name, count in surveyed.rows.items() if count < ENOUGH]
+    if len(few) < len(surveyed.rows):
+        candidates["network"] = Candidate("its own TabM", configuration("network", raw, large, few))
     else:
         out["network"] = f"no client has {ENOUGH} rows for a network of its own"
     if ("model" in raw or "exchange" in raw) and (raw.get("data") or {}).get("pool"):
         out["yours"] = "data.pool puts all rows into one place, so it is no federation"
     elif "model" in raw or "exchange" in raw:
-        made["yours"] = Candidate("the method of your configuration")
-    return made, out
+        candidates["yours"] = Candidate("the method of your configuration")
+    return candidates, out
 
 
 def _one_label_or_number(task: str) -> bool:
@@ -226,11 +222,11 @@ def configuration(
         few: the clients that are left out.
         without: the columns that are left out.
     """
-    made = templates()[name]
-    sizes = {size: made.pop(size, {}) for size in ("small", "large")}
+    template = templates()[name]
+    sizes = {size: template.pop(size, {}) for size in ("small", "large")}
     for key, value in sizes["large" if large else "small"].items():
         *groups, last = key.split(".")
-        reduce(lambda tree, group: tree[group], groups, made)[last] = value
+        reduce(lambda tree, group: tree[group], groups, template)[last] = value
     data = raw.get("data") or {}
     tables = {key: data[key] for key in _KEPT if data.get(key) is not None}
     if few:
@@ -238,12 +234,12 @@ def configuration(
     if without:
         excluded = [f"!{glob.escape(column)}" for column in without]
         tables["columns"] = [*(tables.get("columns") or ["*"]), *excluded]
-    return {**made, "data": {**tables, **made["data"]}}
+    return {**template, "data": {**tables, **template["data"]}}
 
 
 def templates() -> dict[str, dict[str, Any]]:
     """Return the content of ``candidates.yaml``."""
-    found: dict[str, dict[str, Any]] = yaml_text.load(
+    content: dict[str, dict[str, Any]] = yaml_text.load(
         (Path(__file__).parent / "candidates.yaml").read_text("utf-8")
     )
-    return found
+    return content

@@ -49,13 +49,13 @@ class Combined:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the mixture as plain data, in which undefined values are None."""
-        found: dict[str, Any] = defined(vars(self))
-        return found
+        content: dict[str, Any] = defined(vars(self))
+        return content
 
 
 def combine(
     clients: Mapping[str, Predicted],
-    own: Collection[str],
+    local: Collection[str],
     mixing: Mixing,
     networks: Collection[str] = (),
 ) -> dict[str, Combined]:
@@ -71,7 +71,7 @@ def combine(
 
     Args:
         clients: maps each client to its parts' predictions for rows that they have not seen.
-        own: the parts in which no other client had a share.
+        local: the parts in which no other client had a share.
         mixing: how parts are mixed.
         networks: the local parts that are networks; ``together`` also tries to leave them out.
 
@@ -90,55 +90,51 @@ def combine(
         ({'own': 0.5, 'joint': 0.5}, 1.0, 0.25, True)
     """
     if mixing.weights != "together":
-        return {name: _combined(name, rows, own, mixing) for name, rows in clients.items()}
-    found = choose_together(clients, own, mixing.shrink, networks)
-    return {
-        name: replace(made, notes=(found[name].note, *made.notes))
-        for name, rows in clients.items()
-        for made in [
-            _combined(
-                name,
-                rows,
-                own,
-                replace(mixing, weights=dict(found[name].weights)),
-                found[name].stack,
-            )
-        ]
-    }
+        return {name: _combined(name, rows, local, mixing) for name, rows in clients.items()}
+    choices = choose_together(clients, local, mixing.shrink, networks)
+    mixtures = dict[str, Combined]()
+    for name, rows in clients.items():
+        choice = choices[name]
+        fixed = replace(mixing, weights=dict(choice.weights))
+        combined = _combined(name, rows, local, fixed, choice.stack)
+        mixtures[name] = replace(combined, notes=(choice.note, *combined.notes))
+    return mixtures
 
 
 def _combined(
-    client: str, rows: Predicted, own: Collection[str], mixing: Mixing, stack: Stack = ()
+    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, stack: Stack = ()
 ) -> Combined:
     stacked(rows.parts)  # names a part at fault
-    known = [
+    comparable = [
         score.name for score in rows.task.scores if score.name in COMPARED and not score.test_only
     ]
     by = mixing.by if not isinstance(mixing.by, Mapping) else mixing.by.get(client)
-    metric = by if by in known else rows.task.scores[0].name
-    notes = (
-        [f"judged by {metric}, because its task has no {by}"] if by not in (None, metric) else []
-    )
+    metric = by if by in comparable else rows.task.scores[0].name
+    notes = list[str]()
+    if by not in (None, metric):
+        notes.append(f"judged by {metric}, because its task has no {by}")
     judge = rows.judge(metric)
     before = math.nan
     changes = dict[str, float]()
     if isinstance(mixing.weights, Mapping):
-        given = {
+        chosen_weights = {
             name: float(value)
             for name, value in mixing.weights.items()
             if name in rows.parts and value
         }
-        total = sum(given.values())
+        total = sum(chosen_weights.values())
         expected = f"a weight above 0 for one of its parts, {', '.join(rows.parts)}"
         expect(total > 0, f"client {client!r}: mixture.weights", expected, Told("none"))
-        weights = {name: value / total for name, value in given.items()}
+        weights = {name: value / total for name, value in chosen_weights.items()}
     elif mixing.admit:
-        weights, before, changes, more = _admitted(rows, own, judge, mixing)
-        notes = [*more, *notes]
+        weights, before, changes, admission_notes = _admitted(rows, local, judge, mixing)
+        notes = [*admission_notes, *notes]
     else:
-        mine = [name for name in rows.parts if name in own]
-        before = judge(mixed(rows.parts, dict.fromkeys(mine, 1.0))) if mine else math.nan
-        weights = weights_of(mixing.weights, rows, own, mixing.shrink)
+        local_names = [name for name in rows.parts if name in local]
+        before = (
+            judge(mixed(rows.parts, dict.fromkeys(local_names, 1.0))) if local_names else math.nan
+        )
+        weights = weights_of(mixing.weights, rows, local, mixing.shrink)
     scores = {name: judge(predictions) for name, predictions in rows.parts.items()}
     reached = judge(rows.array(weights, stack))
     best = judge.score.best(dict(sorted(scores.items(), reverse=True)))
@@ -154,7 +150,7 @@ def _combined(
 
 
 def _admitted(
-    rows: Predicted, own: Collection[str], judge: Judge, mixing: Mixing
+    rows: Predicted, local: Collection[str], judge: Judge, mixing: Mixing
 ) -> tuple[dict[str, float], float, dict[str, float], list[str]]:
     """Return the weights, the score of the mixture of local parts, the changes, and the notes; see
     :class:`Combined`.
@@ -162,19 +158,19 @@ def _admitted(
     score = judge.score
     names = sorted(rows.parts)
     alone = {name: judge(rows.parts[name]) for name in names}
-    inside = [name for name in names if name in own]
-    left = [name for name in names if name not in own]
+    inside = [name for name in names if name in local]
+    candidates = [name for name in names if name not in local]
     before = math.nan
     notes = list[str]()
     changes = dict[str, float]()
 
     def of(chosen: list[str]) -> tuple[dict[str, float], float]:
-        weights = weights_of(str(mixing.weights), rows.only(chosen), own, mixing.shrink)
+        weights = weights_of(str(mixing.weights), rows.only(chosen), local, mixing.shrink)
         return weights, judge(mixed(rows.parts, weights))
 
     if not inside:
         inside = [score.best(alone) or names[0]]
-        left.remove(inside[0])
+        candidates.remove(inside[0])
         notes.append(
             f"there is no own part: {inside[0]!r}, the best federated one by itself, is what "
             "others are compared with"
@@ -182,24 +178,26 @@ def _admitted(
     best = score.best({name: alone[name] for name in inside})
     weights, now = of(inside)
     if best is not None and score.gain(alone[best], now) > 0:
-        left = [name for name in inside if name != best] + left
+        candidates = [name for name in inside if name != best] + candidates
         inside = [best]
         (weights, now) = of([best])
-    if inside[0] in own:
+    if inside[0] in local:
         before = now
-    if left and math.isnan(now):
+    if candidates and math.isnan(now):
         notes.append(
             f"the score is not defined on these {len(rows.row):,} rows: federated parts could not "
-            f"be judged and stay out ({', '.join(left)}); give validation rows of each class"
+            f"be judged and stay out ({', '.join(candidates)}); give validation rows of each class"
         )
-    while left:
-        tried = {name: of([*inside, name]) for name in left}
+    while candidates:
+        tried = {name: of([*inside, name]) for name in candidates}
         gained = {name: score.gain(value, now) for name, (_, value) in tried.items()}
         changes |= gained
-        enters = max(left, key=lambda name: -math.inf if math.isnan(gained[name]) else gained[name])
+        enters = max(
+            candidates, key=lambda name: -math.inf if math.isnan(gained[name]) else gained[name]
+        )
         if not gained[enters] >= 0:
             break
         inside = [*inside, enters]
-        left = [name for name in left if name != enters]
+        candidates = [name for name in candidates if name != enters]
         weights, now = tried[enters]
     return weights, before, changes, notes

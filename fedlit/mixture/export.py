@@ -101,13 +101,13 @@ def export_scorer(
     Raises:
         ConfigError, RunError: see :func:`export`.
     """
-    with _written_whole(out) as made:
-        write(made, scorer)
-        checked = _compare(scorer, load(made), rows)
-        (made / "model_card.md").write_text(model_card(scorer, checked, scores), encoding="utf-8")
-        for path in made.rglob("*"):
+    with _written_whole(out) as folder:
+        write(folder, scorer)
+        checked = _compare(scorer, load(folder), rows)
+        (folder / "model_card.md").write_text(model_card(scorer, checked, scores), encoding="utf-8")
+        for path in folder.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Exported(out, checked, size)
 
 
@@ -126,18 +126,18 @@ def _written_whole(out: Path) -> Iterator[Path]:
         )
     with naming(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(mkdtemp(prefix=".export-", dir=out.parent))
+        partial = Path(mkdtemp(prefix=".export-", dir=out.parent))
         try:
-            yield made
-            made.chmod(0o755)
+            yield partial
+            partial.chmod(0o755)
             if out.exists():
                 shutil.rmtree(out)
-            made.rename(out)
+            partial.rename(out)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
-def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
+def _compare(original: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
     """Check that both scorers predict the same, and return a sentence that says so.
 
     Raises:
@@ -147,22 +147,21 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
         kind = "test rows of the client"
         frame = rows
     else:
-        models = (
-            [folds[0] for folds in own.scorers.values()] if isinstance(own, MixedScorer) else [own]
-        )
-        widest = max((one.encoder for one in models), key=lambda encoder: len(encoder.columns))
+        encoders = [model.encoder for model in _models(original)]
+        widest = max(encoders, key=lambda encoder: len(encoder.columns))
         kind = "random rows, for its tables are not here"
         frame = random_rows(widest, MOST_ROWS)
     worst = 0.0
-    # one row alone, too: what is traced must not depend on their number
+    # One row is predicted alone, too: what is traced must not depend on the number of rows.
     for part in (frame, frame.head(1)):
-        expected, found = (
-            predictions_of(scorer, part).astype(np.float64) for scorer in (own, read)
-        )
-        worst = max(worst, float(np.abs(found - expected).max()))
-        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * own.outcome.magnitude):
+        expected = predictions_of(original, part).astype(np.float64)
+        predictions = predictions_of(read, part).astype(np.float64)
+        worst = max(worst, float(np.abs(predictions - expected).max()))
+        if not np.allclose(
+            predictions, expected, rtol=TOLERANCE, atol=TOLERANCE * original.outcome.magnitude
+        ):
             raise RunError(
-                f"client {own.client!r}: expected the exported network to predict what the run "
+                f"client {original.client!r}: expected the exported network to predict what the run "
                 f"predicts, found differences of up to {worst:.3g} on {len(part):,} {kind}; "
                 "nothing was written. A network that draws random numbers, or looks at how many "
                 "rows there are, cannot be exported: use fedlit predict --run"
@@ -173,15 +172,22 @@ def _compare(own: Scorer, read: Scorer, rows: pd.DataFrame | None) -> str:
     )
 
 
+def _models(scorer: Scorer) -> list[Scorer]:
+    """Return the scorer of each part of a mixture, that of its first fold; a single scorer is its
+    only model.
+    """
+    if isinstance(scorer, MixedScorer):
+        return [folds[0] for folds in scorer.scorers.values()]
+    return [scorer]
+
+
 def predictions_of(scorer: Scorer, frame: pd.DataFrame) -> NDArray[Any]:
     """Return the predictions for rows that are already typed, like those of a table."""
     if isinstance(scorer, MixedScorer):
-        return scorer.mix(
-            {
-                name: [predictions_of(own, frame) for own in folds]
-                for name, folds in scorer.scorers.items()
-            }
-        )
+        of_parts = dict[str, list[NDArray[Any]]]()
+        for name, folds in scorer.scorers.items():
+            of_parts[name] = [predictions_of(model, frame) for model in folds]
+        return scorer.mix(of_parts)
     return scorer.of_inputs(scorer.encoder.transform(frame))
 
 
@@ -191,17 +197,16 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
     """
     rng = np.random.default_rng(0)
     columns = {}
-    for name, own in encoder.columns.items():
-        if own.kind == NUMBERS:
-            mean, scale = (
-                (own.moments.mean, own.moments.variance**0.5) if own.moments else (0.0, 1.0)
-            )
+    for name, column in encoder.columns.items():
+        if column.kind == NUMBERS:
+            mean = column.moments.mean if column.moments else 0.0
+            scale = column.moments.variance**0.5 if column.moments else 1.0
             values = pd.Series(mean + scale * rng.normal(size=rows))
         else:
             values = pd.Series(
-                rng.choice(np.array(own.categories or [None], dtype=object), rows), dtype=object
+                rng.choice(np.array(column.categories or [None], dtype=object), rows), dtype=object
             )
-            if own.kind == "boolean":
+            if column.kind == "boolean":
                 values = values.map(bool, na_action="ignore").astype("boolean")
         columns[name] = values.mask(pd.Series(rng.random(rows) < 0.1)).infer_objects()
     return pd.DataFrame(columns)
@@ -210,7 +215,7 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
 def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
     """Return the test rows of the client's table, or None if it can no longer be read."""
     try:
-        (table,) = (own := run().data).source.some([client], own.seed)
+        (table,) = (loaded := run().data).source.some([client], loaded.seed)
         return table.features.iloc[table.splits["test"]][:MOST_ROWS]
     except (FedlitError, OSError, KeyError):
         return None
@@ -219,12 +224,12 @@ def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
 def _scores(folder: Path, client: str) -> dict[str, Any] | None:
     """Return the scores on the client's test rows, as ``fedlit test`` wrote them."""
     try:
-        found: dict[str, Any] = json.loads((folder / "test.json").read_text(encoding="utf-8"))[
+        scores: dict[str, Any] = json.loads((folder / "test.json").read_text(encoding="utf-8"))[
             "clients"
         ][client]
     except (OSError, ValueError, KeyError):
         return None
-    return found
+    return scores
 
 
 _SEEN = "one of those that training had; another one counts as missing"
@@ -244,12 +249,8 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
         checked: a sentence that states what its predictions were compared with.
         scores: its scores on its test rows, if they are known.
     """
-    found = scores or {}
-    models = (
-        [folds[0] for folds in scorer.scorers.values()]
-        if isinstance(scorer, MixedScorer)
-        else [scorer]
-    )
+    known_scores = scores or {}
+    models = _models(scorer)
     environment = Environment(
         loader=PackageLoader("fedlit.score", "."),
         trim_blocks=True,
@@ -258,30 +259,36 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
     )
     environment.filters["text"] = in_markdown
     environment.filters["score"] = _score_text
-    grouped = (found.get("subgroups") or [{}])[0]
-    findings = dict.fromkeys(own for model in models for own in model.about.get("findings", ()))
-    made = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
+    grouped = (known_scores.get("subgroups") or [{}])[0]
+    findings = dict[str, None]()
+    columns = dict[str, Any]()
+    for model in models:
+        findings |= dict.fromkeys(model.about.get("findings", ()))
+        columns |= {column["name"]: column for column in columns_of(model.encoder)}
+    origin = {"on": f"{datetime.now(UTC):%Y-%m-%d}", "python": platform.python_version()}
+    weights = scorer.weights if isinstance(scorer, MixedScorer) else None
+    threshold = None if scorer.threshold is None else scorer.about.get("threshold")
     return environment.get_template("card.md.j2").render(
         scorer=scorer,
-        weights=scorer.weights if isinstance(scorer, MixedScorer) else None,
+        weights=weights,
         about=scorer.about,
-        made=made | {name: version(name) for name in ("fedlit", "torch")},
+        made=origin | {name: version(name) for name in ("fedlit", "torch")},
         checked=checked,
         known=[
             (SCORES[name].label, value)
-            for name, value in found.items()
+            for name, value in known_scores.items()
             if name in SCORES and value is not None
         ],
-        rows=found.get("rows"),
-        threshold=scorer.about.get("threshold") if scorer.threshold is not None else None,
-        at=found.get("thresholds") or [],
-        subgroups=found.get("subgroups") or [],
+        rows=known_scores.get("rows"),
+        threshold=threshold,
+        at=known_scores.get("thresholds") or [],
+        subgroups=known_scores.get("subgroups") or [],
         known_of_groups=[
-            (SCORES[name].label, name) for name in found if name in SCORES and name in grouped
+            (SCORES[name].label, name)
+            for name in known_scores
+            if name in SCORES and name in grouped
         ],
-        columns={
-            own["name"]: own for model in models for own in columns_of(model.encoder)
-        }.values(),
+        columns=columns.values(),
         treated=_TREATED,
         findings=list(findings),
     )

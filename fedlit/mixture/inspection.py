@@ -4,6 +4,7 @@ calibrated.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -86,14 +87,18 @@ def explain_client(
     expect(seed >= 0, "--seed", "a number of at least 0", seed)
     expect(rows in ("test", "validation"), "--rows", "test or validation", rows)
     scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
-    table, place = _rows_of(loaded, scorer, rows, seed)
-    used = dict.fromkeys(column for encoder in _encoders(scorer) for column in encoder.columns)
-    features = table.features.iloc[place][[column for column in used if column in table.features]]
+    table, positions = _rows_of(loaded, scorer, rows, seed)
+    used = dict[str, None]()
+    for encoder in _encoders(scorer):
+        used |= dict.fromkeys(encoder.columns)
+    features = table.features.iloc[positions][
+        [column for column in used if column in table.features]
+    ]
     task = task_from(scorer.own_state)
-    y = task.encode(table.target.iloc[place])
-    what = f"{counted(len(place), f'{rows} row')} of {client}"
+    y = task.encode(table.target.iloc[positions])
+    subject = f"{counted(len(positions), f'{rows} row')} of {client}"
     target = Path(out) if out is not None else folder / "explain" / client
-    weight = None if table.weights is None else torch.from_numpy(table.weights[place])
+    weight = None if table.weights is None else torch.from_numpy(table.weights[positions])
     importance, score = _importance(scorer, task, features, y, weight, repeats, seed)
     main = task.scores[0]
     worse = "lost" if main.higher_is_better else "added"
@@ -105,27 +110,28 @@ def explain_client(
         files.append(target / "calibration.csv")
         tables[files[1]] = calibration
     write_frames(tables)
-    files += save_figure(importance_figure(importance, label, what), target / "importance")
+    files += save_figure(importance_figure(importance, label, subject), target / "importance")
     if calibration is not None:
-        files += save_figure(calibration_figure(calibration, what), target / "calibration")
-    told: list[str | Grid] = [
-        f"{main.label} {score:.4f} on {what}; {label}:",
+        files += save_figure(calibration_figure(calibration, subject), target / "calibration")
+    lines: list[str | Grid] = [
+        f"{main.label} {score:.4f} on {subject}; {label}:",
         "",
         _grid(importance),
     ]
     if calibration is not None:
-        told += [
+        lines += [
             "",
             "Calibration: the mean predicted probability of a class, and its share of the rows",
             "",
         ]
-        told.append(_grid(calibration))
-    return Explanation(importance, files, told)
+        lines.append(_grid(calibration))
+    return Explanation(importance, files, lines)
 
 
 def _encoders(scorer: Scorer) -> list[Any]:
     if isinstance(scorer, MixedScorer):
-        return [model.encoder for models in scorer.scorers.values() for model in models]
+        models = itertools.chain.from_iterable(scorer.scorers.values())
+        return [model.encoder for model in models]
     return [scorer.encoder]
 
 
@@ -142,10 +148,10 @@ def _rows_of(
             "on some of these rows; use --rows test"
         )
     (table,) = run.data.source.some([scorer.client], run.seed)
-    place = table.splits[rows]
-    if len(place) > MOST:
-        place = np.sort(np.random.default_rng(seed).choice(place, MOST, replace=False))
-    return table, place
+    positions = table.splits[rows]
+    if len(positions) > MOST:
+        positions = np.sort(np.random.default_rng(seed).choice(positions, MOST, replace=False))
+    return table, positions
 
 
 def _importance(
@@ -162,9 +168,9 @@ def _importance(
     """
     main = task.scores[0]
 
-    def score(model: _Typed, rows: pd.DataFrame, known: torch.Tensor) -> float:
-        found = task.evaluate(model.predictions(rows), known, weight)
-        return float(main.gain(found[main.name], 0.0))
+    def score(model: _Typed, rows: pd.DataFrame, target: torch.Tensor) -> float:
+        values = task.evaluate(model.predictions(rows), target, weight)
+        return float(main.gain(values[main.name], 0.0))
 
     model = _Typed(scorer)
     whole = score(model, features, y)
@@ -174,14 +180,14 @@ def _importance(
             f"{counted(len(y), 'row')} without it, as where one class has none; use other rows "
             "(--rows)"
         )
-    found = permutation_importance(
+    permuted = permutation_importance(
         model, features, y, scoring=score, n_repeats=repeats, random_state=seed
     )
     table = pd.DataFrame(
         {
             "column": features.columns,
-            "importance": found.importances_mean,
-            "deviation": found.importances_std,
+            "importance": permuted.importances_mean,
+            "deviation": permuted.importances_std,
         }
     )
     return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True), abs(
@@ -198,23 +204,24 @@ def _calibration(task: Task, predictions: np.ndarray, y: np.ndarray) -> pd.DataF
         return None
     bins = max(1, min(_BINS, len(y) // _ROWS_OF_A_BIN))
     parts = []
-    places = [1] if len(task.classes) == 2 else range(len(task.classes))
-    for place in places:
-        probability = predictions[:, place].astype(np.float64)
+    positions = [1] if len(task.classes) == 2 else range(len(task.classes))
+    for position in positions:
+        probability = predictions[:, position].astype(np.float64)
         observed, predicted = calibration_curve(
-            y == place, probability, n_bins=bins, strategy="quantile"
+            y == position, probability, n_bins=bins, strategy="quantile"
         )
         edges = np.percentile(probability, np.linspace(0, 100, bins + 1))
         counts = np.bincount(np.searchsorted(edges[1:-1], probability), minlength=bins)
-        own = {"class": str(task.classes[place]), "predicted": predicted, "observed": observed}
-        parts.append(pd.DataFrame({**own, "rows": counts[counts > 0]}))
+        curve = {"class": str(task.classes[position]), "predicted": predicted, "observed": observed}
+        parts.append(pd.DataFrame({**curve, "rows": counts[counts > 0]}))
     return pd.concat(parts, ignore_index=True)
 
 
 def _grid(table: pd.DataFrame) -> Grid:
     rows = table.head(MOST_ROWS).to_dict("records")
-    cells = [
-        [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
-        for row in rows
-    ]
+    cells = [list(map(_cell, row.values())) for row in rows]
     return Grid(list(map(str, table.columns)), cells)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -21,14 +21,14 @@ Ended = Iterator[tuple[str, FedlitError | None, float]]
 
 
 def run_jobs(
-    parts: Sequence[Part], settings: MixtureSettings, tell: Tell, seconds: float | None
+    parts: Sequence[Part], settings: MixtureSettings, notify: Tell, seconds: float | None
 ) -> dict[str, str]:
     """Run the missing trainings, in the order of parts and folds.
 
     Args:
         parts: all parts of the mixture.
         settings: the settings of the mixture.
-        tell: the function that reports progress.
+        notify: the function that reports progress.
         seconds: the time for all trainings. Each training gets an equal share of the remaining
             time, a local baseline one share for each fold. None for no limit.
 
@@ -39,48 +39,46 @@ def run_jobs(
         FedlitError: a training failed, and either time is not limited or the part is a local
             baseline.
     """
-    jobs = {
-        f"{part.name}, fold {fold}" if part.settings.go_alone is None else part.name: (part, fold)
-        for part in parts
-        for fold in (part.each_fold if part.settings.go_alone is None else [None])
-    }
-    known = len(jobs)
-    jobs = {
-        name: own
-        for name, own in jobs.items()
-        if not own[0].done(*([] if own[1] is None else [own[1]]))
-    }
-    if len(jobs) < known:
-        tell(f"{known - len(jobs)} of {known} trainings are done already")
+    every = dict[str, tuple[Part, int | None]]()
+    for part in parts:
+        if part.settings.go_alone is None:
+            every |= {f"{part.name}, fold {fold}": (part, fold) for fold in part.each_fold}
+        else:
+            every[part.name] = (part, None)
+    total = len(every)
+    jobs = {name: training for name, training in every.items() if not _is_done(*training)}
+    if len(jobs) < total:
+        notify(f"{total - len(jobs)} of {total} trainings are done already")
     shares = {
         name: len(part.each_fold) if fold is None else 1 for name, (part, fold) in jobs.items()
     }
-    left = sum(shares.values())
+    remaining = sum(shares.values())
     workers = min(settings.workers, len(jobs))
     end = time.monotonic() + (seconds or 0)
 
     def share(name: str) -> float | None:
-        nonlocal left
-        mine = shares[name] / left
-        left -= shares[name]
-        return (
-            None
-            if seconds is None
-            else max(0.0, min(1.0, workers * mine) * (end - time.monotonic()))
-        )
+        nonlocal remaining
+        portion = shares[name] / remaining
+        remaining -= shares[name]
+        if seconds is None:
+            return None
+        return max(0.0, min(1.0, workers * portion) * (end - time.monotonic()))
 
     out = dict[str, str]()
-    for number, (name, error, took) in enumerate(
-        (_at_once if workers > 1 else _here)(jobs, settings, share), 1
-    ):
+    run = _at_once if workers > 1 else _here
+    for number, (name, error, took) in enumerate(run(jobs, settings, share), 1):
         part, _ = jobs[name]
         if error is None:
-            tell(f"[{number}/{len(jobs)}] {name}: {took:.0f} s")
+            notify(f"[{number}/{len(jobs)}] {name}: {took:.0f} s")
         elif seconds is None or part.settings.go_alone is not None:
             raise error
         else:
             out[part.name] = " ".join(str(error).split())
     return {part.name: "no time was left for it" for part in parts if not part.done()} | out
+
+
+def _is_done(part: Part, fold: int | None) -> bool:
+    return part.done() if fold is None else part.done(fold)
 
 
 Jobs = Mapping[str, tuple[Part, int | None]]
@@ -102,14 +100,16 @@ def _at_once(jobs: Jobs, settings: MixtureSettings, share: Callable[[str], float
     for name, (part, fold) in jobs.items():
         request = {"folder": str(part.folder.parent.parent), "part": part.name, "fold": fold}
         log = part.folder / f"fold_{'all' if fold is None else fold}.log"
-        own = lambda request=request, name=name: {**request, "seconds": share(name)}  # noqa: E731
-        calls.append(Call(name, "fedlit.mixture.jobs:serve", own, log))
+        with_share = lambda request=request, name=name: {**request, "seconds": share(name)}  # noqa: E731
+        calls.append(Call(name, "fedlit.mixture.jobs:serve", with_share, log))
     with Pool(min(settings.workers, len(calls))) as pool:
         for call, error, took in pool.run(calls):
             if error is not None:
-                told = error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
+                message = (
+                    error.partition(": ")[2] if error.split(":")[0].endswith("Error") else error
+                )
                 failed = RunError(
-                    f"{call.name}: {told}; see {call.log}. Continue with --ckpt_path last"
+                    f"{call.name}: {message}; see {call.log}. Continue with --ckpt_path last"
                 )
                 yield call.name, failed if error else None, took
 
@@ -128,6 +128,7 @@ def serve(request: Mapping[str, Any]) -> None:
 def _train(part: Part, fold: int | None, settings: MixtureSettings, seconds: float | None) -> None:
     if fold is None:
         by = None if settings.mixing.by is None else str(settings.mixing.by)
-        fit_part(part, by, math.inf if seconds is None else seconds)
+        limit = math.inf if seconds is None else seconds
+        fit_part(part, by, limit)
     elif seconds is None or seconds > 0:
         part.train(fold, seconds)

@@ -127,15 +127,9 @@ class Mixture:
             ConfigError: the configuration cannot be run.
             RunError: training had to stop.
         """
-        expect(
-            ckpt_path in (None, "last"),
-            "--ckpt_path",
-            "last, to continue the newest run",
-            ckpt_path,
-        )
-        tell: Tell = (
-            (lambda text: None) if quiet else (lambda text: print(for_terminal(text), flush=True))
-        )
+        expected = "last, to continue the newest run"
+        expect(ckpt_path in (None, "last"), "--ckpt_path", expected, ckpt_path)
+        notify: Tell = (lambda text: None) if quiet else _print
         end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
         folder = self.folder = begun or new_folder(
@@ -147,28 +141,26 @@ class Mixture:
             parts = self.built()
             try:
                 self.plan = self._plan(parts, keep=True)
-                write_text(self.settings.text(kept=True), folder / CONFIG)
+                write_text(self.settings.text(of_run=True), folder / CONFIG)
             except BaseException:
-                if begun is None:  # refused before anything was trained
+                if begun is None:  # it was refused before anything was trained
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
             plan = self.plan
-            tell(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
-            left = None if end is None else max(0.0, end - time.monotonic())
-            self.out = run_jobs(list(parts.values()), self.settings, progress or tell, left)
+            notify(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
+            remaining = None if end is None else max(0.0, end - time.monotonic())
+            self.out = run_jobs(list(parts.values()), self.settings, progress or notify, remaining)
             self._held = predicted(
                 {name: part for name, part in parts.items() if part.done()}, "validation"
             )
             self.mix()
-            frames = [
-                own.frame(name, part, own.mixed({part: 1.0}))
-                for name, own in self.held.items()
-                for part in own.parts
-            ]
+            frames = list[pd.DataFrame]()
+            for name, rows in self.held.items():
+                frames += [rows.frame(name, part, rows.mixed({part: 1.0})) for part in rows.parts]
             write_frames({folder / "out_of_fold.parquet": pd.concat(frames, ignore_index=True)})
             results = self._results("validation")
-        tell("")
-        tell(for_terminal(results.brief() if brief else results))
+        notify("")
+        notify(for_terminal(results.brief() if brief else results))
         return results
 
     def mix(self, parts: Sequence[str] | None = None) -> dict[str, Combined]:
@@ -177,42 +169,43 @@ class Mixture:
         """
         assert self.folder is not None
         plan = self.plan
-        wanted = list(parts or self.settings.parts)
-        held = {
-            name: own.only([part for part in own.parts if part in wanted])
-            for name, own in self.held.items()
-        }
-        found = combine(held, plan.own, self.settings.mixing, plan.networks)
+        entering = list(parts or self.settings.parts)
+        rows_of = dict[str, Predicted]()
+        for name, rows in self.held.items():
+            rows_of[name] = rows.only([part for part in rows.parts if part in entering])
+        mixtures = combine(rows_of, plan.local, self.settings.mixing, plan.networks)
         content = {
             "format": FORMAT,
-            "clients": {name: own.to_dict() for name, own in found.items()},
+            "clients": {name: mixture.to_dict() for name, mixture in mixtures.items()},
         }
         write_json(self.folder / MIXED, content)
-        return found
+        return mixtures
 
     def _resumed(self) -> Path:
-        found = newest(self.runs)
-        if found is None:
+        folder = newest(self.runs)
+        if folder is None:
             raise ConfigError(
                 f"--ckpt_path last: expected an earlier run in {self.runs}, found none; leave it "
                 "out"
             )
-        if (found / CONFIG).is_file():
-            before = settings_of(found / CONFIG).trained()
+        if (folder / CONFIG).is_file():
+            before = settings_of(folder / CONFIG).trained()
             now = self.settings.trained()
-            parts = Part.of(self.settings, found)
+            parts = Part.of(self.settings, folder)
             changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             changed += [f"parts.{name}" for name, part in parts.items() if part.changed]
-            told = Told(f"changed {', '.join(dict.fromkeys(changed))}")
-            do = f"{found} keeps what its parts are trained with. Start a new run for others"
-            expect(not changed, "--ckpt_path last", "changes to how parts are mixed only", told, do)
-        return found
+            received = Told(f"changed {', '.join(dict.fromkeys(changed))}")
+            do = f"{folder} keeps what its parts are trained with. Start a new run for others"
+            expect(
+                not changed, "--ckpt_path last", "changes to how parts are mixed only", received, do
+            )
+        return folder
 
     def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
         """Return the plan of the parts. Refuse parts that cannot be mixed, and write what each is
         trained with if ``keep`` is true.
         """
-        made = MixturePlan(self.settings)
+        plan = MixturePlan(self.settings)
         first = ("", dict[str, Any]())
         weights: dict[str, dict[str, np.ndarray | None]] = {}
         for name, part in parts.items():
@@ -220,33 +213,38 @@ class Mixture:
             if part.settings.go_alone is not None:
                 run.exchange = Exchange()  # nobody asks anybody
             try:
-                made.plans[name] = run.describe()
+                plan.plans[name] = run.describe()
             except FedlitError as error:
                 raise type(error)(f"part {name!r}: {error}") from error
             self.score.check(run.data.specs)
-            scores = (own for spec in run.data.specs for own in spec.task.scores)
-            known = sorted({own.name for own in scores if not (own.test_only or own.context)})
-            by = self.settings.mixing.by
-            must_be_known(f"mixture.by, for part {name!r}", [] if by is None else [str(by)], known)
-            if run.data.pool:
-                made.pooled.append(name)
-            elif not run.exchange.on:
-                made.own.append(name)
-            tables = {
-                table.name: {
-                    split: table.target.iloc[table.splits[split]]
-                    for split in ("validation", "test")
+            judging = set[str]()
+            for spec in run.data.specs:
+                judging |= {
+                    score.name
+                    for score in spec.task.scores
+                    if not (score.test_only or score.context)
                 }
-                for table in run.data.tables()
-            }
+            by = self.settings.mixing.by
+            if by is not None:
+                must_be_known(f"mixture.by, for part {name!r}", [str(by)], sorted(judging))
+            if run.data.pool:
+                plan.pooled.append(name)
+            elif not run.exchange.on:
+                plan.local.append(name)
+            tables = dict[str, dict[str, Any]]()
+            for table in run.data.tables():
+                tables[table.name] = {
+                    "validation": table.target.iloc[table.splits["validation"]],
+                    "test": table.target.iloc[table.splits["test"]],
+                }
             first = first if first[1] else (name, tables)
-            _compare(first[0], first[1], name, tables, alone=name in made.own)
+            _compare(first[0], first[1], name, tables, alone=name in plan.local)
             weights |= {name: {table.name: table.weights for table in run.data.tables()}}
             if keep:
                 part.keep(run)
             run.loop.release()
         _check_weights(weights)
-        return made
+        return plan
 
     # ------------------------------------------------------------------ scoring
 
@@ -281,26 +279,31 @@ class Mixture:
 
     def _results(self, split: Split) -> MixtureResults:
         clients = self._trained()
-        found = self.held if split == "validation" else predicted(self._done(), split)
-        results = results_of(split, found, clients)
+        predictions = self.held if split == "validation" else predicted(self._done(), split)
+        results = results_of(split, predictions, clients)
         if not self.score.asked:
             return results
-        return replace(results, supplements=self._supplements(clients, found, results.main.name))
+        return replace(
+            results, supplements=self._supplements(clients, predictions, results.main.name)
+        )
 
     def _supplements(
-        self, clients: Mapping[str, Mapping[str, Any]], found: Mapping[str, Predicted], main: str
+        self,
+        clients: Mapping[str, Mapping[str, Any]],
+        predictions: Mapping[str, Predicted],
+        main: str,
     ) -> tuple[Supplement, ...]:
         """Return what the user asked for beside the scores, and keep the thresholds for
         predictions.
         """
         chosen: dict[str, dict[str, Any]] = {}
         if self.score.threshold is not None:
-            check_two_classes({name: own.task for name, own in found.items()})
+            check_two_classes({name: rows.task for name, rows in predictions.items()})
             chosen = choose(self.score.threshold, scored_rows(self.held, clients))
             keep(cast(Path, self.folder), MIXTURE, chosen)
-        # it has the tables of all clients
+        # The first part has the tables of all clients.
         widest = self.built()[next(iter(self.settings.parts))].load(0)
-        scored = scored_rows(found, clients)
+        scored = scored_rows(predictions, clients)
         seed = self.settings.seed
         return supplements_of(
             self.score, scored, chosen, widest.data.source, seed, main, Transport()
@@ -312,21 +315,16 @@ class Mixture:
         self._use(ckpt_path, quiet)
         results = self._results(split)
         assert self.folder is not None
-        known = (self.folder / f"{split}.csv").exists()
+        existed = (self.folder / f"{split}.csv").exists()
         files = results.write(self.folder)
         if not quiet:
-            line = f"\n{wrote(files, known)}"
+            line = f"\n{wrote(files, existed)}"
             print(for_terminal(results.brief() if brief else results), for_terminal(line), sep="\n")
         return results
 
     def _use(self, ckpt_path: str | Path | None, quiet: bool) -> None:
-        expect(
-            ckpt_path in (None, "last"),
-            "--ckpt_path",
-            "last, or nothing",
-            ckpt_path,
-            "a mixture has one state",
-        )
+        reason = "a mixture has one state"
+        expect(ckpt_path in (None, "last"), "--ckpt_path", "last, or nothing", ckpt_path, reason)
         self._trained()
         if not quiet:
             say(f"Using {self.folder}")
@@ -366,10 +364,10 @@ class Mixture:
         clients = self._trained()
         frames = dict[str, pd.DataFrame]()
         chosen = kept(self.folder, MIXTURE, list(clients), self.score.threshold)
-        for name, own in scored_rows(predicted(self._done(), "test"), clients).items():
-            frame = own.task.frame(own.row, own.y, own.predictions)
+        for name, rows in scored_rows(predicted(self._done(), "test"), clients).items():
+            frame = rows.task.frame(rows.row, rows.y, rows.predictions)
             frame = frame[[column for column in frame if not is_target(column)]]
-            frames[name] = with_threshold(frame, own, chosen.get(name, {}).get("value"))
+            frames[name] = with_threshold(frame, rows, chosen.get(name, {}).get("value"))
         return Predictions.written(frames, cast(Path, self.folder) / "predictions" / "test", format)
 
     def client(self, name: str) -> MixedScorer:
@@ -391,16 +389,20 @@ def _compare(
     """Refuse parts that do not have the same rows. Only a local part, in which no other client has
     a share, may leave clients out.
     """
-    fits = set(now) <= set(before) if alone else set(now) == set(before)
+    same_clients = set(now) <= set(before) if alone else set(now) == set(before)
     expected = f"the clients of part {first!r}, {', '.join(sorted(before))}"
     do = "and the same clients of it"
     one = "let all parts have one source"
-    expect(fits, f"part {name!r}", expected, Told(", ".join(sorted(now))), f"{one}, {do}")
+    expect(same_clients, f"part {name!r}", expected, Told(", ".join(sorted(now))), f"{one}, {do}")
     expected = f"the held-out and test rows of part {first!r}, with its target"
     do = "one way to split and one target"
     for client in now:
-        alike = all(target.equals(before[client][split]) for split, target in now[client].items())
-        expect(alike, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}")
+        same_rows = all(
+            target.equals(before[client][split]) for split, target in now[client].items()
+        )
+        expect(
+            same_rows, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}"
+        )
 
 
 def _check_weights(parts: Mapping[str, Mapping[str, np.ndarray | None]]) -> None:
@@ -410,15 +412,19 @@ def _check_weights(parts: Mapping[str, Mapping[str, np.ndarray | None]]) -> None
     first, before = next(iter(parts.items()))
     for name, clients in parts.items():
         for client, weights in clients.items():
-            where = f"part {name!r}, client {client!r}: data.source.weight"
+            key = f"part {name!r}, client {client!r}: data.source.weight"
             expected = f"the weights of rows of part {first!r}"
             expect(
                 _alike(weights, before[client]),
-                where,
+                key,
                 expected,
                 Told("others"),
                 "give all parts one source",
             )
+
+
+def _print(text: str) -> None:
+    print(for_terminal(text), flush=True)
 
 
 def _alike(first: np.ndarray | None, second: np.ndarray | None) -> bool:
@@ -454,17 +460,13 @@ def opened(
     """
     folder = find_mixture(run)
     if folder is None:
-        where, path = find_trained(run, str(checkpoint), "score")
+        run_folder, path = find_trained(run, str(checkpoint), "score")
         if not quiet:
             say(f"Using {path}")
-        single = run_of(where)
-        return single.client(client, path), where, lambda: single
-    expect(
-        checkpoint == "last",
-        "--ckpt_path",
-        "last, because a mixture has only one state",
-        checkpoint,
-    )
+        single = run_of(run_folder)
+        return single.client(client, path), run_folder, lambda: single
+    expected = "last, because a mixture has only one state"
+    expect(checkpoint == "last", "--ckpt_path", expected, checkpoint)
     if not quiet:
         say(f"Using {folder}")
     scorer = mixed_scorer(folder, client)
@@ -486,15 +488,21 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
     weights = clients[client]["weights"]
     stack = clients[client]["stack"]
     parts = Part.of(settings, folder)
-    models = {
-        name: [parts[name].scorers(fold, [client])[client] for fold in parts[name].each_fold]
-        for name in weights
-    }
-    every = [str(own.about.get("precision")) for folds in models.values() for own in folds]
+    models = dict[str, list[Scorer]]()
+    precisions = list[str]()
+    for name in weights:
+        part = parts[name]
+        models[name] = [part.scorers(fold, [client])[client] for fold in part.each_fold]
+        precisions += [str(model.about.get("precision")) for model in models[name]]
+    unusual = [precision for precision in precisions if precision not in ("32", "32-true")]
     about: dict[str, Any] = {
-        "checkpoint": "/".join(folder.absolute().parts[-2:]), "epochs": None, "client": "Mixture", "rows": {},
-        "version": None, "precision": next((own for own in every if own not in ("32", "32-true")), "32-true"),
-    }  # fmt: skip
+        "checkpoint": "/".join(folder.absolute().parts[-2:]),
+        "epochs": None,
+        "client": "Mixture",
+        "rows": {},
+        "version": None,
+        "precision": unusual[0] if unusual else "32-true",
+    }
     chosen = kept(folder, MIXTURE, [client], settings.score.get("threshold"))
     if client in chosen:
         about["threshold"] = chosen[client]

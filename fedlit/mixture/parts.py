@@ -10,9 +10,10 @@ configuration
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -39,7 +40,7 @@ from fedlit.run.run import Run
 from fedlit.score.folder import MAIN, load
 from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer, aligned, united
-from fedlit.tasks import task_from
+from fedlit.tasks import Task, task_from
 
 CONFIG = "config.yaml"
 DONE = "DONE"
@@ -115,15 +116,19 @@ class Part:
         """Return all parts of a run's folder."""
         shared = dict[str, Any]()
         return {
-            name: cls(name, own, folder / "parts" / name, settings.seed, settings.folds, shared)
-            for name, own in settings.parts.items()
+            name: cls(
+                name, part_settings, folder / "parts" / name, settings.seed, settings.folds, shared
+            )
+            for name, part_settings in settings.parts.items()
         }
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without shared data, so that a recommendation can be pickled, and reads
         tables again.
         """
-        return {own.name: getattr(self, own.name) for own in fields(self)} | {"shared": {}}
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)} | {
+            "shared": {}
+        }
 
     @property
     def each_fold(self) -> range:
@@ -157,17 +162,24 @@ class Part:
         """The run from which those of all folds are made, because reading a configuration takes a
         second, and reading tables takes time, too.
         """
-        kept = self.folder / CONFIG
-        own = self.settings
-        config, changed = (kept, {}) if kept.is_file() else (own.config, own.set)
+        saved = self.folder / CONFIG
+        settings = self.settings
+        config, changed = (saved, {}) if saved.is_file() else (settings.config, settings.set)
+        alone = _ALONE if settings.go_alone is not None else {}
         overrides = {
-            **(_ALONE if own.go_alone is not None else {}),
-            **changed, "board.pictures": 0, "seed": self.seed,
-            "data.folds": self.folds, "data.fold": 0, "trainer.default_root_dir": self.folder,
-        }  # fmt: skip
-        trusted = tuple(file for file in (own.config,) if file.is_file() and not is_of_run(file))
+            **alone,
+            **changed,
+            "board.pictures": 0,
+            "seed": self.seed,
+            "data.folds": self.folds,
+            "data.fold": 0,
+            "trainer.default_root_dir": self.folder,
+        }
+        trusted = tuple(
+            file for file in (settings.config,) if file.is_file() and not is_of_run(file)
+        )
         try:
-            run = load_run(config, overrides=overrides, of_run=config == kept, trusted=trusted)
+            run = load_run(config, overrides=overrides, of_run=config == saved, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
         run.data.source = self.shared.setdefault(
@@ -188,10 +200,10 @@ class Part:
         """Whether its configuration now differs from the one in the folder, wherever its file is
         now.
         """
-        kept = self.folder / CONFIG
-        if not kept.is_file():
+        saved = self.folder / CONFIG
+        if not saved.is_file():
             return False
-        before = dict(flatten(yaml_text.load(kept.read_text(encoding="utf-8"))))
+        before = dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8"))))
         now = replace(self, folder=self.folder / "none")._base.settings or {}
         return any(
             before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE)
@@ -237,11 +249,9 @@ class Part:
         )
         if cut and self.settings.go_alone is not None:
             return "time was up before all its settings were tried"
-        return (
-            f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds"
-            if cut
-            else ""
-        )
+        if cut:
+            return f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds"
+        return ""
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Return the scorers of a fold's models by client; of all clients if None."""
@@ -270,23 +280,29 @@ def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
             ``validation``, in which each row is predicted by the model of the fold that it was held
             out of.
     """
-    made: dict[str, dict[str, list[_OfFold]]] = {}
+    by_part: dict[str, dict[str, list[_OfFold]]] = {}
     targets: dict[str, dict[int, Any]] = {}
     for name, part in parts.items():
         for fold in part.each_fold:
             tables = {table.name: table for table in part.load(fold).data.tables()}
             for client, scorer in part.scorers(fold).items():
                 rows = tables[client].splits[split]
-                found = scorer.of_inputs(
+                predictions = scorer.of_inputs(
                     scorer.encoder.transform(tables[client].features.iloc[rows])
                 )
                 weight = _weights(tables[client], rows)
-                own = _OfFold(
-                    scorer, fold, tables[client].features.index.to_numpy()[rows], found, weight
+                of_fold = _OfFold(
+                    scorer,
+                    fold,
+                    tables[client].features.index.to_numpy()[rows],
+                    predictions,
+                    weight,
                 )
-                made.setdefault(client, {}).setdefault(name, []).append(own)
+                by_part.setdefault(client, {}).setdefault(name, []).append(of_fold)
                 targets.setdefault(client, {})[fold] = tables[client].target.iloc[rows]
-    return {client: _together(made[client], targets[client], split) for client in sorted(made)}
+    return {
+        client: _together(by_part[client], targets[client], split) for client in sorted(by_part)
+    }
 
 
 @dataclass(frozen=True)
@@ -296,7 +312,7 @@ class _OfFold:
     scorer: Scorer
     fold: int
     row: np.ndarray
-    found: np.ndarray
+    predictions: np.ndarray
     weight: Tensor | None
 
 
@@ -308,25 +324,25 @@ def _together(
     parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split
 ) -> Predicted:
     """Combine the parts' predictions for a client's rows, in ascending order of row numbers."""
-    task = task_from(united([own.scorer.own_state for folds in parts.values() for own in folds]))
+    every = itertools.chain.from_iterable(parts.values())
+    task = task_from(united([of_fold.scorer.own_state for of_fold in every]))
     first = next(iter(parts.values()))
-    arrays = {
-        name: [aligned(own.found, own.scorer.outcome.classes, task.classes) for own in folds]
-        for name, folds in parts.items()
-    }
+    arrays = {name: _in_order(folds, task) for name, folds in parts.items()}
     if split == "test":
         y = task.encode(targets[first[0].fold])
-        means = {name: np.asarray(sum(own)) / len(own) for name, own in arrays.items()}
+        means = {name: np.asarray(sum(folds)) / len(folds) for name, folds in arrays.items()}
         return Predicted(task, first[0].row, y, means, weight=first[0].weight)
-    row, fold = (
-        np.concatenate([np.broadcast_to(getattr(own, key), own.row.shape) for own in first])
-        for key in ("row", "fold")
-    )
+    row = np.concatenate([of_fold.row for of_fold in first])
+    fold = np.concatenate([np.full(of_fold.row.shape, of_fold.fold) for of_fold in first])
     order = np.argsort(row, kind="stable")
-    y = task.encode(pd.concat([targets[own.fold] for own in first]))
-    weights = [own.weight for own in first if own.weight is not None]
+    y = task.encode(pd.concat([targets[of_fold.fold] for of_fold in first]))
+    weights = [of_fold.weight for of_fold in first if of_fold.weight is not None]
     weight = torch.cat(weights) if weights else None
-    whole = Predicted(
-        task, row, y, {name: np.concatenate(own) for name, own in arrays.items()}, fold, weight
-    )
-    return whole.some(order)
+    joined = {name: np.concatenate(folds) for name, folds in arrays.items()}
+    return Predicted(task, row, y, joined, fold, weight).some(order)
+
+
+def _in_order(folds: Sequence[_OfFold], task: Task) -> list[np.ndarray]:
+    """Return the predictions of each fold's model in the order of the task's classes."""
+    classes = task.classes
+    return [aligned(fold.predictions, fold.scorer.outcome.classes, classes) for fold in folds]

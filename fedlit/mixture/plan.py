@@ -19,45 +19,39 @@ class MixturePlan(Shown):
     Attributes:
         settings: the settings of the mixture.
         plans: maps each part to the plan of its run with the first fold.
-        own: the parts in which no other client has a share: they send nothing from a client.
+        local: the parts in which no other client has a share: they send nothing from a client.
         pooled: the parts for which all rows are pooled.
     """
 
     settings: MixtureSettings
     plans: dict[str, Plan] = field(default_factory=dict)
-    own: list[str] = field(default_factory=list)
+    local: list[str] = field(default_factory=list)
     pooled: list[str] = field(default_factory=list)
 
     @property
     def networks(self) -> list[str]:
         """The local parts that are networks."""
-        return [name for name in self.own if self.settings.parts[name].go_alone is None]
+        return [name for name in self.local if self.settings.parts[name].go_alone is None]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
-        return {
-            "folds": self.settings.folds,
-            "parts": {
-                name: {"own": name in self.own, **plan.to_dict()}
-                for name, plan in self.plans.items()
-            },
+        parts = {
+            name: {"own": name in self.local, **plan.to_dict()} for name, plan in self.plans.items()
         }
+        return {"folds": self.settings.folds, "parts": parts}
 
     def parts(self) -> list[str | Grid]:
         """Return the table of clients' rows, each part with what it sends from a client, and how
         the parts are mixed.
         """
-        first = next(
-            (self.plans[name] for name in self.plans if name not in self.pooled),
-            next(iter(self.plans.values())),
-        )
-        rows = [
-            [name, *(f"{own['rows'][split]:,}" for split in ("train", "validation", "test"))]
-            for name, own in first.clients.items()
-        ]
-        held = "held out" if self.settings.folds else "validation"
+        separate = [name for name in self.plans if name not in self.pooled] or list(self.plans)
+        rows = []
+        for name, facts in self.plans[separate[0]].clients.items():
+            counts = [f"{facts['rows'][split]:,}" for split in ("train", "validation", "test")]
+            rows.append([name, *counts])
+        unseen = "held out" if self.settings.folds else "validation"
         lines: list[str | Grid] = [
-            Grid(["client", "train", held, "test"], rows[:MOST_ROWS]),
+            Grid(["client", "train", unseen, "test"], rows[:MOST_ROWS]),
             *more(rows, "clients"),
             "",
         ]
@@ -67,17 +61,21 @@ class MixturePlan(Shown):
                 [self._line(name) for name in self.plans],
             )
         ]
-        lines += [self.sentence(name) for name in self.plans if name not in self.own]
+        lines += [self.sentence(name) for name in self.plans if name not in self.local]
         lines += [self._folds(), self._weights()]
-        # with folds, all rows of a client choose, not the few validation rows of a fold
-        left_out = "few rows" if self.settings.folds else None
-        notes = list(dict.fromkeys(
-            note
-            for plan in self.plans.values()
-            for note in plan.notes
-            if not isinstance(note, Note) or note.kind != left_out
-        ))  # fmt: skip
+        notes = self._notes()
         return [*lines, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
+
+    def _notes(self) -> list[str]:
+        """Return the notes of all parts, each once."""
+        # With folds, all rows of a client choose, not the few validation rows of a fold.
+        left_out = "few rows" if self.settings.folds else None
+        notes = dict[str, None]()
+        for plan in self.plans.values():
+            for note in plan.notes:
+                if not isinstance(note, Note) or note.kind != left_out:
+                    notes.setdefault(note)
+        return list(notes)
 
     def _line(self, name: str) -> list[str]:
         part = self.settings.parts[name]
@@ -86,12 +84,19 @@ class MixturePlan(Shown):
             return [name, f"own: {part.go_alone}", "0", "nothing"]
         config = part.config.stem if part.config.stem != "config" else "configuration"
         changed = ", ".join(f"{key} {value}" for key, value in part.set.items())
-        whose = "own" if name in self.own else "rows pooled" if name in self.pooled else "federated"
-        what = f"{whose}: {config}{f' ({changed})' if changed else ''}"
-        sent = sorted({own["bytes_per_exchange"] for own in plan.clients.values()})
-        told = "yes" if plan.before else "nothing"
+        whose = "rows pooled" if name in self.pooled else "federated"
+        if name in self.local:
+            whose = "own"
+        content = f"{whose}: {config}{f' ({changed})' if changed else ''}"
+        sent = sorted({facts["bytes_per_exchange"] for facts in plan.clients.values()})
+        before = "yes" if plan.before else "nothing"
         size = " to ".join(f"{size:,}" for size in dict.fromkeys([sent[0], sent[-1]]))
-        return [name, what, f"{size}, and answers" if plan.exchange.get("asks") else size, told]
+        return [
+            name,
+            content,
+            f"{size}, and answers" if plan.exchange.get("asks") else size,
+            before,
+        ]
 
     def sentence(self, name: str) -> str:
         """Describe what a part sends from a client, before training and in exchanges."""
@@ -118,11 +123,11 @@ class MixturePlan(Shown):
         )
 
     def _weights(self) -> str:
-        own = self.settings.mixing
-        if isinstance(own.weights, dict):
-            given = ", ".join(f"{name} {weight:g}" for name, weight in own.weights.items())
-            return f"Weights are given ({given}), so all parts with a weight enter."
-        if own.weights == "together":
+        mixing = self.settings.mixing
+        if isinstance(mixing.weights, dict):
+            weights = ", ".join(f"{name} {weight:g}" for name, weight in mixing.weights.items())
+            return f"Weights are given ({weights}), so all parts with a weight enter."
+        if mixing.weights == "together":
             return (
                 "Clients choose one way to mix together (equal weights, one half own, fitted, each "
                 "of these without own networks, each federated part by itself, own parts alone; of "
@@ -136,12 +141,11 @@ class MixturePlan(Shown):
             "equal": "Weights are equal",
             "half_own": "Own parts share one half, federated ones the other",
             "fitted": "Each client fits weights to its held-out rows, shrunk to equal by "
-            f"{own.shrink:g} rows a part",
-        }[own.weights]
-        enter = (
-            "a federated part enters only where it does not make a client's held-out "
-            f"{own.by or 'scores'} worse"
-            if own.admit
-            else "all parts enter (mixture.admit is false)"
+            f"{mixing.shrink:g} rows a part",
+        }[mixing.weights]
+        if not mixing.admit:
+            return f"{how}; all parts enter (mixture.admit is false)."
+        return (
+            f"{how}; a federated part enters only where it does not make a client's held-out "
+            f"{mixing.by or 'scores'} worse."
         )
-        return f"{how}; {enter}."

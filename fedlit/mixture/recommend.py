@@ -75,6 +75,9 @@ class Recommendation(Shown):
         """Return the answers as plain data, as in ``recommend.json``."""
         settings = self.mixture.settings
         plan = self.mixture.plan
+        supplements = dict[str, dict[str, Any]]()
+        for supplement in self.supplements:
+            supplements[supplement.name] = {name: supplement.of(name) for name in self.clients}
         return {
             "format": 2,
             "config": str(settings.origin),
@@ -85,19 +88,19 @@ class Recommendation(Shown):
             "clients": {
                 name: {
                     "rows": self.survey.rows[name], "shared_columns": self.survey.shared[name],
-                    "of_columns": self.survey.columns[name], **own.to_dict(),
+                    "of_columns": self.survey.columns[name], **advice.to_dict(),
                 }
-                for name, own in self.clients.items()
+                for name, advice in self.clients.items()
             },
             "candidates": {
-                name: {"label": label, "own": name in plan.own, "wanted": name in self.wanted}
+                name: {"label": label, "own": name in plan.local, "wanted": name in self.wanted}
                 for name, label in self.labels.items()
             },
             "missing": self.missing,
             "leaves": {name: plan.sentence(name) for name in self.wanted},
             "notes": list(self.survey.notes),
             **self.survey.findings.to_dict(),
-            **{own.name: {name: own.of(name) for name in self.clients} for own in self.supplements},
+            **supplements,
             "best": str(self.best),
         }  # fmt: skip
 
@@ -108,13 +111,13 @@ class Recommendation(Shown):
         trained, total, budget = self.seconds
         settings = self.mixture.settings
         best = shlex.quote(str(self.best))
-        rows = [self._row(name, own) for name, own in self.clients.items()]
-        scores = list(dict.fromkeys(own.score.label for own in self.clients.values()))
+        rows = [self._row(name, advice) for name, advice in self.clients.items()]
+        scores = list(dict.fromkeys(advice.score.label for advice in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[Part] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
-        if not self.notes:  # which are all shown below
-            asked = self.survey.findings.open_questions(shlex.quote(str(settings.origin)))
-            lines += [f"Note: {sentence}." for sentence in asked]
+        if not self.notes:  # all notes are shown below, these questions among them
+            questions = self.survey.findings.open_questions(shlex.quote(str(settings.origin)))
+            lines += [f"Note: {sentence}." for sentence in questions]
         if self.survey.findings.blocks:
             lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
         lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
@@ -143,8 +146,8 @@ class Recommendation(Shown):
             )
         else:
             lines.append("Nothing would leave a site: the written mixture has only local parts.")
-        for own in self.supplements:
-            lines += own.parts("validation")
+        for supplement in self.supplements:
+            lines += supplement.parts("validation")
         if self.supplements:
             lines.append(
                 "These held-out rows also chose the thresholds; fedlit test scores them on test "
@@ -176,16 +179,16 @@ class Recommendation(Shown):
     def _answers(self) -> Iterator[str]:
         """Yield a sentence for each client; of many clients, one for each answer."""
         if len(self.clients) <= MOST_ROWS:
-            yield from (f"{name}: {own.sentence}." for name, own in self.clients.items())
+            yield from (f"{name}: {advice.sentence}." for name, advice in self.clients.items())
             return
-        told: dict[str, list[str]] = {}
-        for name, own in sorted(
-            self.clients.items(), key=lambda each: [*TITLES, BLOCKED].index(each[1].verdict)
+        by_answer: dict[str, list[str]] = {}
+        for name, advice in sorted(
+            self.clients.items(), key=lambda entry: [*TITLES, BLOCKED].index(entry[1].verdict)
         ):
-            told.setdefault(own.answer, []).append(name)
+            by_answer.setdefault(advice.answer, []).append(name)
         yield from (
             f"{answer}: {counted(len(names), 'client')} ({shorten(names)})."
-            for answer, names in told.items()
+            for answer, names in by_answer.items()
         )
         yield f"Each client's answer, with its reason, is in {DONE}."
 
@@ -201,27 +204,26 @@ class Recommendation(Shown):
 
         first = next(iter(self.clients.values())).score
         unit = 100 if first.percent else 1
-        told = self.clients.values()
-        lows, highs = ([unit * own.interval[end] for own in told] for end in (0, 1))
-        label = (
-            f"lift in {first.label}{', percentage points' if first.percent else ''}, with 95 % "
-            "intervals"
-        )
+        answers = self.clients.values()
+        lows = [unit * advice.interval[0] for advice in answers]
+        highs = [unit * advice.interval[1] for advice in answers]
+        points = ", percentage points" if first.percent else ""
+        label = f"lift in {first.label}{points}, with 95 % intervals"
         return plot_intervals(
-            list(self.clients), [unit * own.lift for own in told], lows, highs, label, axes
+            list(self.clients), [unit * advice.lift for advice in answers], lows, highs, label, axes
         )
 
-    def _row(self, name: str, own: Advice) -> list[str]:
-        text = own.score.text
-        (low, high) = own.interval
+    def _row(self, name: str, advice: Advice) -> list[str]:
+        text = advice.score.text
+        (low, high) = advice.interval
         lift = [
-            text(own.lift, signed=True),
+            text(advice.lift, signed=True),
             f"{text(low, signed=True)} to {text(high, signed=True)}",
         ]
         shared = f"{self.survey.shared[name]}/{self.survey.columns[name]}"
         return [
-            name, f"{self.survey.rows[name]:,}", shared, text(own.alone), own.best,
-            *(lift if own.parts else ["–", "–"]), own.verdict,
+            name, f"{self.survey.rows[name]:,}", shared, text(advice.alone), advice.best,
+            *(lift if advice.parts else ["–", "–"]), advice.verdict,
         ]  # fmt: skip
 
 
@@ -268,14 +270,16 @@ def recommend(
     seed = int(raw.get("seed") or 0) if seed is None else seed
     write = partial(_write, folder, path)
     tables = write("tables", configuration("network", raw), "Local baselines read its tables.")
-    known = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
-    candidates, missing = candidates_of(raw, known)
+    surveyed = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
+    candidates, missing = candidates_of(raw, surveyed)
     parts = {}
-    for name, own in candidates.items():
+    for name, candidate in candidates.items():
         config = path if name == "yours" else tables
-        if own.content is not None:
-            config = write(name, own.content, f"A candidate of fedlit recommend: {own.label}.")
-        parts[name] = PartSettings(config, go_alone=own.go_alone, grid=own.grid)
+        if candidate.content is not None:
+            config = write(
+                name, candidate.content, f"A candidate of fedlit recommend: {candidate.label}."
+            )
+        parts[name] = PartSettings(config, go_alone=candidate.go_alone, grid=candidate.grid)
     mixing = Mixing("fitted", by=by)
     score = raw.get("score") or {}
     must_be_known("score", score, SCORE)
@@ -284,30 +288,33 @@ def recommend(
             parts, "trained", folder.absolute(), seed, folds, workers, mixing, path, score
         )
     )
-    tell = tell or (lambda line: print(for_terminal(line), flush=True))
-    for sentence in known.findings.sentences():
-        tell(f"Note: {sentence}")
-    tell(f"Trying {', '.join(candidates)} on {folds} folds")
-    left = max(0.0, budget - (time.monotonic() - begun))
-    mixture.fit("last" if newest(mixture.runs) else None, quiet=True, seconds=left, progress=tell)
+    notify = tell or (lambda line: print(for_terminal(line), flush=True))
+    for sentence in surveyed.findings.sentences():
+        notify(f"Note: {sentence}")
+    notify(f"Trying {', '.join(candidates)} on {folds} folds")
+    remaining = max(0.0, budget - (time.monotonic() - begun))
+    begun_before = "last" if newest(mixture.runs) else None
+    mixture.fit(begun_before, quiet=True, seconds=remaining, progress=notify)
     trained = time.monotonic() - begun
-    labels = {name: own.label for name, own in candidates.items() if name not in mixture.out}
-    clients, wanted = _answers(mixture, labels, matters, known.findings)
-    used = [name for name in labels if name in (*mixture.plan.own, *wanted)]
+    labels = {
+        name: candidate.label for name, candidate in candidates.items() if name not in mixture.out
+    }
+    clients, promising = _answers(mixture, labels, matters, surveyed.findings)
+    used = [name for name in labels if name in (*mixture.plan.local, *promising)]
     about = (
         "Own "
-        f"models{', and federated ones that at least one client may gain by' if wanted else ' alone'}."
+        f"models{', and federated ones that at least one client may gain by' if promising else ' alone'}."
     )
     best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
     mixture.mix(used)
     supplements = mixture.validate(quiet=True).supplements if mixture.score.asked else ()
     seconds = trained, time.monotonic() - begun, budget
     lacking = missing | _lacking(mixture)
-    made = Recommendation(
-        clients, labels, wanted, lacking, known, mixture, seconds, best, supplements
+    recommendation = Recommendation(
+        clients, labels, promising, lacking, surveyed, mixture, seconds, best, supplements
     )
-    write_json(folder / DONE, made.to_dict())
-    return made
+    write_json(folder / DONE, recommendation.to_dict())
+    return recommendation
 
 
 def _answers(
@@ -316,21 +323,22 @@ def _answers(
     """Return each client's answer, and the federated candidates by which some client may gain. A
     client that has a column which reveals the target has no verdict.
     """
-    own = mixture.plan.own
+    local = mixture.plan.local
     settings = mixture.settings
-    others = {name: label for name, label in labels.items() if name not in own}
+    federated = {name: label for name, label in labels.items() if name not in local}
     clients = {
-        name: advise(name, rows, own, settings.mixing, others, matters=matters, seed=settings.seed)
+        name: advise(
+            name, rows, local, settings.mixing, federated, matters=matters, seed=settings.seed
+        )
         for name, rows in mixture.held.items()
     }
     for name in findings.blocked(clients):
         clients[name] = clients[name].blocked()
-    wanted = [
-        name
-        for name in others
-        if any(got.worth_a_try and name in got.parts for got in clients.values())
-    ]
-    return clients, tuple(wanted)
+    tried = set[str]()
+    for advice in clients.values():
+        if advice.worth_a_try:
+            tried |= set(advice.parts)
+    return clients, tuple(name for name in federated if name in tried)
 
 
 def _best(
@@ -339,10 +347,12 @@ def _best(
     """Return the mixture of some candidates as a configuration. Files in the same folder are given
     by their names only.
     """
-    parts = {own: settings.parts[own] for own in used}
+    parts = {part_name: settings.parts[part_name] for part_name in used}
     parts = {
-        own: replace(part, config=Path(part.config.name)) if part.config.parent == folder else part
-        for own, part in parts.items()
+        part_name: replace(part, config=Path(part.config.name))
+        if part.config.parent == folder
+        else part
+        for part_name, part in parts.items()
     }
     content: dict[str, Any] = yaml_text.load(replace(settings, parts=parts, name=name).text())
     del content["trainer"]
@@ -373,20 +383,11 @@ def _begin(folder: Path) -> None:
     Raises:
         ConfigError: it holds something else, or a finished recommendation.
     """
-    other = folder.is_dir() and any(folder.iterdir()) and not list(folder.glob("*_tables.yaml"))
-    expect(
-        not other,
-        "--out",
-        "a new folder, or one of fedlit recommend",
-        Told(f"{folder} with other contents"),
-    )
+    foreign = folder.is_dir() and any(folder.iterdir()) and not list(folder.glob("*_tables.yaml"))
+    contents = Told(f"{folder} with other contents")
+    expect(not foreign, "--out", "a new folder, or one of fedlit recommend", contents)
     done = (folder / DONE).is_file()
-    expect(
-        not done,
-        str(folder),
-        "nothing",
-        Told("an earlier recommendation"),
-        "give --out, or delete the folder",
-    )
+    earlier = Told("an earlier recommendation")
+    expect(not done, str(folder), "nothing", earlier, "give --out, or delete the folder")
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)

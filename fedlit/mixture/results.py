@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,47 +27,39 @@ class MixtureResults(Results):
     """The scores of every client's mixture on one split, and those of each part.
 
     Attributes:
-        each: maps each client → part → metric to its value.
+        of_parts: maps each client → part → metric to its value.
         clients: the clients' entries in ``mixture.json``.
     """
 
-    each: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    of_parts: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as plain data, in which undefined values are None."""
-        own = super().to_dict()
-        for client, scores in self.each.items():
+        content = super().to_dict()
+        for client, scores in self.of_parts.items():
             weights = self.clients[client]["weights"]
             parts = {
                 part: {"weight": weights.get(part, 0.0), **values}
                 for part, values in scores.items()
             }
-            own["clients"][client]["parts"] = defined(parts)
-        return own
+            content["clients"][client]["parts"] = defined(parts)
+        return content
 
     def parts(self) -> list[Part]:
         """Return the table of scores, then each part's score and weight."""
-        names = list(dict.fromkeys(part for own in self.each.values() for part in own))
+        names = list(dict.fromkeys(itertools.chain.from_iterable(self.of_parts.values())))
         lines = []
-        for client, own in self.clients.items():
-            metric = own["metric"]
-            weights = own["weights"]
-            cells = [
-                f"{self._cell(metric, self.each[client][part][metric])} "
-                + (f"× {weights[part]:.2f}" if part in weights else "out")
-                if part in self.each[client]
-                else "–"
-                for part in names
-            ]
+        notes = list[str]()
+        for client, entry in self.clients.items():
+            metric = entry["metric"]
+            cells = [self._part_cell(client, part) for part in names]
             lines.append([client, metric, *cells, self._cell(metric, self.scores[client][metric])])
-        what = (
-            "test rows" if self.split == "test" else "held-out rows, which also chose the weights"
-        )
-        notes = [
-            f"Note: {name}: {note}" for name, own in self.clients.items() for note in own["notes"]
-        ]
-        title = f"Each part's score on {what}, and its weight:"
+            notes += [f"Note: {client}: {note}" for note in entry["notes"]]
+        rows = "held-out rows, which also chose the weights"
+        if self.split == "test":
+            rows = "test rows"
+        title = f"Each part's score on {rows}, and its weight:"
         return [
             *super().parts(),
             "",
@@ -75,68 +68,84 @@ class MixtureResults(Results):
             *notes,
         ]
 
+    def _part_cell(self, client: str, part: str) -> str:
+        """Return a part's score and weight for a client."""
+        if part not in self.of_parts[client]:
+            return "–"
+        entry = self.clients[client]
+        metric = entry["metric"]
+        weights = entry["weights"]
+        weight = f"× {weights[part]:.2f}" if part in weights else "out"
+        return f"{self._cell(metric, self.of_parts[client][part][metric])} {weight}"
+
 
 def results_of(
-    split: Split, found: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]
+    split: Split, predictions: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]
 ) -> MixtureResults:
     """Compute the scores of predictions.
 
     Args:
         split: the split of the rows.
-        found: maps each client to its parts' predictions.
+        predictions: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
     scores = {}
-    each = {}
+    of_parts = {}
     sites = []
     unseen = {}
-    for client, own in found.items():
-        site = Site(client, tuple(range(len(own.task.classes))), {})
+    for client, client_rows in predictions.items():
+        site = Site(client, tuple(range(len(client_rows.task.classes))), {})
         sites.append(site)
         metrics = _metrics(
-            site, own, own.mixed(clients[client]["weights"], clients[client]["stack"])
+            site,
+            client_rows,
+            client_rows.mixed(clients[client]["weights"], clients[client]["stack"]),
         )
         scores[client] = _floats(metrics.compute()) | (
             metrics.compute_once() if split == "test" else {}
         )
         if unknown := metrics.unseen():
             unseen[client] = unknown
-        each[client] = {
-            part: _floats(_metrics(site, own, own.mixed({part: 1.0})).compute())
-            for part in own.parts
+        of_parts[client] = {
+            part: _floats(_metrics(site, client_rows, client_rows.mixed({part: 1.0})).compute())
+            for part in client_rows.parts
         }
-    tasks = [own.task for own in found.values()]
-    rows = {client: len(own.row) for client, own in found.items()}
+    tasks = [client_rows.task for client_rows in predictions.values()]
+    rows = {client: len(client_rows.row) for client, client_rows in predictions.items()}
     summary = summarise(scores, sites, SCORES)
-    more: dict[str, Any] = {"incomparable": mixed_units(tasks), "each": each, "clients": clients}
+    details: dict[str, Any] = {
+        "incomparable": mixed_units(tasks),
+        "of_parts": of_parts,
+        "clients": clients,
+    }
     return MixtureResults(
-        split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **more
+        split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **details
     )
 
 
 def scored_rows(
-    found: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]
+    by_client: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, ScoredRows]:
     """Return the rows of each client with the predictions of its mixture.
 
     Args:
-        found: maps each client to its parts' predictions.
+        by_client: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
     scored = {}
-    for client, own in found.items():
-        predictions = own.mixed(clients[client]["weights"], clients[client]["stack"])
-        scored[client] = ScoredRows(own.task, own.row, own.y, predictions, own.weight)
+    for client, rows in by_client.items():
+        predictions = rows.mixed(clients[client]["weights"], clients[client]["stack"])
+        scored[client] = ScoredRows(rows.task, rows.row, rows.y, predictions, rows.weight)
     return scored
 
 
-def _metrics(site: Site, own: Predicted, predictions: Tensor) -> SiteMetrics:
-    metrics = SiteMetrics(site, own.task)
-    loss = own.loss
+def _metrics(site: Site, rows: Predicted, predictions: Tensor) -> SiteMetrics:
+    metrics = SiteMetrics(site, rows.task)
+    loss = rows.loss
     value = (
         loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
     )
-    metrics.update(predictions, own.y, torch.tensor(value), own.weight)
+    metrics.update(predictions, rows.y, torch.tensor(value), rows.weight)
     return metrics
 
 

@@ -145,22 +145,23 @@ class MixtureSettings:
         """
         parts = {name: [part.go_alone, part.grid] for name, part in self.parts.items()}
         return {"seed": self.seed, "folds": self.folds} | {
-            f"parts.{name}": own for name, own in parts.items()
+            f"parts.{name}": part_settings for name, part_settings in parts.items()
         }
 
-    def text(self, *, kept: bool = False) -> str:
+    def text(self, *, of_run: bool = False) -> str:
         """Return the settings as YAML, which :func:`settings_of` can read.
 
         Args:
-            kept: whether the text is written to the folder of a run, which also contains each
+            of_run: whether the text is written to the folder of a run, which also contains each
                 part's configuration. The text then refers to these, so that it does not depend on
                 the original files or on the place of the folder.
         """
         parts = {}
         for name, part in self.parts.items():
-            own = asdict(part) | {"config": str(part.config)}
-            own |= {"config": KEPT.format(name), "set": {}} if kept else {}
-            parts[name] = {key: value for key, value in own.items() if value not in (None, {})}
+            entry = asdict(part) | {"config": str(part.config)}
+            if of_run:
+                entry |= {"config": KEPT.format(name), "set": {}}
+            parts[name] = {key: value for key, value in entry.items() if value not in (None, {})}
         content = {
             "seed": self.seed, "name": self.name, "folds": self.folds, "workers": self.workers,
             "mixture": {"parts": parts, **asdict(self.mixing)}, **({"score": dict(self.score)} if self.score else {}),
@@ -179,8 +180,10 @@ def has_mixture(typed: Sequence[str]) -> bool:
     """Return whether a configuration typed after a command has several parts. Errors in it are
     reported later.
     """
-    words = [part for word in typed for part in word.split("=", 1)]
-    for flag, name in pairwise(words):
+    arguments = list[str]()
+    for argument in typed:
+        arguments += argument.split("=", 1)
+    for flag, name in pairwise(arguments):
         with suppress(ConfigError):
             if flag == "--config" and is_mixture(find_config(name)):
                 return True
@@ -198,20 +201,24 @@ def settings_of(path: Path, typed: Mapping[str, str] | None = None) -> MixtureSe
     if is_of_run(path):
         _check_kept(content, shown(path))
         check_no_links(path.parent)
-    return settings_from(content, typed, where=shown(path), origin=path)
+    return settings_from(content, typed, prefix=shown(path), origin=path)
 
 
-def _check_kept(content: Mapping[str, Any], where: str) -> None:
+def _check_kept(content: Mapping[str, Any], prefix: str) -> None:
     """Check the configuration in a run's folder, which may have been copied from elsewhere. It may
     only refer to its parts' configurations in the same folder, which are checked separately, and
     names no classes.
     """
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
-    for name, own in parts.items() if isinstance(parts, Mapping) else ():
-        if not isinstance(own, Mapping) or own.get("config") != KEPT.format(name) or own.get("set"):
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        if (
+            not isinstance(part, Mapping)
+            or part.get("config") != KEPT.format(name)
+            or part.get("set")
+        ):
             raise ConfigError(
-                f"{where}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing "
+                f"{prefix}: mixture.parts.{name}: expected config: {KEPT.format(name)} and nothing "
                 "set, as in any run's own file, found others; start from the configuration that "
                 "the run was made from"
             )
@@ -220,7 +227,7 @@ def _check_kept(content: Mapping[str, Any], where: str) -> None:
 def settings_from(
     content: Mapping[str, Any],
     typed: Mapping[str, str] | None = None,
-    where: str = "mixture",
+    prefix: str = "mixture",
     origin: Path | None = None,
 ) -> MixtureSettings:
     """Build the settings from keys and values.
@@ -228,61 +235,74 @@ def settings_from(
     Args:
         content: the content of the file.
         typed: maps each key to its value, as typed on the command line.
-        where: the beginning of messages.
+        prefix: the beginning of messages.
         origin: the file of the configuration.
     """
-    _known(content, TOP, where)
+    _known(content, TOP, prefix)
     mixture = content.get("mixture")
     parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
     if not isinstance(mixture, Mapping) or not isinstance(parts, Mapping) or not parts:
         raise ConfigError(
-            f"{where}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}"
+            f"{prefix}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}"
         )
-    _known(mixture, ("parts", *MIXING), f"{where}: mixture")
-    raw = {str(name): dict(own or {}) for name, own in parts.items()}
+    _known(mixture, ("parts", *MIXING), f"{prefix}: mixture")
+    raw = {str(name): dict(part or {}) for name, part in parts.items()}
     top = dict(content)
     mixing = {key: value for key, value in mixture.items() if key != "parts"}
-    # parts first
-    for key, value in sorted(
-        (typed or {}).items(), key=lambda own: not own[0].endswith(".go_alone")
-    ):
+    # A typed part comes first, because other typed keys may belong to it.
+    changes = sorted((typed or {}).items(), key=lambda change: not change[0].endswith(".go_alone"))
+    for key, value in changes:
         _type(key, parse_yaml(value, f"--{key}", key), top, mixing, raw)
     trainer = top.get("trainer") or {}
     _known(
         trainer,
         ("default_root_dir",),
-        f"{where}: trainer (a part's own is set in its configuration)",
+        f"{prefix}: trainer (a part's own is set in its configuration)",
     )
     score = top.get("score") or {}
-    _known(score, SCORE, f"{where}: score")
+    _known(score, SCORE, f"{prefix}: score")
     name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
-    check_name(name, f"{where}: name")
-    given = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
-    for key, value in given.items():
-        what, fits = _NUMBERS[key]
-        expect(type(value) is int and fits(value), f"{where}: {key}", what, value)
+    check_name(name, f"{prefix}: name")
+    numbers = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
+    for key, value in numbers.items():
+        expected, allowed = _NUMBERS[key]
+        expect(type(value) is int and allowed(value), f"{prefix}: {key}", expected, value)
     try:
-        own = Mixing(**{key: value for key, value in mixing.items() if value is not None})
+        chosen = Mixing(**{key: value for key, value in mixing.items() if value is not None})
     except ConfigError as error:
-        raise ConfigError(f"{where}: mixture.{error}") from error
-    expect(isinstance(own.by, str | None), f"{where}: mixture.by", "the name of a score", own.by)
-    if isinstance(own.weights, dict) and (odd := set(own.weights) - set(raw)):
+        raise ConfigError(f"{prefix}: mixture.{error}") from error
+    expect(
+        isinstance(chosen.by, str | None),
+        f"{prefix}: mixture.by",
+        "the name of a score",
+        chosen.by,
+    )
+    if isinstance(chosen.weights, dict) and (unknown := set(chosen.weights) - set(raw)):
         raise ConfigError(
-            f"{where}: mixture.weights: expected weights of {', '.join(raw)}, found "
-            f"{', '.join(odd)}"
+            f"{prefix}: mixture.weights: expected weights of {', '.join(raw)}, found "
+            f"{', '.join(unknown)}"
         )
     first = next((part["config"] for part in raw.values() if part.get("config")), None)
     below = origin.parent if origin is not None else None
+    first_origin = origins(origin)[0] if origin is not None else None
+    of_parts = dict[str, PartSettings]()
+    for part, part_content in raw.items():
+        key = f"{prefix}: mixture.parts.{part}"
+        of_parts[part] = _part(part, part_content, first, key, below)
     return MixtureSettings(
-        {part: _part(part, found, first, f"{where}: mixture.parts.{part}", below) for part, found in raw.items()},
-        name, Path(trainer.get("default_root_dir") or ROOT), **given, mixing=replace(own, shrink=float(own.shrink)),
-        score=dict(score), origin=None if origin is None else origins(origin)[0],
-    )  # fmt: skip
+        of_parts,
+        name,
+        Path(trainer.get("default_root_dir") or ROOT),
+        **numbers,
+        mixing=replace(chosen, shrink=float(chosen.shrink)),
+        score=dict(score),
+        origin=first_origin,
+    )
 
 
-def _known(found: Any, keys: Sequence[str], where: str) -> None:
-    expect(isinstance(found, Mapping), where, f"keys and values such as {keys[0]}: …", found)
-    must_be_known(where, found, keys)
+def _known(content: Any, keys: Sequence[str], prefix: str) -> None:
+    expect(isinstance(content, Mapping), prefix, f"keys and values such as {keys[0]}: …", content)
+    must_be_known(prefix, content, keys)
 
 
 def _type(
@@ -306,27 +326,28 @@ def _type(
     elif group == "mixture" and name == "weights":
         _within(mixing, "weights")[inner] = value
     elif group == "parts" and (name in parts or inner == "go_alone"):
-        own = parts.setdefault(name, {})  # a part more, fitted to the tables of the others
+        # A name that is not known is a further part, which is fitted to the tables of the others.
+        part = parts.setdefault(name, {})
         if inner in PART:
-            own[inner] = value
+            part[inner] = value
         elif inner.startswith("grid."):
-            _within(own, "grid")[inner.removeprefix("grid.")] = (
+            _within(part, "grid")[inner.removeprefix("grid.")] = (
                 value if isinstance(value, list) else [value]
             )
         else:
-            _within(own, "set")[inner] = value
-    elif group == "data":  # whose tables, of all parts
-        for own in parts.values():
-            _within(own, "set")[key] = value
+            _within(part, "set")[inner] = value
+    elif group == "data":  # all parts have the same tables
+        for part in parts.values():
+            _within(part, "set")[key] = value
     else:
-        known = [
+        keys = [
             "seed", "name", "folds", "workers", "trainer.default_root_dir", "data.KEY",
-            *(f"score.{own}" for own in SCORE),
-            *(f"mixture.{own}" for own in MIXING), *(f"parts.{own}.KEY" for own in parts),
+            *(f"score.{inner}" for inner in SCORE),
+            *(f"mixture.{inner}" for inner in MIXING), *(f"parts.{part_name}.KEY" for part_name in parts),
         ]  # fmt: skip
-        near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, known, "--")
+        near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, keys, "--")
         raise ConfigError(
-            f"--{key}: expected one of the keys of a mixture, {', '.join(known)}, found another."
+            f"--{key}: expected one of the keys of a mixture, {', '.join(keys)}, found another."
             + (near or f" For a part: --parts.{next(iter(parts))}.{key}")
         )
 
@@ -335,27 +356,29 @@ def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
     """Return a mutable copy of the mapping under a key, or an empty mapping, after storing it
     there.
     """
-    own = tree.get(key)
-    tree[key] = dict(own) if isinstance(own, dict) else {}
+    content = tree.get(key)
+    tree[key] = dict(content) if isinstance(content, dict) else {}
     return cast("dict[str, Any]", tree[key])
 
 
-def _part(name: str, own: Any, first: str | None, where: str, below: Path | None) -> PartSettings:
-    _known(own, PART, where)
-    made = PartSettings(
+def _part(
+    name: str, content: Any, first: str | None, prefix: str, below: Path | None
+) -> PartSettings:
+    _known(content, PART, prefix)
+    settings = PartSettings(
         Path(),
-        **{key: value for key, value in own.items() if key != "config" and value is not None},
+        **{key: value for key, value in content.items() if key != "config" and value is not None},
     )
-    config = own.get("config") or first
-    alone = made.go_alone
-    grid = made.grid
+    config = content.get("config") or first
+    alone = settings.go_alone
+    grid = settings.grid
     well = isinstance(grid, Mapping) and all(
         isinstance(choices, list) and choices for choices in grid.values()
     )
     for holds, expected in (
         (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone", "stack"),
          f"a name of letters, digits, _ and -, found {name!r}"),
-        ("config" in own or alone is not None, "config: FILE, or go_alone: MODEL such as "
+        ("config" in content or alone is not None, "config: FILE, or go_alone: MODEL such as "
             "extra_trees, found neither"),
         (config is not None, "config: FILE, whose tables the model is fitted to, found none in any "
             "part"),
@@ -365,22 +388,22 @@ def _part(name: str, own: Any, first: str | None, where: str, below: Path | None
         (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; "
             "use set"),
         (grid is None or well, f"grid: {{SETTING: [VALUE, …]}}, found {grid!r}"),
-        (isinstance(made.set, Mapping), f"set: {{KEY: value}}, found {made.set!r}"),
+        (isinstance(settings.set, Mapping), f"set: {{KEY: value}}, found {settings.set!r}"),
     ):  # fmt: skip
         if not holds:
-            raise ConfigError(f"{where}: expected {expected}")
-    for key in made.set:
+            raise ConfigError(f"{prefix}: expected {expected}")
+    for key in settings.set:
         if key in _REFUSED:
             raise ConfigError(
-                f"{where}: set: {key}: the mixture decides it for all its parts; leave it out here"
+                f"{prefix}: set: {key}: the mixture decides it for all its parts; leave it out here"
             )
-        check_key(str(key), f"{where}: set.")
-    found = find_config(str(config), also=below, what=f"{where}: config:")
-    if is_mixture(found):
+        check_key(str(key), f"{prefix}: set.")
+    file = find_config(str(config), also=below, what=f"{prefix}: config:")
+    if is_mixture(file):
         raise ConfigError(
-            f"{where}: config: expected a configuration of one run, found the mixture {found.name}"
+            f"{prefix}: config: expected a configuration of one run, found the mixture {file.name}"
         )
-    return replace(made, config=found)
+    return replace(settings, config=file)
 
 
 def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -399,12 +422,12 @@ FORMAT = 2
 
 def newest(folder: Path) -> Path | None:
     """Return the newest mixture in a folder of runs, or None if there is none."""
-    found = [
+    folders = [
         path
         for path in folder.glob("version_*")
         if path.name[8:].isdigit() and (path / "parts").is_dir()
     ]
-    return max(found, key=lambda path: int(path.name[8:]), default=None)
+    return max(folders, key=lambda path: int(path.name[8:]), default=None)
 
 
 def find_mixture(run: str | Path) -> Path | None:
@@ -434,18 +457,18 @@ def read_mixture(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, 
     expect(
         path.is_file(), str(folder), f"{MIXED}, which says how parts are mixed", Told("none"), do
     )
-    found = read_json(path)
-    clients = found.get("clients")
-    if found.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
+    content = read_json(path)
+    clients = content.get("clients")
+    if content.get("format") != FORMAT or not isinstance(clients, dict) or not clients:
         raise DataError(
             f"{path}: expected what fedlit fit writes, found others; fit again with --ckpt_path "
             "last"
         )
-    for client, own in clients.items():
-        where = f"{path}: client {client!r}"
-        own = own if isinstance(own, dict) else {}
-        weights = check_weights(own.get("weights"), where)
-        _ = check_stack(own.get("stack"), where)
+    for client, entry in clients.items():
+        prefix = f"{path}: client {client!r}"
+        entry = entry if isinstance(entry, dict) else {}
+        weights = check_weights(entry.get("weights"), prefix)
+        _ = check_stack(entry.get("stack"), prefix)
         if not set(weights) <= set(parts):
             raise DataError(
                 f"{path}: client {client!r}: expected weights of some of {', '.join(parts)}, found "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from operator import itemgetter
 
 import numpy as np
 from scipy.stats import norm
@@ -53,19 +54,19 @@ class Chosen:
     @property
     def note(self) -> str:
         """What the user should know about the choice."""
-        told = f"all chose {self.common} together"
+        message = f"all chose {self.common} together"
         if self.difference is None:
-            return told
+            return message
         mean, low, high = self.difference
         return (
-            f"{told}; {self.candidate} is better here: a row's loss is {mean:.3g} less "
+            f"{message}; {self.candidate} is better here: a row's loss is {mean:.3g} less "
             f"({low:.3g} to {high:.3g})"
         )
 
 
 def choose_together(
     clients: Mapping[str, Predicted],
-    own: Collection[str],
+    local: Collection[str],
     shrink: float = 100,
     networks: Collection[str] = (),
 ) -> dict[str, Chosen]:
@@ -83,7 +84,7 @@ def choose_together(
 
     Args:
         clients: maps each client to its parts' predictions for out-of-fold rows.
-        own: the names of the parts that a client trains by itself.
+        local: the names of the parts that a client trains by itself.
         shrink: see :func:`fedlit.mixture.weigh.weights_of`.
         networks: the local parts that are networks.
 
@@ -96,36 +97,36 @@ def choose_together(
         >>> choose_together({"a": one, "b": one}, ["mine"])["a"].candidate
         'ours'
     """
-    candidates = {client: _candidates(rows, own, networks) for client, rows in clients.items()}
+    candidates = {client: _candidates(rows, local, networks) for client, rows in clients.items()}
     losses = {
-        client: _losses(rows, own, shrink, candidates[client]) for client, rows in clients.items()
+        client: _losses(rows, local, shrink, candidates[client]) for client, rows in clients.items()
     }
     stacked = {}
-    if stackable(clients) and not set(next(iter(clients.values())).parts) <= {*own}:
-        for client, found in _stack_losses(clients).items():
-            losses[client][STACK] = found
+    if stackable(clients) and not set(next(iter(clients.values())).parts) <= {*local}:
+        for client, losses_of_stack in _stack_losses(clients).items():
+            losses[client][STACK] = losses_of_stack
         stacked = stacks(clients)
-    names = set.intersection(*(set(own_losses) for own_losses in losses.values()))
+    names = set.intersection(*map(set, losses.values()))
     order = sorted(names, key=lambda name: (name != "equal", name))  # of equals the first
     counts = {client: _counts(rows) for client, rows in clients.items()}
-    told = {client: _told(rows, order, counts[client]) for client, rows in losses.items()}
-    total = {name: sum(told[client][name] for client in sorted(told)) for name in order}
+    sent = {client: _told(rows, order, counts[client]) for client, rows in losses.items()}
+    in_order = [sent[client] for client in sorted(sent)]
+    total = {name: sum(map(itemgetter(name), in_order)) for name in order}
     common = min(order, key=lambda name: total[name])
     chosen = {}
     for client, rows in clients.items():
         best, difference = _leaves(losses[client], common, counts[client])
         how, parts = candidates[client]["equal" if best == STACK else best]
-        weights = weights_of(how, rows.only(parts), own, shrink)
-        chosen[client] = Chosen(
-            best, weights, common, stacked[client] if best == STACK else (), difference
-        )
+        weights = weights_of(how, rows.only(parts), local, shrink)
+        stack = stacked[client] if best == STACK else ()
+        chosen[client] = Chosen(best, weights, common, stack, difference)
     return chosen
 
 
 def _counts(rows: Predicted) -> Array:
     """Return how much each row with a known target counts, (n,)."""
-    known = rows.loss.labelled
-    return np.ones(int(known.sum())) if rows.weight is None else rows.weight.numpy()[known]
+    labelled = rows.loss.labelled
+    return np.ones(int(labelled.sum())) if rows.weight is None else rows.weight.numpy()[labelled]
 
 
 def _told(losses: Mapping[str, Array], order: Collection[str], counts: Array) -> dict[str, float]:
@@ -143,48 +144,48 @@ def _leaves(
     """Return a client's candidate, and, if it differs from the common choice, by how much it is
     better.
     """
-    mine = min(sorted(losses), key=lambda name: _mean(losses[name], counts))
-    apart = losses[common] - losses[mine]
-    rows = len(apart)
-    if mine == common or rows < 2:
+    best = min(sorted(losses), key=lambda name: _mean(losses[name], counts))
+    difference = losses[common] - losses[best]
+    rows = len(difference)
+    if best == common or rows < 2:
         return common, None
     wide = float(norm.ppf(1 - 0.025 / (len(losses) - 1)))
-    mean = _mean(apart, counts)
-    # a row of weight 2 counts twice in the mean, but was drawn once
+    mean = _mean(difference, counts)
+    # A row of weight 2 counts twice in the mean, but was drawn once.
     variance = (
-        float((counts**2 * (apart - mean) ** 2).sum() / counts.sum() ** 2) * rows / (rows - 1)
+        float((counts**2 * (difference - mean) ** 2).sum() / counts.sum() ** 2) * rows / (rows - 1)
     )
     error = wide * float(np.sqrt(variance))
-    return (mine, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
+    return (best, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
 
 
 def _mean(values: Array, counts: Array) -> float:
     return float(np.average(values, weights=counts))
 
 
-def _candidates(rows: Predicted, own: Collection[str], networks: Collection[str]) -> Candidates:
+def _candidates(rows: Predicted, local: Collection[str], networks: Collection[str]) -> Candidates:
     every = [*rows.parts]
-    others = [name for name in rows.parts if name not in networks]
-    mine = [name for name in every if name in own]
-    federated = [name for name in every if name not in own]
-    made: Candidates = {how: (how, every) for how in HOW}
-    if 0 < len(others) < len(every):
-        made |= {f"{how}{WITHOUT}": (how, others) for how in HOW}
-    made |= {name: ("equal", [name]) for name in federated or every}
+    without_networks = [name for name in rows.parts if name not in networks]
+    local_names = [name for name in every if name in local]
+    federated = [name for name in every if name not in local]
+    candidates: Candidates = {how: (how, every) for how in HOW}
+    if 0 < len(without_networks) < len(every):
+        candidates |= {f"{how}{WITHOUT}": (how, without_networks) for how in HOW}
+    candidates |= {name: ("equal", [name]) for name in federated or every}
     if not federated:
-        return made | {AND.join(two): ("equal", [*two]) for two in combinations(every, 2)}
-    return made | ({ALONE: ("equal", mine)} if mine else {})
+        return candidates | {AND.join(two): ("equal", [*two]) for two in combinations(every, 2)}
+    return candidates | ({ALONE: ("equal", local_names)} if local_names else {})
 
 
 def _losses(
-    rows: Predicted, own: Collection[str], shrink: float, candidates: Candidates
+    rows: Predicted, local: Collection[str], shrink: float, candidates: Candidates
 ) -> dict[str, Array]:
     """Map each candidate to the losses of the rows with a known target, with weights that were
     fitted to the other half of the rows.
     """
     loss = rows.loss
     fold = np.arange(len(rows.row)) % FOLDS
-    made = {}
+    by_candidate = {}
     for name, (how, parts) in candidates.items():
         losses = np.zeros(len(rows.row))
         for number in range(FOLDS):
@@ -192,27 +193,27 @@ def _losses(
             unseen = fold == number
             if how == "fitted" and not loss.labelled[seen].any():
                 break
-            weights = weights_of(how, rows.some(seen).only(parts), own, shrink)
+            weights = weights_of(how, rows.some(seen).only(parts), local, shrink)
             losses[unseen] = loss(rows.array(weights))[unseen]
         else:
-            made[name] = losses[loss.labelled]
-    return made
+            by_candidate[name] = losses[loss.labelled]
+    return by_candidate
 
 
 def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
     """Map each client to the losses of its rows with a known target, by the stack that was fitted
     to the other half of all clients' rows.
     """
-    made = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
+    losses = {client: np.zeros(len(rows.row)) for client, rows in clients.items()}
     for number in range(FOLDS):
         unseen = {
             client: np.arange(len(rows.row)) % FOLDS == number for client, rows in clients.items()
         }
-        found = stacks({client: rows.some(~unseen[client]) for client, rows in clients.items()})
+        fitted = stacks({client: rows.some(~unseen[client]) for client, rows in clients.items()})
         for client, rows in clients.items():
-            mixture = rows.array(weights_of("equal", rows, []), found[client])
-            made[client][unseen[client]] = rows.loss(mixture)[unseen[client]]
-    return {client: made[client][rows.loss.labelled] for client, rows in clients.items()}
+            mixture = rows.array(weights_of("equal", rows, []), fitted[client])
+            losses[client][unseen[client]] = rows.loss(mixture)[unseen[client]]
+    return {client: losses[client][rows.loss.labelled] for client, rows in clients.items()}
 
 
 FOLDS = 2  # rows that weights and stacks are fitted to are not those that judge them
@@ -233,12 +234,14 @@ def stackable(clients: Mapping[str, Predicted]) -> bool:
         return False
     if next(iter(clients.values())).task.outcome.family is None:
         return False
-    folds = [
-        [_observed(rows)[number::FOLDS] for rows in clients.values()] for number in range(FOLDS)
-    ]
-    if not all(len(own) for fold in folds for own in fold):
-        return False
-    return all((np.sum([(~np.isnan(own)).sum(0) for own in fold], 0) > 2).all() for fold in folds)
+    for number in range(FOLDS):
+        fold = [_observed(rows)[number::FOLDS] for rows in clients.values()]
+        if not all(map(len, fold)):
+            return False
+        targets = np.sum([(~np.isnan(observed)).sum(0) for observed in fold], 0)
+        if not (targets > 2).all():
+            return False
+    return True
 
 
 def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
@@ -259,17 +262,17 @@ def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
         client: None if rows.weight is None else rows.weight.numpy()
         for client, rows in clients.items()
     }
-    made: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
+    by_client: dict[str, list[tuple[float, float]]] = {client: [] for client in clients}
     for output in range(next(iter(sites.values()))[0].shape[1]):
-        known = {}
+        observed = {}
         for client, (means, outcomes) in sites.items():
-            kept = ~np.isnan(outcomes[:, output])
+            labelled = ~np.isnan(outcomes[:, output])
             weight = counts[client]
-            counted = None if weight is None else weight[kept]
-            known[client] = means[kept, output], outcomes[kept, output], counted
-        for client, own in _effects(known, family).items():
-            made[client].append(own)
-    return dict(made)
+            counted = None if weight is None else weight[labelled]
+            observed[client] = means[labelled, output], outcomes[labelled, output], counted
+        for client, effects in _effects(observed, family).items():
+            by_client[client].append(effects)
+    return dict(by_client)
 
 
 def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float, float]]:
@@ -280,27 +283,27 @@ def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float,
     )
     centre = _mean(rows, counts)
     spread = float(np.sqrt(_mean((rows - centre) ** 2, counts)))
-    # of a constant, intercepts alone
+    # A constant mean of the parts has intercepts alone.
     scale = spread if spread > 1e-9 * max(1.0, abs(centre)) else np.inf
     designs = {}
     for client, (mean, y, weight) in sites.items():
         designs[client] = np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y, weight
 
     def ask(theta: Array, at: Array, effects: Array) -> reml.Terms:
-        said = [
+        answers = [
             reml.site_answer(x, y, x, theta, at, effects, family, weight)
             for x, y, weight in designs.values()
         ]
-        return {name: np.sum([own[name] for own in said], 0) for name in said[0]}
+        return {name: np.sum(list(map(itemgetter(name), answers)), 0) for name in answers[0]}
 
     fit, _, _ = reml.solve(ask, 2, 2, family, _RIDGE)
-    found = {}
+    lines = {}
     for client, (x, y, weight) in designs.items():
         intercept, slope = (
             fit.effects + reml.own_effects(x, y, x, fit.theta, fit.effects, family, weight)[0]
         )
-        found[client] = float(intercept - slope * centre / scale), float(slope / scale)
-    return found
+        lines[client] = float(intercept - slope * centre / scale), float(slope / scale)
+    return lines
 
 
 def _equal(rows: Predicted) -> Array:

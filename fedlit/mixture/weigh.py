@@ -82,7 +82,7 @@ class Judge:
     @property
     def score(self) -> Score:
         """The score that it computes."""
-        return next(own for own in self.task.scores if own.name == self.metric)
+        return next(score for score in self.task.scores if score.name == self.metric)
 
     def __call__(self, predictions: np.ndarray) -> float:
         """Return the score of all rows' predictions (n, width), in the format of the task; NaN if
@@ -94,19 +94,19 @@ class Judge:
         """Return the score as a function of how often each row counts: (n,) whole numbers, or None
         for once. Weights of rows multiply them.
         """
-        own = checked("predictions", predictions)
+        array = checked("predictions", predictions)
         if self.score.name == "loss":
             loss = row_loss(self.task, self.y)
-            each = loss(own)
-            known = loss.labelled
+            losses = loss(array)
+            labelled = loss.labelled
 
             def mean(counts: np.ndarray | None) -> float:
                 counted = self._counted(counts)
-                times = known if counted is None else known * counted
-                return float(times @ each / times.sum()) if times.sum() else math.nan
+                times = labelled if counted is None else labelled * counted
+                return float(times @ losses / times.sum()) if times.sum() else math.nan
 
             return mean
-        scorer = self.task.scorer(torch.tensor(own), self.y)
+        scorer = self.task.scorer(torch.tensor(array), self.y)
 
         def score(counts: np.ndarray | None) -> float:
             counted = self._counted(counts)
@@ -150,27 +150,24 @@ class Predicted:
 
     def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
         """Return the mixture's predictions (n, width) float64."""
-        made = mixed(self.parts, weights)
-        return on_stack(self.task.outcome, made, stack) if stack else made
+        mixture = mixed(self.parts, weights)
+        return on_stack(self.task.outcome, mixture, stack) if stack else mixture
 
     def mixed(self, weights: Mapping[str, float], stack: Stack = ()) -> Tensor:
         """Return the mixture's predictions (n, width): float32 probabilities, or float64
         numbers.
         """
-        made = torch.from_numpy(np.ascontiguousarray(self.array(weights, stack)))
-        return made.float() if self.task.classes else made
+        mixture = torch.from_numpy(np.ascontiguousarray(self.array(weights, stack)))
+        return mixture.float() if self.task.classes else mixture
 
     def some(self, rows: np.ndarray) -> Predicted:
         """Return the predictions for some of the rows, given by positions or by a mask."""
-        place = np.flatnonzero(rows) if rows.dtype == bool else rows
-        return Predicted(
-            self.task,
-            self.row[place],
-            self.y[torch.from_numpy(place)],
-            {name: own[place] for name, own in self.parts.items()},
-            None if self.fold is None else self.fold[place],
-            None if self.weight is None else self.weight[torch.from_numpy(place)],
-        )
+        positions = np.flatnonzero(rows) if rows.dtype == bool else rows
+        parts = {name: predictions[positions] for name, predictions in self.parts.items()}
+        fold = None if self.fold is None else self.fold[positions]
+        index = torch.from_numpy(positions)
+        weight = None if self.weight is None else self.weight[index]
+        return Predicted(self.task, self.row[positions], self.y[index], parts, fold, weight)
 
     def only(self, parts: Sequence[str]) -> Predicted:
         """Return the predictions of some of the parts."""
@@ -197,7 +194,7 @@ class Predicted:
 
 
 def weights_of(
-    how: str, rows: Predicted, own: Collection[str], shrink: float = 100
+    how: str, rows: Predicted, local: Collection[str], shrink: float = 100
 ) -> dict[str, float]:
     """Return a weight for each part.
 
@@ -217,7 +214,7 @@ def weights_of(
     Args:
         how: one of these three words.
         rows: the parts' predictions for rows that they have not seen.
-        own: the names of the client's local parts; names that are no parts are ignored.
+        local: the names of the client's local parts; names that are no parts are ignored.
         shrink: the number of pseudo-rows of each part.
 
     Returns:
@@ -233,7 +230,7 @@ def weights_of(
         >>> sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
         >>> parts, y = {"trees": sure, "joint": np.full((4, 2), 0.5)}, torch.tensor([0, 0, 1, 1])
         >>> rows = Predicted(Classification((0, 1)), np.arange(4), y, parts)
-        >>> weights_of("half_own", rows, own=["trees"])
+        >>> weights_of("half_own", rows, local=["trees"])
         {'trees': 0.5, 'joint': 0.5}
         >>> for shrink in (0, 1, 100):
         ...     print({name: round(weight, 3) for name, weight in weights_of("fitted", rows, [], shrink).items()})
@@ -242,36 +239,28 @@ def weights_of(
         {'trees': 0.5, 'joint': 0.5}
     """
     names = sorted(rows.parts)  # sums in one order: the same bits in whatever order parts come
-    mine = [name for name in names if name in own]
+    local_names = [name for name in names if name in local]
     if how == "fitted" and not np.isinf(shrink):
-        found = dict(zip(names, _fitted(rows, names, shrink).tolist(), strict=True))
-        return {name: found[name] for name in rows.parts}
-    halves = how == "half_own" and 0 < len(mine) < len(names)
-    return {
-        name: 0.5 / (len(mine) if name in own else len(names) - len(mine))
-        if halves
-        else 1 / len(names)
-        for name in rows.parts
-    }
+        by_name = dict(zip(names, _fitted(rows, names, shrink).tolist(), strict=True))
+        return {name: by_name[name] for name in rows.parts}
+    if how != "half_own" or not 0 < len(local_names) < len(names):
+        return {name: 1 / len(names) for name in rows.parts}
+    local_weight = 0.5 / len(local_names)
+    federated_weight = 0.5 / (len(names) - len(local_names))
+    return {name: local_weight if name in local else federated_weight for name in rows.parts}
 
 
 def _fitted(rows: Predicted, names: Sequence[str], shrink: float) -> Array:
     loss = rows.loss
     stack = stacked({name: rows.parts[name] for name in names})
-    alike = len(loss.labelled) == stack.shape[1]
+    same_length = len(loss.labelled) == stack.shape[1]
     expected = f"predictions of {len(loss.labelled):,} rows, as the target has"
     do = "predict the rows that the weights are fitted to"
-    expect(alike, f"part {names[0]!r}", expected, Told(f"{stack.shape[1]:,}"), do, DataError)
-    known = bool(loss.labelled.any())
-    expect(
-        known,
-        "weights",
-        "rows whose target is known",
-        Told("none"),
-        "take equal weights",
-        DataError,
-    )
-    # a mixture without any error is as good as can be: no unit is then too small
+    expect(same_length, f"part {names[0]!r}", expected, Told(f"{stack.shape[1]:,}"), do, DataError)
+    labelled = bool(loss.labelled.any())
+    expected = "rows whose target is known"
+    expect(labelled, "weights", expected, Told("none"), "take equal weights", DataError)
+    # A mixture without any error is as good as can be: no unit is then too small.
     unit = 1.0 if loss.nats else 2 * loss.mean(stack.mean(axis=0)) or 1.0
 
     def terms(predictions: Array) -> tuple[float, Array]:

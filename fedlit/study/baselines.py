@@ -162,9 +162,9 @@ def _fit(
         ]
     fitted, _ = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)])
     frames = Frames()
-    unseen_rows = np.concatenate([part.held.row for part in parts])
+    unseen_rows = np.concatenate([part.held_out.row for part in parts])
     order = np.argsort(unseen_rows)
-    unseen = torch.cat(fitted.held)[torch.from_numpy(order)]
+    unseen = torch.cat(fitted.held_out)[torch.from_numpy(order)]
     models = [fit_rows(task, make(fitted.settings), train)] if few else fitted.models
     if folds or few:
         frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen, rows.weight)

@@ -77,7 +77,7 @@ def train_mixture(job: Job) -> Computed:
             ]
     every_part = pd.concat([table.drop(columns="fold") for table in tables], ignore_index=True)
     every_part.to_parquet(folder / PARTS, index=False)
-    names = {"own": list(mixture.plan.own), "networks": list(mixture.plan.networks)}
+    names = {"own": list(mixture.plan.local), "networks": list(mixture.plan.networks)}
     return frames, {"train_rows": train_rows, **names, "weights": weights}
 
 

@@ -93,7 +93,7 @@ def test_only_those_who_gain_are_told_to_join(found: Recommendation, place: Path
     for part in found.wanted:
         assert f"{part}: Before training, once: each client sends" in text
     best = settings_of(place / found.best)
-    assert set(best.parts) == {*found.mixture.plan.own, *found.wanted} and best.mixing == Mixing(
+    assert set(best.parts) == {*found.mixture.plan.local, *found.wanted} and best.mixing == Mixing(
         "fitted"
     )
     written = json.loads((place / "recommended/mine/recommend.json").read_text())
@@ -268,7 +268,7 @@ def test_what_is_worth_a_try(
         ] == ["c", "b"]
     _, out = candidates_of({"data": {"source": "s"}}, replace(survey, weighted=True))
     assert ("forest" in out) == ("forest" in made)
-    mixed, _ = candidates_of({"data": {"source": "s"}}, replace(survey, apart=("si[z]e",)))
+    mixed, _ = candidates_of({"data": {"source": "s"}}, replace(survey, differing=("si[z]e",)))
     for name in {"logistic", "forest"} & mixed.keys():  # which cannot have one name for two kinds
         content = mixed[name].content or {}
         assert content["data"]["columns"] == ["*", "!si[[]z]e"]
