@@ -127,7 +127,7 @@ def test_no_site_sends_for_a_sum_without_one_that_is_unfit(asked: str, tmp_path:
     assert not sites.shields[asked].answered(0)
 
 
-def test_a_site_sends_nothing_for_a_sum_that_it_has_not_drawn_itself(tmp_path: Path) -> None:
+def test_a_site_sends_nothing_for_a_sum_that_it_did_not_draw(tmp_path: Path) -> None:
     """A coordinator calls a site unfit, or absent, to get a second sum, whose difference is that
     site's update."""
     sites = sent(tmp_path)
@@ -192,7 +192,7 @@ def test_a_flipped_bit_in_the_ledger_is_refused_by_name(tmp_path: Path) -> None:
             assert "memory.db" in str(error)
 
 
-def test_a_question_is_counted_once_also_by_a_site_that_begins_again(tmp_path: Path) -> None:
+def test_a_question_counts_once_at_a_site_that_begins_again(tmp_path: Path) -> None:
     def ask(place: int, number: int = 0, form: str = "a", elements: int = 5) -> None:
         account = Ledger(tmp_path / "ash", ID)  # as after a restart
         account.charge(number, place, "curvature", form, elements, times=2, most=5)
@@ -212,7 +212,7 @@ def test_a_question_is_counted_once_also_by_a_site_that_begins_again(tmp_path: P
     assert Ledger(tmp_path / "ash", "f" * 32).count("curvature") == 0
 
 
-def test_a_question_that_is_put_again_is_answered_once_and_over_the_same_sites(
+def test_a_repeated_question_is_answered_once(
     tmp_path: Path,
 ) -> None:
     rule = Newton(of="all")
@@ -467,7 +467,7 @@ def test_answers_that_are_to_be_summed_are_told_to_nobody_singly(tmp_path: Path)
 @pytest.mark.parametrize(
     "lie", [{}, {"value": ["float64", [2]]}, {"value": ["float64", [1]], "more": ["int64", []]}]
 )
-def test_a_masked_answer_of_another_form_is_refused_with_its_site(
+def test_a_masked_answer_of_another_form_names_its_site(
     lie: dict[str, Any], tmp_path: Path
 ) -> None:
     own = shields(tmp_path, rule := Newton(of="all"))

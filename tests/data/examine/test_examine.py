@@ -178,7 +178,7 @@ def test_leaks_are_found_in_rows_of_small_sites_together(tmp_path: Path, in_one_
     assert fixes(page)["told"] == {"drop": ["told"]}
 
 
-def test_an_identifier_of_small_sites_is_found_in_their_rows_together(tmp_path: Path) -> None:
+def test_an_identifier_of_small_sites_is_found_over_all_rows(tmp_path: Path) -> None:
     """Of twelve rows, all may differ by chance; of those of eight sites, they do not."""
     codes = [f"K{n * 7919 % 9973}" for n in range(96)]
     sites = {

@@ -501,7 +501,7 @@ def made(name: str, rows: range = range(ROWS)) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_each_column_is_what_is_meant_and_new_rows_are_read_alike(name: str) -> None:
+def test_columns_are_what_is_meant_and_new_rows_are_read_alike(name: str) -> None:
     _, expected, value, said = COLUMNS[name]
     schema, typed, notes = Schema.find(made(name))
     column = schema.columns[name]

@@ -188,7 +188,7 @@ def test_clients_may_be_split_in_ways_of_their_own(tmp_path: Path) -> None:
     assert all((south.splits[split] == part).all() for split, part in alone.splits.items())
 
 
-def test_a_client_that_predicts_classes_unasked_beside_numbers_is_noted(tmp_path: Path) -> None:
+def test_a_client_with_classes_beside_numbers_is_noted(tmp_path: Path) -> None:
     rows = NUMBERED.assign(y=[n % 10 for n in range(96)])
     files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("north", "south")}
     for task, noted in (({"north": "regression"}, ["south"]), ("counts", []), (None, [])):
