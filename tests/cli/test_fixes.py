@@ -365,7 +365,7 @@ def test_several_answers_stand_in_one_file(
     Path("mine.yaml").write_text("\n".join(kept))
     assert not open_ones(checked(capsys, "--fix", "mine.yaml"), "kind")
     assert CHOOSE not in Path("mine.yaml").read_text()  # nothing is left to ask
-    source = load("mine.yaml").data.source
+    source: Any = load("mine.yaml").data.source
     assert source.values == {
         "north": {"sex": {"1": "M", "2": "F"}, "twin.of": {"1": "A", "2": "B"}}
     }
@@ -381,7 +381,7 @@ def test_a_fix_holds_beside_an_answer(
     text = FILE + "data.source.drop+: [bmi]\ndata.source.drop+: [age]\n"
     Path("mine.yaml").write_text(text)
     checked(capsys, "--fix", "mine.yaml")
-    source = load("mine.yaml").data.source
+    source: Any = load("mine.yaml").data.source
     assert {*source.drop} == {"told", "bmi", "age"}
     with pytest.raises(yaml.YAMLError, match="twice"):  # of two values, none is taken in silence
         yaml_text.load("data.source.positive+: {a: x}\ndata.source.positive+: {a: z}\n")

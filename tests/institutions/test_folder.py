@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -281,7 +282,7 @@ def test_an_expired_certificate_is_refused(folder: Path) -> None:
 def test_private_keys_are_their_owners_and_never_overwritten(folder: Path, tmp_path: Path) -> None:
     make_site_keys(tmp_path, "north")
     made = folder / "certificates"
-    makers = (make_authority, make_server, make_site_keys)
+    makers: tuple[Any, ...] = (make_authority, make_server, make_site_keys)
     for path, make in zip(
         (made / "ca.key", made / "server.key", tmp_path / "site.key"), makers, strict=True
     ):
