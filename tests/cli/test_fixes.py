@@ -271,7 +271,7 @@ def test_a_choice_converts_a_unit_for_new_rows_too(
         text = Path("mine.yaml").read_text()
         (choice,) = (line for line in text.splitlines() if line.startswith("# data.source.convert"))
         Path("mine.yaml").write_text(text.replace(choice, choice.removeprefix("# ")))
-        source = load("mine.yaml").data.source
+        source: Any = load("mine.yaml").data.source
         tables = {table.name: table for table in source.tables(1)}
         client = "north" if "one column" in case else "south"
         name = "dose" if "one column" in case else "kilos"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
 from typing import Any
 
@@ -304,6 +304,10 @@ def _recoding(name: str, ones: Sequence[Any], others: Sequence[Any]) -> list[dic
     return [{"values": {name: values}} for values in recodings(ones, others)]
 
 
+def _are_numbered(texts: Iterable[str]) -> bool:
+    return all(text[:1].isdigit() for text in texts)
+
+
 def _may_correspond(ones: Sequence[Any], others: Sequence[Any], labels: bool) -> bool:
     """Return whether some values of two sets could mean the same although they are written
     differently.
@@ -318,8 +322,11 @@ def _may_correspond(ones: Sequence[Any], others: Sequence[Any], labels: bool) ->
     only_second = second.keys() - first
     if {*map(true_or_false, only_first)} == {*map(true_or_false, only_second)} == {True, False}:
         return True
-    if len(first) == len(second) == 2 and not first.keys() & second:
-        return True  # alive and dead beside vivant and mort
+    # alive and dead beside vivant and mort; 1_female and 2_male beside F and M. Features of two
+    # towns each are no other spelling.
+    are_two = len(first) == len(second) == 2 and not first.keys() & second
+    if are_two and (labels or _are_numbered(first) != _are_numbered(second)):
+        return True
     if max(len(first), len(second)) > _FEW_VALUES:
         return False
     return any(_abbreviates(*pair) for pair in product(only_first, only_second))

@@ -19,8 +19,10 @@ _TIME = re.compile(
     r"|(?:surv|survival|os|pfs|dfs|rfs)_?(?:time|days|weeks|months|years)|(?:time|days|months)_to_.*",
     re.I,
 )
-_BARE_TIME = re.compile(r"time", re.I)
-_EVENT = re.compile(r"event|status|cens(?:or(?:ed|ing)?)?|dead|died|death|arrest|relapse", re.I)
+_BARE_TIME = re.compile(r"(?:[a-z]{1,3}[_ .-]?)?time", re.I)
+_EVENT = re.compile(
+    r"event|status|cens(?:or(?:ed|ing)?)?|dead|died|death|arrest|relapse|recur", re.I
+)
 
 
 def sampling_weights(tables: Sequence[ClientTable]) -> Iterator[Note]:

@@ -11,8 +11,8 @@ from fedlit.show.text import counted, shorten
 
 
 def _repeated(digit: str) -> set[float]:
-    """Return 9, 99 to 999999 for the digit 9, and the same below zero."""
-    numbers = [float(digit * length) for length in range(1, 7)]
+    """Return 9, 99 to 9999999999 for the digit 9, and the same below zero."""
+    numbers = [float(digit * length) for length in range(1, 11)]
     return {*numbers, *(-number for number in numbers)}
 
 
@@ -65,6 +65,8 @@ def missing_codes(values: np.ndarray) -> list[float]:
         ([999.0], [])
         >>> missing_codes(np.array([1.0, 12.0, 6.0, 98.0, 99.0])), missing_codes(np.array([1.0, 2.0, 3.0, -8.0, -9.0]))
         ([98.0, 99.0], [-9.0, -8.0])
+        >>> missing_codes(np.array([857.0, 1200.0, 3000.0, 99999999.0]))
+        [99999999.0]
     """
     # This sorts out nearly all columns, without sorting their numbers.
     if not {float(np.nanmin(values)), float(np.nanmax(values))} & _ALL:

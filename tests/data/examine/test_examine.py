@@ -74,6 +74,20 @@ def fixes(page: Page) -> dict[str, Any]:
 # ---------------------------------------------------------------------- honest tables
 
 
+def test_a_time_is_asked_about_beside_an_event_alone(tmp_path: Path) -> None:
+    def times(draw: np.random.Generator) -> Any:
+        return draw.integers(1, 3000, N)
+
+    frame = made(1, rtime=lambda own, draw: times(draw), time=lambda own, draw: times(draw))
+    assert [
+        own.column for own in odd(looked(tmp_path, "outcome", {"a": frame, "b": made(2)}))
+    ] == []
+    event = {name: own.rename(columns={"outcome": "death"}) for name, own in {"a": frame}.items()}
+    event["b"] = made(2).rename(columns={"outcome": "death"})
+    asked = [own.column for own in odd(looked(tmp_path, "death", event)) if own.kind == "time"]
+    assert asked == ["rtime", "time"]
+
+
 def test_the_real_hearts_raise_one_alarm_which_is_true(
     real_file: Callable[[RemoteFile], Path],
 ) -> None:
@@ -342,7 +356,9 @@ def test_one_name_in_two_units(tmp_path: Path, column: str, factor: float) -> No
     ("ours", "theirs", "alike"),
     [
         ([0, 1], [1, 2], True), (["yes", "no"], [1, 0], True), (["a", "b"], ["A", "b"], True),
-        ([0, 1], [0, 1, 2, 3], True), (["AD", "HC"], ["MS", "PD"], False), ([1, 2, 5], [2, 3, 4], False),
+        # two labels each and none in common: other diseases, or other words
+        (["AD", "HC"], ["MS", "PD"], True), (["AD", "HC", "X"], ["MS", "PD", "Y"], False),
+        ([0, 1], [0, 1, 2, 3], True), ([1, 2, 5], [2, 3, 4], False),
     ],
 )  # fmt: skip
 def test_labels_that_look_alike(
