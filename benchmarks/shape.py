@@ -34,6 +34,11 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("fedlit/data/module.py", "generic name known"): "the key data.known",
     ("fedlit/score/arrays.py", "generic name left"): "an array of saved trees",
     ("fedlit/data/schema/numbers.py", "generic name way"): "a field of saved schemas",
+    ("fedlit/run/arguments.py", "generic name said"): "words of a user, from Python",
+    ("fedlit/run/config.py", "generic name what"): "a parameter with a default",
+    ("fedlit/run/explanation.py", "generic name told"): "what an explanation prints",
+    ("fedlit/run/layers.py", "generic name own"): "a field of a layer: written by the user",
+    ("fedlit/run/layers.py", "generic name where"): "a field of a layer: the text before a key",
     ("fedlit/institutions/consent.py", "generic name known"): "a part of the terms, as data.known",
     ("fedlit/institutions/settings.py", "generic name tell"): "a key of site.yaml",
     ("fedlit/data/shaping/mutations.py", "generic name other"): "a key of configurations",
@@ -48,7 +53,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 }
 """(file, rule, with the name if a name breaks it) → why the rule does not hold there."""
 
-NOT_YET = {"run"}
+NOT_YET: set[str] = set()
 """Rooms that were written before the rules and have not been rewritten."""
 
 LAYOUT = {

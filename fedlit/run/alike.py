@@ -25,7 +25,7 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
     """
     if run.group.size == 1:
         return
-    asked = {
+    request = {
         "versions": {name: version(name).partition("+")[0] for name in ("fedlit", "torch")},
         "command": command,
         "checkpoint": checkpoint and str(checkpoint),
@@ -34,16 +34,18 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
         "folder of runs": str(run.root),
         **(run.settings or {}),
     }
-    told = run.group.gather(
-        "what is asked for", {key: json.dumps(value) for key, value in flatten(asked)}
+    requests = run.group.gather(
+        "what is asked for", {key: json.dumps(value) for key, value in flatten(request)}
     )
-    for rank, own in enumerate(told):
-        if wrong := [key for key in {**told[0], **own} if told[0].get(key) != own.get(key)]:
-            found = [
-                f"{key}: {told[0].get(key)} at rank 0, {own.get(key)} at rank {rank}"
+    for rank, of_rank in enumerate(requests):
+        if wrong := [
+            key for key in {**requests[0], **of_rank} if requests[0].get(key) != of_rank.get(key)
+        ]:
+            differences = [
+                f"{key}: {requests[0].get(key)} at rank 0, {of_rank.get(key)} at rank {rank}"
                 for key in wrong
             ]
             raise ConfigError(
-                f"expected the same on all ranks, found {shorten(found)}; start all with one "
+                f"expected the same on all ranks, found {shorten(differences)}; start all with one "
                 "configuration, one command and the same versions"
             )

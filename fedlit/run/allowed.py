@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -85,7 +86,7 @@ NAMES = (
 _LIST: dict[str, list[str]] = json.loads(
     Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
 )
-ALL = frozenset(path for paths in _LIST.values() for path in paths)
+ALL = frozenset(chain.from_iterable(_LIST.values()))
 """The paths of all classes on the list."""
 
 
@@ -159,12 +160,12 @@ def without_training(content: Mapping[str, Any]) -> dict[str, Any]:
     trainer = content.get("trainer")
     if not isinstance(trainer, Mapping):
         return dict(content)
-    kept = {
+    trainer_keys = {
         key: value
         for key, value in trainer.items()
         if f"trainer.{key}" not in _CLASSES or value in _USUAL
     }
-    return {**content, "trainer": kept}
+    return {**content, "trainer": trainer_keys}
 
 
 def _check(tree: Any, key: str, where: str, own: Collection[str], *, plain: bool = True) -> None:
@@ -367,12 +368,12 @@ def check_no_links(folder: Path) -> None:
         ConfigError: there is such a link; the message names it.
     """
     whole = folder.resolve()
-    for place, folders, files in os.walk(folder):
-        if Path(place).parent == folder and Path(place).name in _LINKING:
+    for directory, folders, files in os.walk(folder):
+        if Path(directory).parent == folder and Path(directory).name in _LINKING:
             folders.clear()
             continue
         for name in (*folders, *files):
-            path = Path(place, name)
+            path = Path(directory, name)
             if path.is_symlink() and not path.resolve().is_relative_to(whole):
                 raise ConfigError(
                     f"{shown(path)}: expected a file or a folder, found a link to "
@@ -395,18 +396,20 @@ def only_allowed(own: Collection[str], folders: Collection[Path]) -> Iterator[No
     before = dict(parsing_settings)
     path = list(sys.path)
     foreign = {folder.resolve() for folder in folders}
-    sys.path[:] = [place for place in path if Path(place or ".").resolve() not in foreign]
+    sys.path[:] = [entry for entry in path if Path(entry or ".").resolve() not in foreign]
     named = [name for name in own if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name)]
-    mine = [name for name in (*named, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"]
+    importable = [
+        name for name in (*named, *_trusted.get()) if name.partition(".")[0] != "jsonargparse"
+    ]
     try:
         set_parsing_settings(
             import_path_denylist=["*", "fedlit.run", "fedlit.cli", "fedlit.institutions", "fedlit.study"],
             import_path_allowlist=[
                 "fedlit", "torch.nn", "torch.optim",
-                *ALL, *mine,
+                *ALL, *importable,
             ],
         )  # fmt: skip
         yield
     finally:
         parsing_settings.update(before)
-        sys.path[:] = [*(place for place in sys.path if place not in path), *path]
+        sys.path[:] = [*(entry for entry in sys.path if entry not in path), *path]

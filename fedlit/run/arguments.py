@@ -5,9 +5,10 @@ keys and missing checkpoints are refused within a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,11 +88,16 @@ class Asked:
         return _words(self.layers) | self.said
 
 
+def _leaves(layers: Iterable[Layer]) -> list[tuple[str, Any]]:
+    """Return the keys with points of all layers, with their values."""
+    return list(chain.from_iterable(flatten(dict(layer.values)) for layer in layers))
+
+
 def _words(layers: Sequence[Layer]) -> set[str]:
-    texts = {
-        str(value) for layer in layers if layer.own for _, value in flatten(dict(layer.values))
-    }
-    return texts | {word for text in texts for word in re.split(r"[\s=,{}\[\]'\"]+", text)}
+    by_user = [layer for layer in layers if layer.own]
+    texts = {str(value) for _, value in _leaves(by_user)}
+    parts = (re.split(r"[\s=,{}\[\]'\"]+", text) for text in texts)
+    return texts.union(*parts)
 
 
 def title(configs: Sequence[Path]) -> str:
@@ -116,8 +122,10 @@ def origins(config: Path) -> list[Path]:
     """
     with config.open(encoding="utf-8", errors="replace") as file:
         head = file.readline(10_000).rstrip("\n")
-    own = head.removeprefix(_MADE_FROM).split(" and ") if head.startswith(_MADE_FROM) else [config]
-    return [Path(path) for path in own]
+    names = (
+        head.removeprefix(_MADE_FROM).split(" and ") if head.startswith(_MADE_FROM) else [config]
+    )
+    return [Path(path) for path in names]
 
 
 def read(
@@ -146,41 +154,40 @@ def read(
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
         3
     """
-    found: dict[str, list[Path]] = {"--config": [], METHOD: []}
+    configs_of: dict[str, list[Path]] = {"--config": [], METHOD: []}
     keys = list[Layer]()
-    asked = [(flag, value, "--") for flag, value in pairs_of(typed)]
-    asked += [(f"--{key}", value, "") for key, value in (overrides or {}).items()]
-    for flag, value, dashes in asked:
-        if flag in found:
+    pairs = [(flag, value, "--") for flag, value in pairs_of(typed)]
+    pairs += [(f"--{key}", value, "") for key, value in (overrides or {}).items()]
+    for flag, value, dashes in pairs:
+        if flag in configs_of:
             name = dashes + flag.removeprefix("--")
-            path = find_config(value, METHODS if flag == METHOD else "", what=name)
+            below = METHODS if flag == METHOD else ""
+            path = find_config(value, below, what=name)
             expect(
-                path not in found[flag],
+                path not in configs_of[flag],
                 f"{name} {value}",
                 "each file once",
                 Told("it twice"),
                 "leave one out",
             )
-            found[flag].append(path)
+            configs_of[flag].append(path)
         else:
             keys.append(_layer(flag, value, dashes))
-    configs = found["--config"]
-    methods = found[METHOD]
+    configs = configs_of["--config"]
+    methods = configs_of[METHOD]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {
         path: Layer(read_settings(path), f"{shown(path)}: ")
         for path in configs
         if path not in foreign
     }
-    words = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
+    texts = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
     files = [
-        written[path] if path in written else _foreign(path, words, command) for path in configs
+        written[path] if path in written else _foreign(path, texts, command) for path in configs
     ]
     for layer in written.values():
         check_keys(layer.values, layer.where)
-    also = [
-        key.replace(".init_args", "") for layer in files for key, _ in flatten(dict(layer.values))
-    ]
+    also = [key.replace(".init_args", "") for key, _ in _leaves(files)]
     for layer in keys:
         check_keys(layer.values, layer.where, also)
     expect(
@@ -189,9 +196,7 @@ def read(
         f"one of {', '.join(known_configs())}, or a file",
         Told("none"),
     )
-    settings = {
-        key: value for layer in [*files, *keys] for key, value in flatten(dict(layer.values))
-    }
+    settings = dict(_leaves([*files, *keys]))
     if style := settings.get("format"):
         check_format(command, style)
     if "name" in settings:
@@ -207,8 +212,8 @@ def read(
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")
         foreign = [*foreign, saved]
-        layers = [_foreign(saved, words, command), *keys]
-    return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(words))
+        layers = [_foreign(saved, texts, command), *keys]
+    return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(texts))
 
 
 def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:
@@ -217,9 +222,9 @@ def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:
     """
     check_no_links(path.parent)
     content = read_settings(path)
-    layer = Layer(
-        content if command == "fit" else without_training(content), f"{shown(path)}: ", own=False
-    )
+    if command != "fit":
+        content = without_training(content)
+    layer = Layer(content, f"{shown(path)}: ", own=False)
     check_allowed(layer.values, shown(path), words)
     check_keys(layer.values, layer.where)
     return layer
@@ -273,16 +278,18 @@ def pairs_of(typed: Sequence[str]) -> Iterator[tuple[str, str]]:
     Raises:
         ConfigError: a flag has no value, or a value has no flag.
     """
-    words = iter(typed)
-    for word in words:
-        flag, equals, value = word.partition("=")
+    arguments = iter(typed)
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
         if not flag.startswith("--"):
-            hint = f" Did you mean --{word}?" if flag in KEYS else did_you_mean(flag, KEYS, "--")
-            raise ConfigError(f"expected --KEY VALUE, found {word!r} without two dashes.{hint}")
+            hint = (
+                f" Did you mean --{argument}?" if flag in KEYS else did_you_mean(flag, KEYS, "--")
+            )
+            raise ConfigError(f"expected --KEY VALUE, found {argument!r} without two dashes.{hint}")
         if not equals:
-            value = next(words, "")
-            found = Told(f"the next key, {value}" if value else "nothing")
-            expect(bool(value) and not value.startswith("--"), flag, "a value after it", found)
+            value = next(arguments, "")
+            instead = Told(f"the next key, {value}" if value else "nothing")
+            expect(bool(value) and not value.startswith("--"), flag, "a value after it", instead)
         yield flag, value
 
 
@@ -304,9 +311,13 @@ def _of_this_run(
     """Return the checkpoint of the run whose own configuration is given, which is not always the
     newest of its name; None if something else is asked for.
     """
-    which = settings.get("ckpt_path")
-    scores = command in ("validate", "test", "predict") and which in (None, "last", "best")
-    resumes = command == "fit" and which == "last"
+    checkpoint_name = settings.get("ckpt_path")
+    scores = command in ("validate", "test", "predict") and checkpoint_name in (
+        None,
+        "last",
+        "best",
+    )
+    resumes = command == "fit" and checkpoint_name == "last"
     if not (scores or resumes) or len(configs) != 1 or not is_of_run(configs[0]):
         return None
     folder = configs[0].absolute().parent
@@ -318,7 +329,9 @@ def _of_this_run(
     ):
         return None
     purpose = "validation" if command == "validate" else command
-    checkpoint, _ = to_score(folder.parent.parent, folder.parent.name, which, folder, purpose)
+    checkpoint, _ = to_score(
+        folder.parent.parent, folder.parent.name, checkpoint_name, folder, purpose
+    )
     return checkpoint
 
 
@@ -336,18 +349,19 @@ def _own_config(
         purpose = "validation" if command == "validate" else command
         _, folder = to_score(root.absolute(), name, checkpoint, None, purpose)
     else:
-        _, folder = to_resume(root.absolute(), name, checkpoint if command == "fit" else None)
+        resumed = checkpoint if command == "fit" else None
+        _, folder = to_resume(root.absolute(), name, resumed)
     if folder is None or not (folder / CONFIG).is_file():
         return None
-    own = made_from([folder / CONFIG])
-    made = made_from(configs)
+    origin_of_run = made_from([folder / CONFIG])
+    origin_of_configs = made_from(configs)
     how = "give --config and --method as there, --name, or --ckpt_path with a file"
     newest = checkpoint in (None, "last", "best")
     expect(
-        own == made or not newest,
+        origin_of_run == origin_of_configs or not newest,
         f"{folder}",
-        f"the newest run of {name} {made[2:]}",
-        Told(f"one {own[2:]}"),
+        f"the newest run of {name} {origin_of_configs[2:]}",
+        Told(f"one {origin_of_run[2:]}"),
         how,
     )
     return folder / CONFIG

@@ -118,7 +118,7 @@ class Card:
                 f"`{key}`: {values_of(space)}" for key, space in self.tune.items()
             ),
         }
-        return {title: " ".join(told.split()) for title, told in facts.items() if told}
+        return {title: " ".join(text.split()) for title, text in facts.items() if text}
 
     @property
     def bytes(self) -> float | None:
@@ -143,7 +143,7 @@ def cards() -> dict[str, Card]:
 
 def section(card: Card) -> str:
     """Return all about a method, as Markdown."""
-    facts = "\n".join(f"- **{title}**: {told}" for title, told in card.facts.items())
+    facts = "\n".join(f"- **{title}**: {text}" for title, text in card.facts.items())
     equation = card.equation.rstrip()
     return (
         f"{card.title}. "

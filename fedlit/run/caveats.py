@@ -5,6 +5,7 @@ units.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,28 +40,30 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
     for client in data.clients[:_MOST_CLIENTS]:
         name = client.spec.name
         task = client.spec.task
-        own = results.scores.get(name)
-        if own is None or not task.outcome.one_label:
+        scores = results.scores.get(name)
+        if scores is None or not task.outcome.one_label:
             continue
         rows = client.sites[name][results.split] if name in client.sites else None
         if rows is None or not len(rows):
             continue
         present = len(np.unique(rows.y.numpy()[rows.y.numpy() >= 0]))
-        if present > 1 and abs(own.get("balanced_accuracy", np.nan) - 1 / present) < 1e-9:
+        if present > 1 and abs(scores.get("balanced_accuracy", np.nan) - 1 / present) < 1e-9:
             notes.append(
                 f"{name}: the network tells its classes no better than a guess of one class for "
                 "all rows"
             )
         elif (simple := _logistic(client, rows)) is not None:
             score = task.scores[0]
-            if score.gain(simple, own.get(score.name, np.nan)) > _MARGIN:
+            if score.gain(simple, scores.get(score.name, np.nan)) > _MARGIN:
                 notes.append(
                     f"{name}: a logistic regression of its own {len(client.train):,} training rows "
-                    f"is better: {score.label} {simple:.4f}, the network {own[score.name]:.4f}"
+                    f"is better: {score.label} {simple:.4f}, the network {scores[score.name]:.4f}"
                 )
-    if left := sum(client.spec.task.outcome.one_label for client in data.clients[_MOST_CLIENTS:]):
+    if not_compared := sum(
+        client.spec.task.outcome.one_label for client in data.clients[_MOST_CLIENTS:]
+    ):
         notes.append(
-            f"not compared with the simplest models, to save time: {counted(left, 'more client')}"
+            f"not compared with the simplest models, to save time: {counted(not_compared, 'more client')}"
         )
     return tuple(notes)
 
@@ -71,15 +74,17 @@ def _logistic(client: EncodedClient, rows: Rows) -> float | None:
     """
     x = client.train.x.numpy()
     y = client.train.y.numpy()
-    known = y >= 0
-    if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[known])) < 2:
+    labelled = y >= 0
+    if len(x) > _MOST_ROWS or x.shape[1] > _MOST_INPUTS or len(np.unique(y[labelled])) < 2:
         return None
     task = client.spec.task
     if _SIMPLE not in task.go_alone:
         return None
-    coded = [place for place, name in enumerate(client.spec.features) if name in client.categorical]
+    coded = [
+        position for position, name in enumerate(client.spec.features) if name in client.categorical
+    ]
     model = task.go_alone[_SIMPLE].make({"C": 1.0, "categories": "one_hot"}, coded)
-    model.fit(x[known], y[known])
+    model.fit(x[labelled], y[labelled])
     return float(task.evaluate(task.of_model(model, rows.x.numpy()), rows.y)[task.scores[0].name])
 
 
@@ -97,7 +102,8 @@ def mixed_units(of_clients: Iterable[Task]) -> frozenset[str]:
     if len(units) < 2:
         return frozenset()
     scales = [scale for _, scale in units]
-    apart = len({name for name, _ in units}) > 1 or max(scales) > _SAME_SIZE * min(scales)
-    if not apart:
+    differ = len({name for name, _ in units}) > 1 or max(scales) > _SAME_SIZE * min(scales)
+    if not differ:
         return frozenset()
-    return frozenset(score.name for task in tasks for score in task.scores if score.in_units)
+    scores = chain.from_iterable(task.scores for task in tasks)
+    return frozenset(score.name for score in scores if score.in_units)

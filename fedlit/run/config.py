@@ -6,6 +6,7 @@ import json
 import math
 from copy import deepcopy
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,8 @@ def known_configs(below: str = "") -> list[str]:
     """Return the names of the files in ``configs/`` and in the package, or in their folders
     ``studies`` or ``methods``.
     """
-    return sorted(
-        {path.name for folder in config_folders()[1:] for path in (folder / below).glob("*.yaml")}
-    )
+    files = chain.from_iterable((folder / below).glob("*.yaml") for folder in config_folders()[1:])
+    return sorted({path.name for path in files})
 
 
 def find_config(name: str, below: str = "", *, also: Path | None = None, what: str = "") -> Path:
@@ -68,23 +68,23 @@ def find_config(name: str, below: str = "", *, also: Path | None = None, what: s
         f"a name such as {'fedavg' if below == METHODS else 'quickstart'}",
         Told("nothing"),
     )
-    asked = Path(name).expanduser()
-    here, *others = config_folders()
-    bare = asked.parent == Path()
-    folders = [here] if below != METHODS or asked.suffix or not bare else []
-    folders += [folder / below for folder in others if bare]
+    path = Path(name).expanduser()
+    working_folder, *shipped_folders = config_folders()
+    bare = path.parent == Path()
+    folders = [working_folder] if below != METHODS or path.suffix or not bare else []
+    folders += [folder / below for folder in shipped_folders if bare]
     folders += [also] if also is not None else []
     for folder in folders:
-        for candidate in (folder / asked, folder / f"{asked}.yaml"):
+        for candidate in (folder / path, folder / f"{path}.yaml"):
             if candidate.is_file():
                 return candidate.resolve()
-    other, command = ("", "fit") if below else (STUDIES, "compare")
-    near = [Path(own).stem for own in known_configs(below)] + [
-        file.stem for file in asked.parent.glob("*.y*ml")
+    other_kind, command = ("", "fit") if below else (STUDIES, "compare")
+    near = [Path(config).stem for config in known_configs(below)] + [
+        file.stem for file in path.parent.glob("*.y*ml")
     ]
-    hint = did_you_mean(asked.stem, near)
-    if f"{asked.stem}.yaml" in known_configs(other):
-        hint = f" Did you mean: fedlit {command} {asked.stem}?"
+    hint = did_you_mean(path.stem, near)
+    if f"{path.stem}.yaml" in known_configs(other_kind):
+        hint = f" Did you mean: fedlit {command} {path.stem}?"
     looked = ", ".join(dict.fromkeys(str(folder.resolve()) for folder in folders))
     raise ConfigError(f"{what} {name}: expected a YAML file, found none in {looked}.{hint}")
 
@@ -121,9 +121,11 @@ def parse_yaml(text: str, where: str, key: str = "") -> Any:
     # of Python, for a date or a number that cannot be
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)  # the error's own text would quote the file
-        place = where if mark is None else f"{where}, line {mark.line + 1}"
-        found = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{place}: expected YAML, found: {' '.join(found.split())}") from error
+        location = where if mark is None else f"{where}, line {mark.line + 1}"
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(
+            f"{location}: expected YAML, found: {' '.join(problem.split())}"
+        ) from error
 
 
 def _values(tree: Any, known: dict[int, float]) -> float:
@@ -135,7 +137,7 @@ def _values(tree: Any, known: dict[int, float]) -> float:
     if id(tree) not in known:
         known[id(tree)] = math.inf
         known[id(tree)] = 1 + sum(
-            _values(own, known) for own in (tree.values() if isinstance(tree, dict) else tree)
+            _values(value, known) for value in (tree.values() if isinstance(tree, dict) else tree)
         )
     return known[id(tree)]
 
@@ -185,32 +187,31 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{shown(path)}: expected a YAML file in UTF-8, found other bytes"
         ) from error
     # never more than its kind: it may be a table, of people who must not stand in a log
-    found = Told(
-        "an empty file"
-        if content is None
-        else "a list"
-        if isinstance(content, list)
-        else "other text"
-    )
+    instead = Told("other text")
+    if content is None:
+        instead = Told("an empty file")
+    elif isinstance(content, list):
+        instead = Told("a list")
     do = "for tables, fedlit init writes a configuration" if isinstance(content, str) else ""
-    expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", found, do)
+    expect(isinstance(content, dict), shown(path), "keys and values such as seed: 8", instead, do)
     return dict(content)
 
 
 def flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Return the leaves of nested mappings, as pairs (``a.b.c``, value)."""
-    if isinstance(tree, dict):
-        return [
-            pair
-            for key, value in tree.items()
-            for pair in flatten(value, f"{prefix}.{key}" if prefix else str(key))
-        ]
-    return [] if tree is None else [(prefix, tree)]
+    if not isinstance(tree, dict):
+        return [] if tree is None else [(prefix, tree)]
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        leaves += flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return leaves
 
 
 def listed(value: Any) -> list[Any]:
     """Return None, one value or several values as a list."""
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def typed_value(value: Any) -> str:
@@ -221,6 +222,8 @@ def typed_value(value: Any) -> str:
         >>> typed_value("core"), typed_value([1, None]), typed_value(math.inf)
         ('core', '[1, null]', '.inf')
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
+    if isinstance(value, float) and math.isnan(value):
+        return ".nan"
+    if isinstance(value, float) and math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
     return value if isinstance(value, str) else json.dumps(value)

@@ -41,10 +41,10 @@ def with_stop(content: Mapping[str, Any]) -> dict[str, Any]:
     expect(len(stops) == 1, _KEY, "one", len(stops), "set model.stop")
     stop = model.get("stop") if isinstance(model, Mapping) else None
     expect(stop in (None, "null"), _KEY, "none beside model.stop", stop, "leave out the callback")
-    others = [callback for callback in callbacks if callback is not stops[0]]
+    remaining = [callback for callback in callbacks if callback is not stops[0]]
     return {
         **content,
-        "trainer": {**trainer, "callbacks": others or None},  # type: ignore[dict-item]
+        "trainer": {**trainer, "callbacks": remaining or None},  # type: ignore[dict-item]
         "model": {**(model or {}), "stop": _stop_of(stops[0])},
     }
 
@@ -57,20 +57,20 @@ def _is_early_stopping(callback: Any) -> bool:
 
 def _stop_of(callback: Any) -> dict[str, Any]:
     """Return the settings of ``model.stop`` that mean the same."""
-    given = dict(callback.get("init_args") or {}) if isinstance(callback, Mapping) else {}
-    for name in given:
+    arguments = dict(callback.get("init_args") or {}) if isinstance(callback, Mapping) else {}
+    for name in arguments:
         expect(
             name in _TAKEN,
             f"{_KEY}: {name}",
             "none",
-            given[name],
+            arguments[name],
             "set model.stop, which has no such key",
         )
-    monitor = given.get("monitor")
+    monitor = arguments.get("monitor")
     if not isinstance(monitor, str):
         raise ConfigError(f"{_KEY}: monitor: expected a score such as val/loss, found {monitor!r}")
-    _check_mode(monitor, given.pop("mode", None))
-    return {"monitor": monitor, "patience": _PATIENCE, **given}
+    _check_mode(monitor, arguments.pop("mode", None))
+    return {"monitor": monitor, "patience": _PATIENCE, **arguments}
 
 
 def _check_mode(monitor: str, mode: Any) -> None:

@@ -69,8 +69,8 @@ def explain(
     folder = Path(run)
     target = Path(out) if out is not None else folder / "explain"
     if histograms and not (folder / CORRECTIONS).is_file():
-        told = f"expected a run whose clients correct columns, found {folder}"
-        raise ConfigError(f"--histograms: {told}; leave --histograms out")
+        expected = f"expected a run whose clients correct columns, found {folder}"
+        raise ConfigError(f"--histograms: {expected}; leave --histograms out")
     if (folder / EFFECTS).is_file():
         return _effects(folder, target)
     if (folder / PATHS).is_file() and not (folder / CORRECTIONS).is_file():
@@ -79,20 +79,20 @@ def explain(
 
 
 def _paths(run: Path, target: Path) -> Explanation:
-    found = read_named(run / PATHS)
-    number = int(found["round"].iloc[0])
-    pairs = len(found[["first", "second"]].drop_duplicates())
+    paths = read_named(run / PATHS)
+    number = int(paths["round"].iloc[0])
+    pairs = len(paths[["first", "second"]].drop_duplicates())
     title = f"Round {number}, {counted(pairs, 'pair')}: mean and standard deviation"
-    files = save_figure(paths_figure(found, title), target / "paths")
-    losses = found.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
+    files = save_figure(paths_figure(paths, title), target / "paths")
+    losses = paths.pivot_table(index="u", columns="path", values="loss", sort=False).sort_index()
     about = (
         f"Round {number}: the mean over {counted(pairs, 'pair')} of clients of the squared "
         "distance of outputs to the second client's, on random inputs, along paths from the first "
         "client's model (u = 0) to the second's."
     )
-    rows = [
-        [f"{row[0]:.3f}", *(f"{value:.4g}" for value in row[1:])] for row in losses.itertuples()
-    ]
+    rows = []
+    for place_on_path, *values in losses.itertuples():
+        rows.append([f"{place_on_path:.3f}", *(f"{value:.4g}" for value in values)])
     return Explanation(losses, files, [about, "", Grid(["u", *losses.columns], rows)])
 
 
@@ -127,7 +127,7 @@ def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation
     for side in judged.sides:
         files += save_figure(heatmap_figure(judged, side), target / f"corrections_{side}s")
     lines = str(judged).splitlines()
-    told = [
+    parts = [
         ABOUT,
         "",
         f"After epoch {epoch}:",
@@ -138,8 +138,8 @@ def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation
         pictures = _histograms(run, target, judged, clients)
         files += pictures
         marked = "Note: no column of these clients is marked, so there are no histograms"
-        told += [] if pictures else ["", marked]
-    return Explanation(cells, files, told)
+        parts += [] if pictures else ["", marked]
+    return Explanation(cells, files, parts)
 
 
 def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[str]) -> list[Path]:
@@ -157,8 +157,8 @@ def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[st
         return []
     data = run_of(run).data
     tables = {client: data.table(client) for client in clients}
-    names = map(str, tables[clients[0]].features)
-    shared = [name for name in names if all(name in table.features for table in tables.values())]
+    common = set.intersection(*({*map(str, table.features)} for table in tables.values()))
+    shared = [name for name in map(str, tables[clients[0]].features) if name in common]
     features: dict[str, str] = {}
     for feature in marked["feature"]:
         column = column_of(feature, shared)
@@ -181,23 +181,23 @@ def _histograms(run: Path, target: Path, judged: Judgement, clients: Sequence[st
 
 def _caption(cells: pd.DataFrame, client: str, feature: str) -> str:
     """Say how a client corrects an input: ``age: scale 0.38, shift 0.1``."""
-    found = cells[(cells["client"] == client) & (cells["feature"] == feature)]
-    pairs = zip(found["part"].str.removeprefix("input "), found["value"], strict=True)
+    corrections = cells[(cells["client"] == client) & (cells["feature"] == feature)]
+    pairs = zip(corrections["part"].str.removeprefix("input "), corrections["value"], strict=True)
     return f"{feature}: " + ", ".join(f"{kind} {value:.3g}" for kind, value in pairs)
 
 
 def _effects(run: Path, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
     files = list[Path]()
-    for place, (output, rows) in enumerate(effects.groupby("output", sort=False)):
-        mark = f"_{place}" if effects["output"].nunique() > 1 else ""
+    for number, (output, rows) in enumerate(effects.groupby("output", sort=False)):
+        mark = f"_{number}" if effects["output"].nunique() > 1 else ""
         shared = rows[(rows["part"] == "effect") & (rows["column"] != "(intercept)")]
         files += save_figure(forest_figure(shared, str(output)), target / f"effects{mark}")
-        for column, own in rows[rows["part"] == "own"].groupby("column"):
+        for column, site_effects in rows[rows["part"] == "own"].groupby("column"):
             slope = re.sub(r"[^A-Za-z0-9]+", "_", str(column))
             name = "intercepts" if column == "(intercept)" else f"slopes_{slope}"
             files += save_figure(
-                caterpillar_figure(own, f"{output}: {column}"), target / f"{name}{mark}"
+                caterpillar_figure(site_effects, f"{output}: {column}"), target / f"{name}{mark}"
             )
     return Explanation(effects, files, list(_effects_told(effects)))
 
@@ -206,22 +206,22 @@ def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
     """Yield, for each output, effects with intervals, variances, and sites' random effects."""
     shares = intraclass(effects)
     for output, rows in effects.groupby("output", sort=False):
-        parts = {str(part): own for part, own in rows.groupby("part", sort=False)}
+        parts = {str(part): site_effects for part, site_effects in rows.groupby("part", sort=False)}
         yield f"{output}: effects of all sites, per standard deviation of a number"
         yield _estimates("column", parts["effect"])
         if not (parts["effect"]["error"] > 0).all():
             yield "Without an error: a combination of the columns before it"
         yield ""
         spread = parts["variance"].set_index("column")["value"].items()
-        told = ", ".join(f"{column} {math.sqrt(value):.4g}" for column, value in spread)
-        yield f"Standard deviations between sites, and of the residual: {told}"
+        deviations = ", ".join(f"{column} {math.sqrt(value):.4g}" for column, value in spread)
+        yield f"Standard deviations between sites, and of the residual: {deviations}"
         if str(output) in shares:
             yield (
                 f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between "
                 "sites"
             )
-        own = parts["own"].sort_values(["column", "value"])
-        for column, sites in own.groupby("column"):
+        site_effects = parts["own"].sort_values(["column", "value"])
+        for column, sites in site_effects.groupby("column"):
             few = len(sites) <= MOST_ROWS
             yield ""
             yield f"Sites' own {column}" + (

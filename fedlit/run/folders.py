@@ -90,20 +90,20 @@ def _usable(last: Path) -> Path:
     Raises:
         ConfigError: neither of them is whole.
     """
-    found = list[str]()
+    problems = list[str]()
     for path in (last, last.with_name(PREVIOUS)):
         try:
             check_archive(path)
         except FileNotFoundError:
-            found.append(f"{path}: it is gone")
+            problems.append(f"{path}: it is gone")
         except ConfigError as error:
-            found.append(str(error))
+            problems.append(str(error))
         else:
-            if found:
-                say_once(f"{found[0]}. The one before it is used: {path}")
+            if problems:
+                say_once(f"{problems[0]}. The one before it is used: {path}")
             return path
     raise ConfigError(
-        f"{'; '.join(found)}. There is no checkpoint to go on from (was checkpointing off?): start "
+        f"{'; '.join(problems)}. There is no checkpoint to go on from (was checkpointing off?): start "
         "a new run"
     )
 
@@ -125,14 +125,15 @@ def find_run(run: str | Path) -> Path:
         if (folder / CHECKPOINTS).is_dir():
             return folder
         if runs := list(_versions(folder).values()):
-            return next((own for own in runs if (own / CHECKPOINTS).is_dir()), runs[0])
+            return next((version for version in runs if (version / CHECKPOINTS).is_dir()), runs[0])
     if path.is_dir():
         return path
     raise ConfigError(
         f"--run: expected a run's folder, such as {Path('lightning_logs', name, 'version_0')}, or "
         f"the name of a configuration that was trained, found none of the name {run}."
         + did_you_mean(
-            name, (own.name for own in Path("lightning_logs").glob("*") if _versions(own))
+            name,
+            (version.name for version in Path("lightning_logs").glob("*") if _versions(version)),
         )
     )
 
@@ -217,9 +218,9 @@ def to_score(
         ConfigError: there is no such checkpoint.
     """
     if ckpt_path not in (None, "last", "best"):
-        found, folder = to_resume(root, name, ckpt_path)
-        assert found is not None
-        return found, folder
+        checkpoint, folder = to_resume(root, name, ckpt_path)
+        assert checkpoint is not None
+        return checkpoint, folder
     folder = own or newest_run(root, name)
     if folder is None:
         raise ConfigError(
@@ -241,11 +242,11 @@ def _best(last: Path) -> Path:
 
     header = read_checkpoint(last, resumable=False)
     named = {
-        Path(str(own.get("best_model_path", ""))).name
-        for own in header.get("callbacks", {}).values()
+        Path(str(callback.get("best_model_path", ""))).name
+        for callback in header.get("callbacks", {}).values()
     } - {""}
-    if known := [file for file in last.parent.glob("best-*.ckpt") if file.name in named]:
-        return known[0]
+    if best_files := [file for file in last.parent.glob("best-*.ckpt") if file.name in named]:
+        return best_files[0]
     if header["fedlit"].get("personal", {}).get("done"):
         return last
     raise ConfigError(
@@ -303,15 +304,15 @@ def begin(folder: Path, text: str | None, step: int) -> None:
         ConfigError: the folder cannot be written to.
     """
     config = folder / CONFIG
-    kept = None
+    earlier = None
     try:
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
         if text is None:
             return
         if config.exists() and config.read_text(encoding="utf-8") != text:
             number = len(list(folder.glob("config_*_until_step_*.yaml")))
-            kept = folder / f"config_{number}_until_step_{step}.yaml"
-        write_text(text, config, before=kept)
+            earlier = folder / f"config_{number}_until_step_{step}.yaml"
+        write_text(text, config, before=earlier)
     except OSError as error:
         raise ConfigError(
             f"{folder}: expected a folder that can be written to, found: {reason(error)}; nothing "

@@ -7,6 +7,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,66 +97,74 @@ def prepare(
             "exchanges tensors"
         )
     files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    given, where = (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
-    own = laid([Layer(given)])
-    source = (own.get("data") or {}).get("source")
+    read_content, origin = (
+        (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
+    )
+    content = laid([Layer(read_content)])
+    source = (content.get("data") or {}).get("source")
     foreign = [path for path in files if is_of_run(path)]
     for path in foreign:
-        check_allowed(own, shown(path))
+        check_allowed(content, shown(path))
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance "
             "data: {source: {class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: "
             "COLUMN}}}"
         )
-    asked = read(
+    request = read(
         "fit",
         ["--config", str(saved), *typed],
         of_run=True,
         trusted=[file for file in files if file not in foreign],
     )
-    theirs, *layers = asked.layers
-    settings = dict(theirs.values)
+    run_layer, *layers = request.layers
+    settings = dict(run_layer.values)
     notes = list[str]()
-    unused = [
-        key
-        for layer in layers
-        for key, _ in flatten(dict(layer.values))
-        if key.startswith("exchange.")
-    ]
+    leaves = chain.from_iterable(flatten(dict(layer.values)) for layer in layers)
+    unused = [key for key, _ in leaves if key.startswith("exchange.")]
     expect(
         not unused,
         "--exchange",
         "no keys, for nothing is exchanged with a frozen core",
         Told(", ".join(unused)),
     )
-    if set(own) > {"data"} or set(own["data"]) > {"source"}:
+    if set(content) > {"data"} or set(content["data"]) > {"source"}:
         notes.append(
             "only data.source of --config is used, all else is the run's; type what is to be "
             "changed"
         )
     core = _core(settings)
-    left = dict[str, Any].fromkeys(_of_clients(settings))
-    if left:
-        notes.append(f"left out, because they name the run's clients: {shorten(list(left))}")
-    kept = {group: value for group, value in settings.items() if group not in ("name", "exchange")}
+    cleared = dict[str, Any].fromkeys(_of_clients(settings))
+    if cleared:
+        notes.append(f"left out, because they name the run's clients: {shorten(list(cleared))}")
+    kept_groups = {
+        group: value for group, value in settings.items() if group not in ("name", "exchange")
+    }
     # a source is replaced, not merged
-    left |= {"exchange.federated": [], "model.start": None, "data.source": None}
-    over = [theirs._replace(values=kept), Layer(left), Layer({"data.source": source}, where)]
-    asked = replace(asked, layers=[*over, *layers], configs=[saved, *files])
-    whole = replace(asked, layers=[*asked.layers, Layer({"data.columns": None})])
+    cleared |= {"exchange.federated": [], "model.start": None, "data.source": None}
+    over = [
+        run_layer._replace(values=kept_groups),
+        Layer(cleared),
+        Layer({"data.source": source}, origin),
+    ]
+    request = replace(request, layers=[*over, *layers], configs=[saved, *files])
+    whole = replace(request, layers=[*request.layers, Layer({"data.columns": None})])
     table = _table(_built(whole, "add-client"), clients)
     columns = settings["data"].get("columns") or []
     names = list(map(str, table.features))
-    if lost := [own for own in columns if not fnmatch.filter(names, own.removeprefix("!"))]:
+    if lost := [
+        content for content in columns if not fnmatch.filter(names, content.removeprefix("!"))
+    ]:
         notes.append(
             f"data.columns of the run names columns that {table.name} does not have: "
             f"{shorten(lost)}"
         )
-        theirs = Layer({"data.columns": [own for own in columns if own not in lost] or None})
-        asked = replace(asked, layers=[*over, theirs, *layers])
+        run_layer = Layer(
+            {"data.columns": [content for content in columns if content not in lost] or None}
+        )
+        request = replace(request, layers=[*over, run_layer, *layers])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
-    return Joining(folder, path, table, clients, notes, asked, start)
+    return Joining(folder, path, table, clients, notes, request, start)
 
 
 def _core(settings: Settings) -> Settings:

@@ -20,10 +20,17 @@ KEYS: dict[str, list[str]] = json.loads(
 )
 """Key → its type, its default and its meaning, in Markdown, in the order of the parser."""
 
-GROUPS = {
-    group: tuple(key.partition(".")[2] for key in KEYS if key.startswith(f"{group}."))
-    for group in dict.fromkeys(key.partition(".")[0] for key in KEYS if "." in key)
-}
+
+def _groups() -> dict[str, tuple[str, ...]]:
+    groups: dict[str, tuple[str, ...]] = {}
+    for key in KEYS:
+        group, point, rest = key.partition(".")
+        if point:
+            groups[group] = (*groups.get(group, ()), rest)
+    return groups
+
+
+GROUPS = _groups()
 """Group → its keys."""
 
 
@@ -76,9 +83,9 @@ def check_key(key: str, where: str = "--", also: Iterable[str] = ()) -> None:
         return
     dashes = "--" if where == "--" else ""
     leaf = key.rpartition(".")[2]
-    known = [*KEYS, *also, *GROUPS, *(("config", "method") if dashes else ())]
-    leaves = {own.rpartition(".")[2]: own for own in reversed(known)}
-    near = leaves.get(leaf) or closest(key, known) or leaves.get(closest(leaf, leaves) or "")
+    names = [*KEYS, *also, *GROUPS, *(("config", "method") if dashes else ())]
+    leaves = {name.rpartition(".")[2]: name for name in reversed(names)}
+    near = leaves.get(leaf) or closest(key, names) or leaves.get(closest(leaf, leaves) or "")
     hint = f" Did you mean {dashes + near!r}?" if near else ""
     raise ConfigError(
         f"{where}{key}: expected a key that fedlit knows, found none of this name.{hint} "
@@ -107,8 +114,8 @@ def check_keys(content: Mapping[Any, Any], where: str = "--", also: Iterable[str
     )
     for key, value in content.items():
         if key in GROUPS:
-            fits = value is None or isinstance(value, Mapping)
-            expect(fits, f"{where}{key}", f"keys and values such as {GROUPS[key][0]}: …", value)
+            is_group = value is None or isinstance(value, Mapping)
+            expect(is_group, f"{where}{key}", f"keys and values such as {GROUPS[key][0]}: …", value)
         for name in [f"{key}.{name}" for name in value] if key in GROUPS and value else [str(key)]:
             check_key(name, where, also)
 
@@ -156,25 +163,25 @@ def help_of(command: str, about: str, topic: str) -> str:
     if command not in ("predict", "describe"):
         useful.remove("data.predict")
     if topic and topic != "all":
-        shown = [key for key in useful if topic in key]
+        listed_keys = [key for key in useful if topic in key]
     else:
-        shown = [key for key in useful if topic == "all" or key in main]
+        listed_keys = [key for key in useful if topic == "all" or key in main]
     option = topic.removeprefix("trainer.")
-    if not shown and option in REFUSED:
+    if not listed_keys and option in REFUSED:
         raise ConfigError(f"trainer.{option}: {REFUSED[option]}")
-    words = f"all, a group ({', '.join(GROUPS)}) or a part of a key"
-    expect(bool(shown), f"fedlit {command} --help", words, topic, known=[*GROUPS, *useful])
+    choices = f"all, a group ({', '.join(GROUPS)}) or a part of a key"
+    expect(bool(listed_keys), f"fedlit {command} --help", choices, topic, known=[*GROUPS, *useful])
     lines = [
         f"usage: fedlit {command} --config NAME [--KEY VALUE ...]",
         "",
         f"{about[:1].upper()}{about[1:]}.",
     ]
     for group in ("", *GROUPS):
-        if own := [key for key in shown if key.rpartition(".")[0] == group]:
+        if group_keys := [key for key in listed_keys if key.rpartition(".")[0] == group]:
             lines += [
                 "",
                 f"{group or 'The run'}:",
-                definitions((f"--{key}", _told(*KEYS[key])) for key in own),
+                definitions((f"--{key}", _told(*KEYS[key])) for key in group_keys),
             ]
     return "\n".join([*lines, _MORE])
 

@@ -68,17 +68,17 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
         {'model': {'client': {'class_path': 'mine.Net', 'init_args': {'depth': 2}, 'dict_kwargs':
         {'width': 8}}}}
     """
-    made: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.values.items():
             path = str(key).split(".")
             if isinstance(value, Mapping) and len(path) == 1:
-                for name, own in value.items():
-                    own = _without_rate(made, key, name, own) if layer.method else own
-                    made = _put(made, [*path, str(name)], own)
-            elif value is not None or len(path) > 1 or not isinstance(made.get(path[0]), Mapping):
-                made = _put(made, path, value)
-    return deepcopy(made)
+                for name, setting in value.items():
+                    setting = _without_rate(merged, key, name, setting) if layer.method else setting
+                    merged = _put(merged, [*path, str(name)], setting)
+            elif value is not None or len(path) > 1 or not isinstance(merged.get(path[0]), Mapping):
+                merged = _put(merged, path, value)
+    return deepcopy(merged)
 
 
 def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
@@ -86,7 +86,9 @@ def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
     tree.
     """
     if not path:
-        return _over(tree, str(value) if isinstance(value, PurePath) else value, key)
+        if isinstance(value, PurePath):
+            value = str(value)
+        return _over(tree, value, key)
     name, *rest = path
     if isinstance(tree, list) and tree:  # of several callbacks the last
         return [*tree[:-1], _put(tree[-1], path, value, key)]
@@ -124,30 +126,30 @@ def _over(base: Any, over: Any, key: str) -> Any:
         return over
     if isinstance(over, str) and not new:
         return over
-    for name, kind, told in (
+    for name, kind, kind_name in (
         ("class_path", str, "a class"),
         ("init_args", Mapping, "keys and values"),
     ):
         value = over.get(name) if isinstance(over, Mapping) else None
-        expect(value is None or isinstance(value, kind), f"{key}.{name}", told, value)
+        expect(value is None or isinstance(value, kind), f"{key}.{name}", kind_name, value)
     same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
     args = dict(_args(base) if same else _still_taken(_args(base), new, key))
     for name, value in _args(over).items():
         args[name] = _over(args.get(name), value, f"{key}.{name}")
-    more = (
+    keywords = (
         {"dict_kwargs": base["dict_kwargs"]}
         if same and isinstance(base, Mapping) and "dict_kwargs" in base
         else {}
     )
-    if isinstance(over, str) and not args and not more:
+    if isinstance(over, str) and not args and not keywords:
         return over
     wrong = (
-        {name: own for name, own in over.items() if name not in _SPEC}
+        {name: setting for name, setting in over.items() if name not in _SPEC}
         if new and isinstance(over, Mapping)
         else {}
     )
     # which the parser refuses
-    return {"class_path": new or old, "init_args": args, **more, **wrong}
+    return {"class_path": new or old, "init_args": args, **keywords, **wrong}
 
 
 def _named(value: Any, key: str) -> str:
@@ -179,13 +181,16 @@ def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, A
 def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
     before = (made.get(group) or {}).get(name)
-    given = f"{group}.{name}" in _RESET and "lr" in _args(before)
+    has_rate = f"{group}.{name}" in _RESET and "lr" in _args(before)
     if (
-        not given
+        not has_rate
         or _named(before, name).rpartition(".")[2] != _named(value, name).rpartition(".")[2]
     ):
         return value
-    return {**value, "init_args": {key: own for key, own in _args(value).items() if key != "lr"}}
+    return {
+        **value,
+        "init_args": {key: setting for key, setting in _args(value).items() if key != "lr"},
+    }
 
 
 @cache
@@ -196,12 +201,12 @@ def parameters_of(path: Any) -> list[str] | None:
     from jsonargparse import ArgumentParser
 
     try:
-        found = find_class(path)
+        class_or_function = find_class(path)
     except ErrorDuringImport:
-        found = None
+        class_or_function = None
     return (
-        ArgumentParser().add_class_arguments(found, fail_untyped=False)
-        if inspect.isclass(found)
+        ArgumentParser().add_class_arguments(class_or_function, fail_untyped=False)
+        if inspect.isclass(class_or_function)
         else None
     )
 
@@ -221,10 +226,10 @@ def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:
     """Map each key, without ``init_args`` and ``class_path``, to its value and its name in
     messages, in the order in which they were given last.
     """
-    given = dict[str, tuple[Any, str]]()
+    settings = dict[str, tuple[Any, str]]()
     for layer in layers:
         for key, value in flatten(dict(layer.values)):
             plain = re.sub(r"\.(init_args|class_path)\b", "", key)
-            given.pop(plain, None)
-            given[plain] = (value, layer.where + plain)
-    return given
+            settings.pop(plain, None)
+            settings[plain] = (value, layer.where + plain)
+    return settings

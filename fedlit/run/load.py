@@ -133,10 +133,10 @@ def parse(asked: Asked) -> tuple[Run, Any]:
     """
     find_modules(asked)
     folders = [path.parent for path in asked.foreign]
-    given = given_in(asked.layers)
+    typed_values = given_in(asked.layers)
     with (
         only_allowed(asked.words, folders) if asked.foreign else nullcontext(),
-        told_as(lambda error: why_refused(error, given)),
+        told_as(lambda error: why_refused(error, typed_values)),
     ):
         parser = _parser()
         config = parser.parse_object(with_stop(asked.content))

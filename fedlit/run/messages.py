@@ -70,11 +70,11 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         ...     print(why_refused(error, {}))
         IFCA: clusters: expected at least 1
     """
-    said = "".join(traceback.format_exception(error))
+    report = "".join(traceback.format_exception(error))
     # the name of a file may look like a class, which must not be imported
     for key, (value, _) in given.items():
         try:
-            find_class(value if str(value).partition(".")[0] in said and key not in NAMES else "")
+            find_class(value if str(value).partition(".")[0] in report and key not in NAMES else "")
         except ErrorDuringImport as failed:
             return _failed(key, failed.value or failed, given)
     if not isinstance(error, ArgumentError):
@@ -100,19 +100,19 @@ def why_refused(error: Exception, given: Given) -> FedlitError:
         return ConfigError(
             f"{_shown(key, given)}: expected what its class accepts, found: {why[0]}{hint}"
         )
-    told = " or ".join(
+    reason = " or ".join(
         re.sub(r"Expected an? |<class '(?:\w+\.)*|'>|typing\.", "", line) for line in reasons
     )
     seen = re.findall(r"value: (?!Namespace)(.+?)(?:\. Got value.*)?$", text, re.MULTILINE)
-    known = key in given and (not seen or str(value) in seen)
-    found = value if known else Told([*seen, "others"][0])
-    wanted = _in_yaml(told)
-    if known and "." in key and key in KEYS:
+    is_known = key in given and (not seen or str(value) in seen)
+    actual = value if is_known else Told([*seen, "others"][0])
+    expected = _in_yaml(reason)
+    if is_known and "." in key and key in KEYS:
         kind = KEYS[key][0].replace("`", "")  # as of a mapping to integers, not only of a mapping
-        if set(wanted.split()) <= set(kind.split()):
-            wanted = kind
+        if set(expected.split()) <= set(kind.split()):
+            expected = kind
     return ConfigError(
-        f"{_shown(key, given)}: expected {wanted}, found {found!r}.{_hint(value, told)}"
+        f"{_shown(key, given)}: expected {expected}, found {actual!r}.{_hint(value, reason)}"
     )
 
 
@@ -146,20 +146,25 @@ def _hint(value: Any, told: str) -> str:
         return f" Did you mean [{value}]?"
     if not re.fullmatch(r"(\w+\.)*[A-Z]\w*", value):
         return did_you_mean(value, re.findall(r"'([\w.-]+)'", told))
-    classes = {own.rpartition(".")[2]: own for own in sorted(ALL, key=len, reverse=True)}
+    classes = {
+        class_path.rpartition(".")[2]: class_path
+        for class_path in sorted(ALL, key=len, reverse=True)
+    }
     near = closest(name := value.rpartition(".")[2], classes) or ""
-    fits = not near or value == classes[near] or (near == name and not told)
-    return "" if fits else f" Did you mean {classes[near]!r}?"
+    needless = not near or value == classes[near] or (near == name and not told)
+    return "" if needless else f" Did you mean {classes[near]!r}?"
 
 
 def _shown(key: str, given: Given) -> str:
     """Return a key as it was given last, by itself or with other keys below it. jsonargparse leaves
     out parts of some keys.
     """
-    found = [
-        given[own][1].removesuffix(own) + whole for own in given if (whole := _whole_key(key, own))
+    matches = [
+        given[given_key][1].removesuffix(given_key) + whole
+        for given_key in given
+        if (whole := _whole_key(key, given_key))
     ]
-    return found[-1] if found else key or "configuration"
+    return matches[-1] if matches else key or "configuration"
 
 
 def _whole_key(key: str, given: str) -> str:
@@ -170,16 +175,16 @@ def _whole_key(key: str, given: str) -> str:
         >>> _whole_key("model.rank", "model.init_args.core.rank+"), _whole_key("model.rank", "model.ranks")
         ('model.init_args.core.rank', '')
     """
-    wanted = key.split(".")
+    parts_of_key = key.split(".")
     parts = given.split(".")
-    if not key or parts[0].partition("+")[0] != wanted[0]:
+    if not key or parts[0].partition("+")[0] != parts_of_key[0]:
         return ""
-    place = 0
+    position = 0
     for number, part in enumerate(parts):
-        last = place == len(wanted) - 1
-        if wanted[place] != (part.partition("+")[0] if last else part):
+        last = position == len(parts_of_key) - 1
+        if parts_of_key[position] != (part.partition("+")[0] if last else part):
             continue
         if last:
-            return ".".join([*parts[:number], wanted[-1]])
-        place += 1
+            return ".".join([*parts[:number], parts_of_key[-1]])
+        position += 1
     return ""

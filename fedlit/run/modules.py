@@ -38,15 +38,16 @@ def find_modules(asked: Asked) -> None:
             its place.
     """
     closed = {path.parent.resolve() for path in asked.foreign}
-    folders = dict.fromkeys(
-        folder.resolve() for folder in (*(path.parent for path in asked.own), Path.cwd())
-    )
-    words = {*filter(_DOTTED.fullmatch, asked.words), *trusted()}
+    folders = dict.fromkeys(path.parent.resolve() for path in asked.own)
+    folders[Path.cwd().resolve()] = None
+    candidates = {*filter(_DOTTED.fullmatch, asked.words), *trusted()}
     for folder in folders:
-        if folder in closed or folder in {Path(place or ".").resolve() for place in sys.path}:
+        if folder in closed or folder in {Path(entry or ".").resolve() for entry in sys.path}:
             continue
         named = {
-            word.partition(".")[0] for word in words if not (folder / word).is_file()
+            candidate.partition(".")[0]
+            for candidate in candidates
+            if not (folder / candidate).is_file()
         } - _INSTALLED
         beside = _used(folder, named)
         for name, file in beside.items():
@@ -98,14 +99,16 @@ def _imports(source: Path) -> Iterator[str]:
 
 def _check_single(name: str, file: Path) -> None:
     try:
-        other = find_spec(name)
+        installed = find_spec(name)
     except (ImportError, ValueError):
         return
-    if other is None or not other.origin or file.is_dir():
+    if installed is None or not installed.origin or file.is_dir():
         return
-    if Path(other.origin).resolve() != file.resolve():
-        place = "Python itself" if other.origin in ("built-in", "frozen") else other.origin
+    if Path(installed.origin).resolve() != file.resolve():
+        location = (
+            "Python itself" if installed.origin in ("built-in", "frozen") else installed.origin
+        )
         raise ConfigError(
-            f"{name}: expected one module of this name, found {file} and the one in {place}, which "
+            f"{name}: expected one module of this name, found {file} and the one in {location}, which "
             "Python would import; rename yours"
         )

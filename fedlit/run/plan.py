@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,29 +66,27 @@ class Plan(Shown):
 
     def _rows(self) -> list[list[str]]:
         numbers = ("parameters", "federated", "bytes_per_exchange")
-        return [
-            [
-                name,
-                *(f"{own['rows'][split]:,}" for split in ("train", "validation", "test")),
-                str(own["features"]),
-                _predicted(own),
-                f"{own['batch_size']:,} × {own['steps']}",
-                *(f"{own[key]:,}" for key in numbers),
-            ]
-            for name, own in self.clients.items()
-        ]
+        rows = []
+        for name, client in self.clients.items():
+            cells = [name]
+            cells += [f"{client['rows'][split]:,}" for split in ("train", "validation", "test")]
+            cells += [str(client["features"]), _predicted(client)]
+            cells.append(f"{client['batch_size']:,} × {client['steps']}")
+            cells += [f"{client[key]:,}" for key in numbers]
+            rows.append(cells)
+        return rows
 
     def sentences(self) -> Iterator[str]:
         """Yield sentences on what clients send, to whom and when: once before training, then at
         each exchange.
         """
-        for own in self.before:
-            sizes = sorted({*own.get("numbers", {}).values()})
+        for statement in self.before:
+            sizes = sorted({*statement.get("numbers", {}).values()})
             ends = " to ".join(str(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
             size = f" ({ends} numbers per client)" if sizes else ""
-            columns = shorten(own["columns"])
+            columns = shorten(statement["columns"])
             yield (
-                f"Before training, once: each client sends {own['what']}{size} for {own['key']}: "
+                f"Before training, once: each client sends {statement['what']}{size} for {statement['key']}: "
                 f"{columns}."
             )
         exchange = self.exchange
@@ -98,13 +97,13 @@ class Plan(Shown):
         part = exchange["participation"]
         who = "" if part == 1 else f" by {100 * part:g} % of the clients, drawn for each round"
         count = len(exchange["federated"])
-        what = (
+        federated = (
             f"{count} tensors matching {', '.join(patterns)}"
             if patterns
             else "no tensor of a network"
         )
         yield (
-            f"Exchange {when(exchange['every'])}{who}: {what}; rule {exchange['rule']}, update "
+            f"Exchange {when(exchange['every'])}{who}: {federated}; rule {exchange['rule']}, update "
             f"rate {exchange['rate']:g}, buffers {exchange['buffers']}, optimizer state "
             f"{exchange['optimizer_state']}."
         )
@@ -127,12 +126,11 @@ class Plan(Shown):
             *more(rows, "clients"),
             *self.sentences(),
         ]
-        beside = {
-            f"{key} ({dtype} {' × '.join(map(str, shape)) or 'number'})": None
-            for client in self.clients.values()
-            for key, (dtype, shape) in client.get("published", {}).items()
-        }
-        optimizer = [f"{key} {own}" for key, own in self.optimizer.items()]
+        beside: dict[str, None] = {}
+        for client in self.clients.values():
+            for key, (dtype, shape) in client.get("published", {}).items():
+                beside[f"{key} ({dtype} {' × '.join(map(str, shape)) or 'number'})"] = None
+        optimizer = [f"{key} {entry}" for key, entry in self.optimizer.items()]
         for heading, names in (
             ("Federated", self.exchange["federated"]),
             ("Published with them", list(beside)),
@@ -142,13 +140,13 @@ class Plan(Shown):
         notes = list(map(str, self.notes))
         if len(self.clients) > MOST_ROWS:  # notes that differ in numbers alone are printed once
             begins = [note.partition(": ")[0] for note in notes]
-            told = similar(
-                (own if own in self.clients else "", note)
-                for own, note in zip(begins, notes, strict=True)
+            grouped = similar(
+                (entry if entry in self.clients else "", note)
+                for entry, note in zip(begins, notes, strict=True)
             )
             notes = [
                 f"{text} ({who[0]} and {len(who) - 1:,} more)" if len(who) > 1 else text
-                for text, who in told
+                for text, who in grouped
             ]
         return [*parts, *(f"Note: {note}" for note in notes[:MOST_ROWS]), *more(notes, "notes")]
 
@@ -205,10 +203,15 @@ def make_plan(federation: Clients, length: Length) -> Plan:
         ConfigError: something is federated, and no exchange is planned.
     """
     exchange = federation.exchange
-    own = {name: _described(federation, exchange, name) for name in federation.clients}
-    told = federation.group.gather("the plan", [own, _facts(federation), federation.notes])
-    clients = {name: described for one in told for name, described in one[0].items()}
-    facts = {name: about for one in told for name, about in one[1].items()}
+    described_here = {name: _described(federation, exchange, name) for name in federation.clients}
+    gathered = federation.group.gather(
+        "the plan", [described_here, _facts(federation), federation.notes]
+    )
+    clients: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
+    for described, facts_of_rank, _ in gathered:
+        clients |= described
+        facts |= facts_of_rank
     guard = exchange.guard or "off"
     remarks = dict[str, list[str]]()
     for name, about in facts.items():
@@ -223,10 +226,10 @@ def make_plan(federation: Clients, length: Length) -> Plan:
         *(f"{shorten(names)}: {remark}" for remark, names in remarks.items()),
         *_inputs_that_differ(federation, facts),
         *_matched_by_shape(exchange),
-        *(note for one in told for note in one[2]),
+        *chain.from_iterable(notes_of_rank for _, _, notes_of_rank in gathered),
         *federation.data.notes,
     )
-    more = {
+    details = {
         "asks": exchange.rule.asks,
         "sends": exchange.rule.sends,
         "promise": exchange.remark,
@@ -236,7 +239,7 @@ def make_plan(federation: Clients, length: Length) -> Plan:
         "patterns": exchange.federated,
         "federated": exchange.sharing.all_names,
         "rule": _shown(exchange.rule),
-        **{key: value for key, value in more.items() if value},
+        **{key: value for key, value in details.items() if value},
         **{key: getattr(exchange, key) for key in _SETTINGS},
         "guard": guard,
         "length": _length(federation, length),
@@ -303,26 +306,28 @@ def _described(federation: Clients, exchange: Exchange, name: str) -> dict[str, 
 def _optimizer(factory: Any) -> dict[str, Any]:
     """Return the class of an optimizer, its learning rate, momentum and decay."""
     try:
-        made = factory([torch.nn.Parameter(torch.zeros(1))])
+        optimizer = factory([torch.nn.Parameter(torch.zeros(1))])
     except Exception:  # it needs to know more of a client
         return {}
-    shown = ("lr", "momentum", "betas", "weight_decay")
+    listed_keys = ("lr", "momentum", "betas", "weight_decay")
     return {
-        "class": type(made).__name__,
-        **{key: made.defaults[key] for key in shown if key in made.defaults},
+        "class": type(optimizer).__name__,
+        **{key: optimizer.defaults[key] for key in listed_keys if key in optimizer.defaults},
     }
 
 
 def _shown(rule: Any) -> str:
-    given = inspect.signature(type(rule)).parameters
-    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if key in given)
+    parameters = inspect.signature(type(rule)).parameters
+    settings = ", ".join(f"{key}={value}" for key, value in vars(rule).items() if key in parameters)
     return f"{type(rule).__name__}({settings})"
 
 
 def _facts(federation: Clients) -> dict[str, dict[str, Any]]:
     """Return the facts from which notes are made, for each client in this process."""
     data = federation.data
-    codes = {own.spec.name: own.categorical for own in federation.data.clients}
+    codes = {
+        data_client.spec.name: data_client.categorical for data_client in federation.data.clients
+    }
     return {
         name: {
             "meaning": client.spec.task.meaning,
@@ -339,9 +344,9 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
     """Yield notes on shared outputs that mean different things: output layers that match only by
     their shape, and labels of the same spelling for targets of different names.
     """
-    met = dict[str, dict[tuple[str, ...], str]]()
+    labels_of = dict[str, dict[tuple[str, ...], str]]()
     targets = dict[str, list[str]]()
-    for name, own in facts.items():
+    for name, client_facts in facts.items():
         heads = [
             tensor
             for tensor in exchange.sharing.names[name]
@@ -349,24 +354,30 @@ def _outputs_that_differ(facts: Facts, exchange: Exchange) -> Iterator[str]:
         ]
         for tensor in heads:
             if not tensor.endswith("]"):
-                met.setdefault(tensor, {}).setdefault(tuple(own["meaning"]), name)
+                labels_of.setdefault(tensor, {}).setdefault(tuple(client_facts["meaning"]), name)
         if (
             any(tensor.endswith("]") for tensor in heads)
-            or own["compares"]
+            or client_facts["compares"]
             or exchange.rule.facts.by_questions
         ):
-            targets.setdefault(own["target"], []).append(name)
-    if classes := next((own for own in met.values() if len(own) > 1), None):
-        found = ", ".join(f"{shorten(list(own))} at {name}" for own, name in classes.items())
+            targets.setdefault(client_facts["target"], []).append(name)
+    if classes := next(
+        (client_facts for client_facts in labels_of.values() if len(client_facts) > 1), None
+    ):
+        differences = ", ".join(
+            f"{shorten(list(client_facts))} at {name}" for client_facts, name in classes.items()
+        )
         yield (
-            f"heads are federated between clients with different targets ({found}), so an output "
+            f"heads are federated between clients with different targets ({differences}), so an output "
             "means different things at different clients; keep heads private (!*head), or set the "
             "task's targets: pooled"
         )
     if len(targets) > 1:
-        found = "; ".join(f"{target} at {shorten(names)}" for target, names in targets.items())
+        differences = "; ".join(
+            f"{target} at {shorten(names)}" for target, names in targets.items()
+        )
         yield (
-            f"targets have different names ({found}), but outputs for labels of the same spelling "
+            f"targets have different names ({differences}), but outputs for labels of the same spelling "
             "are shared; make sure that they mean the same, or keep outputs private"
         )
 
@@ -386,7 +397,9 @@ def _inputs_that_differ(federation: Clients, facts: Facts) -> Iterator[str]:
     """Yield notes on compared numbers of single inputs that mean something else at each client, or
     nothing.
     """
-    comparing = sorted({own["compares"] for own in facts.values() if own["compares"]})
+    comparing = sorted(
+        {client_facts["compares"] for client_facts in facts.values() if client_facts["compares"]}
+    )
     if not comparing or not federation.exchange.on or len(facts) < 2:
         return
     if federation.data.scaling != "pooled":
@@ -394,7 +407,7 @@ def _inputs_that_differ(federation: Clients, facts: Facts) -> Iterator[str]:
             f"{comparing[0]} compares coefficients, which mean different things where each client "
             "scales its numbers by its own rows, or not at all; set data.scaling: pooled"
         )
-    if codes := sorted({code for own in facts.values() for code in own["codes"]}):
+    if codes := sorted(set().union(*(client_facts["codes"] for client_facts in facts.values()))):
         yield (
             f"{comparing[0]} compares coefficients, and takes categories as numbers, by their "
             f"codes ({shorten(codes, 3)}); set data.categories: indicators"

@@ -110,7 +110,7 @@ class ScoredRows:
 def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, ScoredRows]:
     """Return the rows of each site from which the scores of a split were computed."""
     outputs = loop.federation.evaluations.scoring[split].predictions
-    made = {}
+    scored = {}
     for owner, name, rows in data.sites(split):
         spec = loop.federation[owner].spec
         classes = next(site.classes for site in spec.sites if site.name == name)
@@ -122,8 +122,8 @@ def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[
         predictions, y, _ = spec.task.narrow(
             classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan)
         )
-        made[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions, rows.weight)
-    return made
+        scored[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions, rows.weight)
+    return scored
 
 
 def scored_predictions(

@@ -223,10 +223,10 @@ class Run:
             self.loop = FederatedLoop(**self.loop.arguments)
             self._take(deepcopy(self._untouched_exchange), transport)
         checkpoint, folder = to_resume(self.root, self.name, ckpt_path)
-        with ExitStack() as held:
+        with ExitStack() as locks:
             # before the checkpoint is read: whoever writes there may be about to change it
             if folder is not None:
-                self._hold(folder, held)
+                self._hold(folder, locks)
             header = read_checkpoint(checkpoint, resumable=True) if checkpoint is not None else {}
             plan = self._plan()
             if checkpoint is not None:
@@ -234,21 +234,21 @@ class Run:
                 check_rule(header, self.exchange)
             self.folder = self._one_folder(folder)
             if folder is None:
-                self._hold(self.folder, held)
-            held.callback(self.loop.release)
+                self._hold(self.folder, locks)
+            locks.callback(self.loop.release)
             return self._fit(plan, checkpoint, header, quiet or self.group.rank > 0)
 
     def _hold(self, folder: Path, held: ExitStack) -> None:
         if self.group.rank == 0:
             held.enter_context(writing(folder))
 
-    def _one_folder(self, known: Path | None) -> Path:
+    def _one_folder(self, folder: Path | None) -> Path:
         """Return the run's folder, or a new one if None. If there are several processes, one of
         them creates it for all.
         """
-        if known is None and self.group.rank == 0:
-            known = new_folder(self.root, self.name)
-        return Path(self.group.first("the folder of the run", str(known)))
+        if folder is None and self.group.rank == 0:
+            folder = new_folder(self.root, self.name)
+        return Path(self.group.first("the folder of the run", str(folder)))
 
     def _fit(
         self, plan: Plan, checkpoint: Path | None, header: dict[str, Any], quiet: bool
@@ -343,15 +343,19 @@ class Run:
         if not quiet and self.trainer_options.get("enable_progress_bar") is not False:
             callbacks.append(Progress())
         if self.trainer_options.get("enable_checkpointing") is not False:
-            others = check_monitors(
+            user_callbacks = check_monitors(
                 listed(self.trainer_options.get("callbacks")), self.loop.federation.scores_of
             )
-            own = self.checkpoints.callbacks(
-                self.folder / CHECKPOINTS, self.loop.federation.scores_of, others
+            checkpoint_callbacks = self.checkpoints.callbacks(
+                self.folder / CHECKPOINTS, self.loop.federation.scores_of, user_callbacks
             )
             # each client keeps its best epoch: the last checkpoint has these, and there is no best
             # epoch of all
-            callbacks += own[-1:] if self.loop.federation.personal.wanted else own
+            callbacks += (
+                checkpoint_callbacks[-1:]
+                if self.loop.federation.personal.wanted
+                else checkpoint_callbacks
+            )
         return callbacks
 
     def _begin(self, trainer: Trainer, loop: Any) -> None:
@@ -371,10 +375,10 @@ class Run:
         return found_in(header.get("callbacks", {}).get(self.exchange.state_key, {}))
 
     def _go_on(self) -> str:
-        kept = self.last_checkpoint is not None
+        has_checkpoint = self.last_checkpoint is not None
         return (
             "continue with --ckpt_path last"
-            if kept
+            if has_checkpoint
             else "no checkpoint had been written: start it again"
         )
 
@@ -443,14 +447,14 @@ class Run:
         }
         folder = self.folder / "predictions" / self.data.predict
         replaced = folder.exists() and not quiet
-        made = Predictions.written(frames, folder, format)
+        predictions = Predictions.written(frames, folder, format)
         if replaced:
             say(f"Replaced the predictions in {folder}")
-        for own in self.group.gather(
-            "files of predictions", {name: str(path) for name, path in made.files.items()}
+        for paths in self.group.gather(
+            "files of predictions", {name: str(path) for name, path in predictions.files.items()}
         ):
-            made.files.update({name: Path(path) for name, path in own.items()})
-        return made
+            predictions.files.update({name: Path(path) for name, path in paths.items()})
+        return predictions
 
     def client(self, name: str, ckpt_path: str | Path | None = None) -> Scorer:
         """Return one client, to score rows without labels: ``run.client("north").predict(frame)``.
@@ -500,7 +504,8 @@ class Run:
             if split == "test" and self.score.threshold is not None:  # which validation rows choose
                 self.trainer = make_trainer(self, [], log=False)
                 self.trainer.validate(self.loop, **evaluated)
-            self.trainer = make_trainer(self, [Board(None, self.settings)] if log else [], log=log)
+            callbacks = [Board(None, self.settings)] if log else []
+            self.trainer = make_trainer(self, callbacks, log=log)
             evaluate = self.trainer.test if split == "test" else self.trainer.validate
             evaluate(self.loop, **evaluated)
         results = self._results(split, self._found_in(header))
@@ -511,7 +516,7 @@ class Run:
             return results
         if not quiet:
             print(for_terminal(results.brief() if brief else results))
-        known = (self.folder / f"{split}.csv").exists()
+        existed = (self.folder / f"{split}.csv").exists()
         with spared(
             self.folder / f"{split}.csv",
             f"{split}.csv and {split}.json",
@@ -519,7 +524,7 @@ class Run:
         ):
             files = results.write(self.folder)
             if not quiet:
-                print(for_terminal(f"\n{wrote(files, known)}"))
+                print(for_terminal(f"\n{wrote(files, existed)}"))
         return results
 
     def _supplements(
@@ -538,8 +543,8 @@ class Run:
         chosen: dict[str, dict[str, Any]] = {}
         if self.score.threshold is not None:
             chosen = choose(self.score.threshold, scored_rows(self.loop, self.data, "validation"))
-            for others in self.group.gather("thresholds", chosen):
-                chosen |= others
+            for of_other_ranks in self.group.gather("thresholds", chosen):
+                chosen |= of_other_ranks
             if self.group.rank == 0 and self.folder is not None and os.access(self.folder, os.W_OK):
                 keep(self.folder, state_of(checkpoint, epochs_of(header)), chosen)
         scored = scored_rows(self.loop, self.data, split)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from fedlit.data.sources.base import Source
 from fedlit.exchange.transport import Transport
@@ -52,8 +54,10 @@ class ScoreSettings:
             ConfigError: naming these clients.
         """
         if self.threshold is not None:
-            sites = [(spec.task, site) for spec in specs for site in spec.sites]
-            thresholds.check_two_classes({site.name: task.at(site.classes) for task, site in sites})
+            tasks: dict[str, Any] = {}
+            for spec in specs:
+                tasks |= {site.name: spec.task.at(site.classes) for site in spec.sites}
+            thresholds.check_two_classes(tasks)
 
 
 def supplements_of(
@@ -80,16 +84,16 @@ def supplements_of(
         ConfigError: no client has a column.
         DataError: a column has too many values.
     """
-    made = []
+    supplements = []
     if settings.threshold is not None:
-        own = thresholds.records_of(chosen, scored)
-        records = [record for part in group.gather("scores at thresholds", own) for record in part]
-        made.append(thresholds.supplement_of(settings.threshold, chosen, records))
+        records_here = thresholds.records_of(chosen, scored)
+        records = list(chain.from_iterable(group.gather("scores at thresholds", records_here)))
+        supplements.append(thresholds.supplement_of(settings.threshold, chosen, records))
     cuts = subgroups.check_cuts(settings.subgroups)
     if cuts:
-        found, columns = subgroups.records_of(cuts, source, seed, scored, chosen)
-        records = [record for part in group.gather("scores of subgroups", found) for record in part]
-        for others in group.gather("columns of clients", columns):
-            columns |= others
-        made.append(subgroups.supplement_of(cuts, records, columns, main))
-    return tuple(made)
+        records_here, columns = subgroups.records_of(cuts, source, seed, scored, chosen)
+        records = list(chain.from_iterable(group.gather("scores of subgroups", records_here)))
+        for of_other_ranks in group.gather("columns of clients", columns):
+            columns |= of_other_ranks
+        supplements.append(subgroups.supplement_of(cuts, records, columns, main))
+    return tuple(supplements)

@@ -30,6 +30,7 @@ from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
+from fedlit.tasks.metrics import Site
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
@@ -61,9 +62,11 @@ class ClientFunction:
         """Return predictions (n, width) for rows (n, d) float32."""
         with isolated_rng(self._seed), torch.no_grad():
             batch = Batch(torch.from_numpy(x), self.client.spec.task.unknown(len(x)))
-            made = self.client.evaluate(batch)[0].cpu()
-        found: NDArray[Any] = made.to(torch.promote_types(made.dtype, torch.float32)).numpy()
-        return found
+            predictions = self.client.evaluate(batch)[0].cpu()
+        outputs: NDArray[Any] = predictions.to(
+            torch.promote_types(predictions.dtype, torch.float32)
+        ).numpy()
+        return outputs
 
     def write(self, folder: Path) -> None:
         """Write ``model.onnx``. From then on, the client is computed by plain torch operations."""
@@ -95,18 +98,20 @@ def scorers_of(
     saved = header["fedlit"]
     with told_as(_altered):
         specs = [ClientSpec.from_state(state) for state in saved["specs"].values()]
-    place = {site.name: (spec, site) for spec in specs for site in spec.sites}
+    spec_and_site: dict[str, tuple[ClientSpec, Site]] = {}
+    for spec in specs:
+        spec_and_site |= {site.name: (spec, site) for site in spec.sites}
     tensors: dict[str, dict[str, Tensor]] = {spec.name: {} for spec in specs}
     for key, tensor in header["state_dict"].items():
         tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
-    findings = [Finding.of(own) for own in saved.get("findings", ())]
-    found = {}
+    findings = [Finding.of(saved_finding) for saved_finding in saved.get("findings", ())]
+    scorers = {}
     for client in sorted(saved["encoders"]) if clients is None else clients:
         check_client("--client", client, sorted(saved["encoders"]))
         with told_as(_altered):
             encoder = TableEncoder(client)
             encoder.load_state_dict(saved["encoders"][client])
-        spec, site = place[client]
+        spec, site = spec_and_site[client]
         built = _trained(loop, header, spec, tensors[spec.name])
         about = {
             "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
@@ -114,15 +119,19 @@ def scorers_of(
             "client": type(built).__name__,
             "rows": dict(site.rows),
             "version": header.get("pytorch-lightning_version"),
-            "findings": [str(own) for own in findings if not own.clients or client in own.clients],
+            "findings": [
+                str(saved_finding)
+                for saved_finding in findings
+                if not saved_finding.clients or client in saved_finding.clients
+            ],
         }
         function = ClientFunction(built, client, loop.seed)
         state = task_state(spec.task)
         batch = data.eval_batch_size
-        found[client] = Scorer(
+        scorers[client] = Scorer(
             client, encoder, function, state, classes=site.classes, batch=batch, about=about
         )
-    return found
+    return scorers
 
 
 def epochs_of(header: Mapping[str, Any]) -> int:
@@ -179,8 +188,8 @@ class _Predicting(nn.Module):
         self.client = client
 
     def forward(self, x: Tensor) -> Tensor:
-        own = type(self.client)
-        if own.evaluate is FederatedClient.evaluate and own.score is FederatedClient.score:
+        kind = type(self.client)
+        if kind.evaluate is FederatedClient.evaluate and kind.score is FederatedClient.score:
             # without the loss, which looks at labels
             return self.client.probabilities(self.client(x))
         return self.client.evaluate(Batch(x, self.client.spec.task.unknown(x.shape[0])))[0]
@@ -210,24 +219,24 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
     inputs = torch.zeros(4, client.spec.num_features)
 
     def unable(error: Exception) -> RunError:
-        told = (" ".join(str(error).split()) or type(error).__name__)[:200]
+        reason = (" ".join(str(error).split()) or type(error).__name__)[:200]
         return RunError(
             f"client {site!r}: expected a network that ONNX can hold, found {_named(client)}: "
-            f"{told}; write its forward without if and for over values of tensors and with "
+            f"{reason}; write its forward without if and for over values of tensors and with "
             "operations that ONNX has, or score with fedlit predict --run"
         )
 
     with told_as(unable), torch.no_grad(), _quiet():
         program = torch.export.export(_Predicting(client), (inputs,), dynamic_shapes=({0: rows},))
-        made = torch.onnx.export(
+        program_of_onnx = torch.onnx.export(
             program, (), input_names=["x"], output_names=["predictions"], verbose=False
         )
-        assert made is not None
+        assert program_of_onnx is not None
         # what depends on no row is computed now: no copy is left that only the network was made of
-        optimize_ir(made.model, input_size_limit=_ANY, output_size_limit=_ANY)
+        optimize_ir(program_of_onnx.model, input_size_limit=_ANY, output_size_limit=_ANY)
         # lines of source, and where they lie on this machine
-        ClearMetadataAndDocStringPass()(made.model)
-        content = made.model_proto.SerializeToString()
+        ClearMetadataAndDocStringPass()(program_of_onnx.model)
+        content = program_of_onnx.model_proto.SerializeToString()
     path.write_bytes(content)
 
 
@@ -235,12 +244,12 @@ def _named(client: FederatedClient) -> str:
     """Name the classes that a user may have written: the class of the client, and those of the
     parts of its network.
     """
-    own = dict.fromkeys(
+    kinds = dict.fromkeys(
         type(module)
         for module in client.modules()
         if not type(module).__module__.startswith("torch.")
     )
-    return ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in own)
+    return ", ".join(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
 
 
 @contextmanager

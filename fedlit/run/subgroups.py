@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,14 @@ def check_cuts(subgroups: Any) -> dict[str, Sequence[float] | None]:
         return {}
     if isinstance(subgroups, str):
         return {subgroups: None}
-    listed = isinstance(subgroups, list) and all(isinstance(column, str) for column in subgroups)
-    if not listed and not isinstance(subgroups, Mapping):
+    are_columns = isinstance(subgroups, list) and all(
+        isinstance(column, str) for column in subgroups
+    )
+    if not are_columns and not isinstance(subgroups, Mapping):
         raise ConfigError(
             f"{_KEY}: expected columns, such as [sex] or {{age: [40, 65]}}, found {subgroups!r}"
         )
-    columns: dict[str, Any] = dict.fromkeys(subgroups) if listed else dict(subgroups)
+    columns: dict[str, Any] = dict.fromkeys(subgroups) if are_columns else dict(subgroups)
     for column, cuts in columns.items():
         if cuts is not None and not _ascending(cuts):
             raise ConfigError(
@@ -82,8 +84,8 @@ def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Se
         inner = [f"{low:g} to below {high:g}" for low, high in pairwise(cuts)]
         names = [f"below {cuts[0]:g}", *inner, f"{cuts[-1]:g} and above"]
         numbers = column.to_numpy(np.float64, na_value=np.nan)
-        place = np.searchsorted(np.asarray(cuts, np.float64), numbers, side="right")
-        texts = np.array(names, dtype=object)[place]
+        position = np.searchsorted(np.asarray(cuts, np.float64), numbers, side="right")
+        texts = np.array(names, dtype=object)[position]
     else:
         values = sorted(column.dropna().unique().tolist(), key=_sorting)
         if len(values) > _MOST_LEVELS:
@@ -94,9 +96,9 @@ def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Se
         names = [_text(value) for value in values]
         texts = column.map(_text).to_numpy(dtype=object)
     missing = column.isna().to_numpy()
-    found = np.where(missing, _MISSING, texts)
+    with_missing = np.where(missing, _MISSING, texts)
     ordered = [*names, *([_MISSING] if missing.any() else [])]
-    return pd.Series(pd.Categorical(found, list(dict.fromkeys(ordered))), column.index)
+    return pd.Series(pd.Categorical(with_missing, list(dict.fromkeys(ordered))), column.index)
 
 
 def _sorting(value: Any) -> tuple[bool, Any]:
@@ -140,30 +142,31 @@ def _by_level(
     rows: ScoredRows, level: pd.Series, threshold: float | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in level.cat.categories:
-        place = np.flatnonzero(level == name)
-        yield str(name), _scores(rows.some(place), threshold)
+        positions = np.flatnonzero(level == name)
+        yield str(name), _scores(rows.some(positions), threshold)
 
 
 def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
     """Return the scores of some rows; NaN if undefined, as AUROC is where one class has no row."""
     task: Task = rows.task
-    found: dict[str, Any] = {"rows": len(rows.y)}
+    scores: dict[str, Any] = {"rows": len(rows.y)}
     two = task.outcome.one_label and len(task.classes) == 2
     if two:
-        found["positives"] = int((rows.y == 1).sum())
+        scores["positives"] = int((rows.y == 1).sum())
     context = {score.name for score in task.scores if score.context}
     evaluated = task.evaluate(rows.predictions, rows.y, rows.weight)
-    found |= {name: float(value) for name, value in evaluated.items() if name not in context}
+    scores |= {name: float(value) for name, value in evaluated.items() if name not in context}
     if two:
-        known = rows.known
-        positive = rows.y.numpy()[known] == 1
+        labelled = rows.known
+        positive = rows.y.numpy()[labelled] == 1
         for at, predicted in at_thresholds(rows, threshold).items():
             suffix = "" if at == AT_HALF else f"_at_{AT_THRESHOLD}"
-            own = scores_at(positive, predicted[known], rows.weights)
-            found |= {
-                f"{measure}{suffix}": own[measure] for measure in ("sensitivity", "specificity")
+            at_threshold = scores_at(positive, predicted[labelled], rows.weights)
+            scores |= {
+                f"{measure}{suffix}": at_threshold[measure]
+                for measure in ("sensitivity", "specificity")
             }
-    return found
+    return scores
 
 
 def supplement_of(
@@ -180,28 +183,33 @@ def supplement_of(
     Raises:
         ConfigError: no client has a column.
     """
-    known = dict.fromkeys(column for own in columns.values() for column in own)
+    columns_seen = dict.fromkeys(chain.from_iterable(columns.values()))
     advice = (
         "columns that the tables are read without (drop) are unknown: leave them out by "
         "data.columns instead"
     )
     for column in cuts:
         expect(
-            column in known, _KEY, "a column of some client's table", column, advice, known=known
+            column in columns_seen,
+            _KEY,
+            "a column of some client's table",
+            column,
+            advice,
+            known=columns_seen,
         )
     notes = []
-    for client, own in columns.items():
-        lacking = [column for column in cuts if column not in own]
+    for client, record in columns.items():
+        lacking = [column for column in cuts if column not in record]
         if lacking:
             notes.append(f"{client}: its table has no {', '.join(lacking)}")
     few = [
-        f"{own['client']} {own['column']} {own['level']} ({own['rows']})"
-        for own in records
-        if own["rows"] < FEW
+        f"{record['client']} {record['column']} {record['level']} ({record['rows']})"
+        for record in records
+        if record["rows"] < FEW
     ]
     if few:
         notes.append(f"fewer than {FEW} rows, so these scores say little: {shorten(few)}")
     measures = ("sensitivity", "specificity")
     at = tuple(f"{measure}_at_{AT_THRESHOLD}" for measure in measures)
-    shown = ("column", "level", "rows", "positives", main, *measures, *at)
-    return Supplement("subgroups", f"By {', '.join(cuts)}:", records, shown, tuple(notes))
+    printed = ("column", "level", "rows", "positives", main, *measures, *at)
+    return Supplement("subgroups", f"By {', '.join(cuts)}:", records, printed, tuple(notes))

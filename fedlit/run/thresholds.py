@@ -51,9 +51,9 @@ def check_two_classes(tasks: Mapping[str, Task]) -> None:
         elif len(task.classes) > 2:
             wrong[client] = f"{len(task.classes)} classes"
     if wrong:
-        found = ", ".join(f"{client}: {what}" for client, what in wrong.items())
+        instead = ", ".join(f"{client}: {task_words}" for client, task_words in wrong.items())
         raise ConfigError(
-            f"score.threshold: expected clients that predict one of two classes, found {found}; "
+            f"score.threshold: expected clients that predict one of two classes, found {instead}; "
             "leave it out, or leave these clients out (data.leave_out)"
         )
 
@@ -62,17 +62,22 @@ def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[st
     """Return the threshold of each client, chosen on its validation rows."""
     chosen = {}
     for client, rows in validation.items():
-        known = rows.known
-        positive = rows.y.numpy()[known] == 1
+        labelled = rows.known
+        positive = rows.y.numpy()[labelled] == 1
         value = None
         reached = {"sensitivity": math.nan, "specificity": math.nan}
         if len(rows.task.classes) == 2:
-            probability = rows.predictions[:, 1].numpy()[known]
+            probability = rows.predictions[:, 1].numpy()[labelled]
             value = choose_threshold(positive, probability, rule, rows.weights)
             if value is not None:
                 reached = scores_at(positive, probability >= value, rows.weights)
-        own = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
-        chosen[client] = {"value": value, "rule": rule_text(rule), "rows": len(positive), **own}
+        reached_scores = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
+        chosen[client] = {
+            "value": value,
+            "rule": rule_text(rule),
+            "rows": len(positive),
+            **reached_scores,
+        }
     return chosen
 
 
@@ -81,10 +86,10 @@ def at_thresholds(rows: ScoredRows, value: float | None) -> dict[str, np.ndarray
     threshold if there is one.
     """
     predictions = rows.predictions.numpy()
-    made = {AT_HALF: predictions.argmax(1) == 1}
+    decisions = {AT_HALF: predictions.argmax(1) == 1}
     if value is not None:
-        made[AT_THRESHOLD] = predictions[:, 1] >= value
-    return made
+        decisions[AT_THRESHOLD] = predictions[:, 1] >= value
+    return decisions
 
 
 def with_threshold(frame: pd.DataFrame, rows: ScoredRows, value: float | None) -> pd.DataFrame:
@@ -103,18 +108,18 @@ def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[st
     records = []
     for client, rows in scored.items():
         value = chosen[client]["value"]
-        known = rows.known
-        positive = rows.y.numpy()[known] == 1
+        labelled = rows.known
+        positive = rows.y.numpy()[labelled] == 1
         for at, predicted in at_thresholds(rows, value).items():
             threshold = 0.5 if at == AT_HALF else value
-            own = {"client": client, "at": at, "threshold": threshold}
-            records.append({**own, **scores_at(positive, predicted[known], rows.weights)})
+            record = {"client": client, "at": at, "threshold": threshold}
+            records.append({**record, **scores_at(positive, predicted[labelled], rows.weights)})
     return records
 
 
 def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[dict[str, Any]]) -> Supplement:
     """Return the table of all clients' scores at thresholds."""
-    none = [client for client, own in chosen.items() if own["value"] is None]
+    none = [client for client, choice in chosen.items() if choice["value"] is None]
     notes = [f"{client}: {no_threshold(chosen[client]['rows'])}" for client in none]
     title = f"At 0.5, and at the threshold that validation rows chose ({rule_text(rule)}):"
     return Supplement("thresholds", title, records, _SHOWN, tuple(notes))
@@ -137,10 +142,9 @@ def keep(folder: Path, state: str, chosen: Chosen) -> None:
         state: the state of the clients that they belong to.
         chosen: the thresholds.
     """
-    clients = {
-        client: {key: _finite(value) for key, value in own.items()}
-        for client, own in chosen.items()
-    }
+    clients = {}
+    for client, choice in chosen.items():
+        clients[client] = {key: _finite(value) for key, value in choice.items()}
     write_text(
         json.dumps({"state": state, "clients": clients}, indent=2) + "\n", folder / THRESHOLDS
     )
@@ -173,8 +177,8 @@ def kept(
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             chosen = {
-                client: _read(own)
-                for client, own in content["clients"].items()
+                client: _read(choice)
+                for client, choice in content["clients"].items()
                 if client in clients
             }
             if content["state"] == state:

@@ -140,33 +140,33 @@ def make_trainer(
     assert run.folder is not None
     loop = run.loop
     group = run.group
-    given = {
+    options = {
         key: value
         for key, value in run.trainer_options.items()
         if value is not None and value != "auto"
     }
-    callbacks = [run.exchange, *callbacks, *listed(given.pop("callbacks", None))]
-    longest = given.pop("max_time", None)
-    plugins = [*listed(given.pop("plugins", None))]
+    callbacks = [run.exchange, *callbacks, *listed(options.pop("callbacks", None))]
+    longest = options.pop("max_time", None)
+    plugins = [*listed(options.pop("plugins", None))]
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
     if len(bars) > 1:  # the user's own takes the place of ours
         callbacks.remove(bars[0])
-    own = None if group.size == 1 else lambda: set(loop.federation.clients)
+    clients_here = None if group.size == 1 else lambda: set(loop.federation.clients)
     if group.size > 1:
         loop.build(run.data)  # before Lightning reads all tables
         # Lightning would take the ranks for devices of one module
         plugins.append(LightningEnvironment())
-        on_cpu = str(given.get("accelerator")).lower() == "cpu" or not (
+        on_cpu = str(options.get("accelerator")).lower() == "cpu" or not (
             devices := torch.cuda.device_count()
         )
         # several share one where there are fewer
-        given["devices"] = 1 if on_cpu else [group.local % devices]
+        options["devices"] = 1 if on_cpu else [group.local % devices]
     tune = loop.federation.training.tune
     # the user counts the federation's epochs only
-    if tune is not None and (given.get("max_epochs") or -1) > 0:
-        given["max_epochs"] += tune.epochs
+    if tune is not None and (options.get("max_epochs") or -1) > 0:
+        options["max_epochs"] += tune.epochs
     loggers = (
-        make_loggers(given.get("logger"), run.folder, run.board, purge_step)
+        make_loggers(options.get("logger"), run.folder, run.board, purge_step)
         if log and group.rank == 0
         else []
     )
@@ -175,14 +175,14 @@ def make_trainer(
         "enable_progress_bar": bool(bars),
         "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
         "logger": loggers or False,
-        "plugins": [*plugins, AtomicCheckpointIO(group, own)],
+        "plugins": [*plugins, AtomicCheckpointIO(group, clients_here)],
         "callbacks": callbacks,
     }
     with without_hints():
         try:
             if longest is not None:  # Lightning's own timer would end an epoch in its middle
                 callbacks.append(Timer(longest, interval="epoch"))
-            return Trainer(**{**DEFAULTS, **given, **decided})
+            return Trainer(**{**DEFAULTS, **options, **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
             raise ConfigError(
                 f"trainer: expected options that Lightning's Trainer accepts, found: {error}"
@@ -275,10 +275,10 @@ def make_loggers(
     """
     if choice is False:
         return []
-    own = FederatedTensorBoardLogger(
+    board_logger = FederatedTensorBoardLogger(
         folder.parent.parent, folder.parent.name, folder.name, purge_step, board
     )
-    return [own, *(_made(one, folder) for one in listed(choice) if one is not True)]
+    return [board_logger, *(_made(one, folder) for one in listed(choice) if one is not True)]
 
 
 def _made(choice: LoggerOf | Logger, folder: Path) -> Logger:
@@ -292,8 +292,8 @@ def _made(choice: LoggerOf | Logger, folder: Path) -> Logger:
         )
 
     with told_as(refused):  # it is not installed, say, or cannot write
-        given = {"save_dir": folder, **getattr(choice, "keywords", {})}
-        logger = choice if isinstance(choice, Logger) else choice(**given)
+        arguments = {"save_dir": folder, **getattr(choice, "keywords", {})}
+        logger = choice if isinstance(choice, Logger) else choice(**arguments)
         getattr(logger, "experiment", None)  # which opens its files, or reaches its server
     expect(
         isinstance(logger, Logger),

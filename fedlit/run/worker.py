@@ -156,12 +156,12 @@ class Pool:
 
         for process in self._processes:
             threading.Thread(target=work, args=(process,), daemon=True).start()
-        left = len(calls)
-        while left:
+        unfinished = len(calls)
+        while unfinished:
             # a wait without end could not be interrupted on every system
             with suppress(queue.Empty):
                 call, error, seconds = events.get(timeout=1)
-                left -= error is not None
+                unfinished -= error is not None
                 yield call, error, seconds
 
 
