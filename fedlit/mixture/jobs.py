@@ -12,7 +12,7 @@ from typing import Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.mixture.alone import fit_part
-from fedlit.mixture.parts import Part
+from fedlit.mixture.parts import MORE_TIME, Part
 from fedlit.mixture.settings import CONFIG, MixtureSettings, settings_of
 from fedlit.run.worker import Call, Pool
 
@@ -74,7 +74,8 @@ def run_jobs(
             raise error
         else:
             out[part.name] = " ".join(str(error).split())
-    return {part.name: "no time was left for it" for part in parts if not part.done()} | out
+    late = f"no time was left for it; {MORE_TIME}"
+    return {part.name: late for part in parts if not part.done()} | out
 
 
 def _is_done(part: Part, fold: int | None) -> bool:

@@ -44,6 +44,7 @@ from fedlit.tasks import Task, task_from
 
 CONFIG = "config.yaml"
 DONE = "DONE"
+MORE_TIME = "a larger budget gives it more time"
 # a local baseline reads its client's table, whatever the configuration's federation does with it
 _ALONE = {
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
@@ -248,9 +249,10 @@ class Part:
             not read_json(self.fold(fold) / DONE).get("whole", True) for fold in self.each_fold
         )
         if cut and self.settings.go_alone is not None:
-            return "time was up before all its settings were tried"
+            return f"time was up before all its settings were tried; {MORE_TIME}"
         if cut:
-            return f"time was up before the last epoch in {cut} of {len(self.each_fold)} folds"
+            folds = f"{cut} of {len(self.each_fold)} folds"
+            return f"time was up before the last epoch in {folds}; {MORE_TIME}"
         return ""
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:

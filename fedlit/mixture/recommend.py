@@ -360,13 +360,9 @@ def _best(
 
 
 def _lacking(mixture: Mixture) -> dict[str, str]:
-    """Map each candidate to what it lacks because time was up."""
+    """Map each candidate to the error that ended it, or to what it lacks because time was up."""
     lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
-    return {
-        name: f"{why}; a larger budget gives it more time"
-        for name, why in {**mixture.out, **lacks}.items()
-        if why
-    }
+    return {name: why for name, why in {**mixture.out, **lacks}.items() if why}
 
 
 def _write(folder: Path, origin: Path, name: str, content: Mapping[str, Any], about: str) -> Path:

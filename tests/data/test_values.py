@@ -227,3 +227,19 @@ def test_a_declared_level_is_never_missing(word: str, tmp_path: Path) -> None:
     )
     assert mapped.target.tolist() == [word, "well"] * 45
     assert mapped.features["severity"].tolist() == [word, word, "severe"] * 30
+
+
+@pytest.mark.parametrize("positive", ["yes", "YES", "1_yes"])
+def test_a_positive_label_is_mapped_as_its_cells_are(positive: str, tmp_path: Path) -> None:
+    frame = coded(0).assign(outcome=["no", "yes"] * 45)
+    mapped = {"outcome": {"no": "0_no", "yes": "1_yes"}}
+    assert read(frame, tmp_path, values=mapped, positive=positive).positive == "1_yes"
+
+
+def test_a_positive_label_that_a_swap_leaves_keeps_its_name(tmp_path: Path) -> None:
+    frame = coded(0).assign(outcome=["no", "yes"] * 45)
+    swapped = {"outcome": {"no": "yes", "yes": "no"}}
+    table = read(frame, tmp_path, values=swapped, positive="yes")
+    assert table.positive == "yes" and table.target.tolist() == ["yes", "no"] * 45
+    unnamed = read(frame, tmp_path, values={"outcome": {"none": "no"}})
+    assert unnamed.positive is None

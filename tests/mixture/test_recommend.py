@@ -18,6 +18,7 @@ from fedlit.errors import ConfigError
 from fedlit.mixture import candidates
 from fedlit.mixture.advice import BLEND, advise, gain_interval
 from fedlit.mixture.candidates import Survey, candidates_of
+from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
 from fedlit.mixture.settings import Mixing, settings_of
 from fedlit.mixture.weigh import Predicted
@@ -155,6 +156,18 @@ def test_a_small_budget_gives_the_answer_that_it_reached(
     ):
         assert main(["recommend", *arguments]) == 2
         assert expected in capsys.readouterr().err
+
+
+def test_more_time_is_not_the_advice_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    settings = {**SETTINGS, "target": "c0", "task": "regression"}
+    content = {"data": {"source": {"class_path": "fedlit.Tables", "init_args": settings}}}
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
+    missing = ask().missing["forest"]  # whose clients each scale the target by their own rows
+    assert "targets: pooled" in missing and MORE_TIME not in missing
 
 
 def test_keys_with_points_count_for_candidates(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -115,6 +116,24 @@ def words_as_values(recoding: Recoding) -> dict[str, str]:
         for text in recoding.values()
         if text is not None and text.casefold() in MISSING
     }
+
+
+def recoded_label(label: Any, recoding: Recoding) -> Any:
+    """Return a label as it is called after the mapping: a file's spelling becomes the target's.
+
+    Example:
+        >>> recoded_label("yes", {"no": "0_no", "yes": "1_yes"})
+        '1_yes'
+        >>> recoded_label("1_yes", {"no": "0_no", "yes": "1_yes"})
+        '1_yes'
+    """
+    text = str(label)
+    targets = {value.casefold() for value in recoding.values() if value is not None}
+    if label is None or text.casefold() in targets:
+        return label
+    key = _key_of(text, recoding)
+    target = None if key is None else recoding[key]
+    return label if target is None else target
 
 
 def _key_of(text: str, recoding: Recoding) -> str | None:

@@ -90,8 +90,9 @@ class Tables(Source):
         test: the share of a table's rows that are test rows, in (0, 1).
         validation: the share of the other rows that are validation rows, in (0, 1).
         unlabelled: whether to ``refuse`` rows without a label, or to ``drop`` them.
-        positive: the label that counts as positive if there are two; the larger one if None; one
-            for all clients, or by client's name or pattern.
+        positive: the label that counts as positive if there are two, spelled as in the file or as
+            ``values`` maps it; the larger one if None; one for all clients, or by client's name or
+            pattern.
         task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or
             ``{name: regression, loss: huber, targets: pooled}``; for all clients, or by client's
             name or pattern. If None, classification, or multi_label if the target is a list.
@@ -406,16 +407,17 @@ class Tables(Source):
     def _labels(self, client: str, frame: pd.DataFrame, options: ReadOptions) -> Labels:
         """Read the target of a client."""
         from fedlit.data.labels import read_target
-        from fedlit.data.schema.recode import words_as_values
+        from fedlit.data.schema.recode import recoded_label, words_as_values
 
         targets = self._targets(client)
         is_single = isinstance(self._of("target", client), str)
         target = frame[targets[0] if is_single else targets]
         not_missing = set[str]()
+        positive = self._of("positive", client)
         for column, recoding in self._values(client).items():
             if column in targets:
                 not_missing.update(words_as_values(recoding))
-        positive = self._of("positive", client)
+                positive = recoded_label(positive, recoding)
         return read_target(
             client, target, self.task, self.unlabelled, positive, options, not_missing
         )
