@@ -35,7 +35,7 @@ BUILT: dict[str, Any] = {
     "lines": [
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
     ],
-    "first + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
+    "separator + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
     "f'^{begin}'": [f"^{begin}" for begin in _COLOURS],
 }
 """Patterns that are built while fedlit runs, as its source writes them, and some that are built

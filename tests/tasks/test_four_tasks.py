@@ -132,12 +132,12 @@ def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
     source = Four(every, pooled=True)
     runs = list[Run]()
     make = partial(Watched, network=partial(MLP, hidden=[8, 8]), class_weights="balanced")
-    for engine in ("plain", "stacked"):
+    for engine in ("plain", "auto"):
         run = run_of_four(tmp_path / engine, make, source, engine)
         run.fit(quiet=True)
         runs.append(run)
         assert all(
-            client.was_stacked == (engine == "stacked") for client in run.loop.federation.values()
+            client.was_stacked == (engine == "auto") for client in run.loop.federation.values()
         )
     plain, stacked = map(weights, runs)
     assert all(torch.allclose(plain[name], stacked[name], atol=1e-5) for name in plain)
