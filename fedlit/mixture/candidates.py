@@ -47,6 +47,7 @@ class Survey:
         findings: the findings about the tables.
         weighted: whether rows of some client have weights.
         differing: the columns of one name that differ in kind between clients.
+        mixed_labels: whether labels are text at some clients and numbers at others.
     """
 
     rows: dict[str, int]
@@ -58,6 +59,7 @@ class Survey:
     findings: Findings = field(default_factory=Findings)
     weighted: bool = False
     differing: tuple[str, ...] = ()
+    mixed_labels: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,11 @@ def survey(run: Run) -> Survey:
             "cannot see"
         )
     models = set[str]()
+    are_text = set[bool]()
     for spec in specs.values():
         models |= set(spec.task.go_alone)
+        if spec.task.outcome.one_label:
+            are_text.add(isinstance(spec.task.classes[0], str))
     return Survey(
         {name: spec.rows["train"] + spec.rows["validation"] for name, spec in specs.items()},
         shared,
@@ -120,6 +125,7 @@ def survey(run: Run) -> Survey:
         answerable_findings(tables, run.data.source, run.data.known),
         any(table.weights is not None for table in tables),
         tuple(differing),
+        len(are_text) > 1,
     )
 
 
@@ -176,6 +182,11 @@ def candidates_of(
         out["logistic, forest"] = (
             "it takes clients that all predict one label, or all one number; tasks are "
             + ", ".join(sorted(surveyed.tasks))
+        )
+    elif surveyed.mixed_labels:
+        out["logistic, forest"] = (
+            "labels are text at some clients and numbers at others; answer what fedlit check asks "
+            "about them"
         )
     else:
         pooled = configuration("logistic", raw, without=surveyed.differing)

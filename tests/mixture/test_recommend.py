@@ -18,10 +18,12 @@ from fedlit.errors import ConfigError
 from fedlit.mixture import candidates
 from fedlit.mixture.advice import BLEND, advise, gain_interval
 from fedlit.mixture.candidates import Survey, candidates_of
+from fedlit.mixture.candidates import survey as survey_of
 from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
 from fedlit.mixture.settings import Mixing, settings_of
 from fedlit.mixture.weigh import Predicted
+from fedlit.run.load import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
 
@@ -250,6 +252,20 @@ def test_the_bootstraps_interval_is_the_closed_form_of_a_mean() -> None:
     assert gain_interval(mean(second), mean(first), 500, lower, 2000)[0] == gain
 
 
+@pytest.mark.parametrize(("theirs", "mixed"), [(("no", "yes"), True), ((0, 1), False)])
+def test_labels_of_two_types_are_seen_before_training(
+    tmp_path: Path, theirs: tuple[Any, Any], mixed: bool
+) -> None:
+    draw = np.random.default_rng(1)
+    for name, labels in {"north": (0, 1), "south": theirs}.items():
+        frame = pd.DataFrame({"age": draw.normal(50, 9, 60), "died": draw.choice(labels, 60)})
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = {name: str(tmp_path / f"{name}.csv") for name in ("north", "south")}
+    content = {"class_path": "fedlit.Tables", "init_args": {"files": files, "target": "died"}}
+    run = load("quickstart.yaml", overrides={"data.source": content})
+    assert survey_of(run).mixed_labels == mixed
+
+
 WORTH = [
     ({"a": 80, "b": 80}, 3, {"classification"}, "linear trees logistic forest tabm", "network"),
     ({"a": 800, "b": 80}, 3, {"regression"}, "linear trees logistic forest tabm network", ""),
@@ -285,6 +301,8 @@ def test_what_is_worth_a_try(
     for name in {"logistic", "forest"} & mixed.keys():  # which cannot have one name for two kinds
         content = mixed[name].content or {}
         assert content["data"]["columns"] == ["*", "!si[[]z]e"]
+    mixed, _ = candidates_of({"data": {"source": "s"}}, replace(survey, mixed_labels=True))
+    assert mixed.keys() == made.keys() - {"logistic", "forest"}
     with pytest.raises(ConfigError, match="no local baselines"):
         candidates_of(
             {}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset())
