@@ -25,7 +25,7 @@ from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError, DataError, FedlitError
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.parts import Part
+from fedlit.mixture.parts import MORE_TIME, Part
 from fedlit.mixture.settings import has_mixture, settings_from, settings_of
 from fedlit.run.config import config_folders
 from fedlit.run.load import load
@@ -240,13 +240,13 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert set(mixture.out) == {"network", "federated"} and set(mixture.held["wine"].parts) == {
         "trees"
     }
-    assert mixture.built()["trees"].lacks == "time was up before all its settings were tried"
+    assert mixture.built()["trees"].lacks.endswith(MORE_TIME)
     assert mixture.test(quiet=True).scores["wine"]["auroc"] > 0.9
     assert mixture.folder is not None
     part = Part.of(mixture.settings, mixture.folder)["network"]
     part.train(0, 1e-9)
     part.train(1, 1e9)
-    assert part.lacks == "time was up before the last epoch in 1 of 2 folds"
+    assert "1 of 2 folds" in part.lacks
 
 
 def test_the_whole_is_exported_with_its_stack(
