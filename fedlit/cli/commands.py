@@ -8,13 +8,13 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 from docstring_parser import parse
 
 from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.names import joined
 from fedlit.run.allowed import FLAG as TRUST
 from fedlit.show.text import definitions
 
@@ -121,7 +121,7 @@ _GROUPS = {
         ),
     },
 }
-COMMANDS = dict(chain.from_iterable(group.items() for group in _GROUPS.values()))
+COMMANDS = joined(_GROUPS.values())
 """Command → where it is, and how it is listed."""
 _NEW_ROWS = ("--run", "--client", "--out", "--keys")
 """Flags by which ``fedlit predict`` is about new rows."""

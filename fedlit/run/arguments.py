@@ -5,10 +5,9 @@ keys and missing checkpoints are refused within a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ from fedlit.run.config import (
 )
 from fedlit.run.folders import CONFIG, check_name, run_folder, to_resume, to_score
 from fedlit.run.keys import FORMATS, KEYS, check_keys
-from fedlit.run.layers import DEFAULTS, Layer, laid
+from fedlit.run.layers import DEFAULTS, Layer, laid, leaves
 from fedlit.show.shown import say
 from fedlit.train.whole import CHECKPOINTS, LAST
 from fedlit.yaml_text import as_read, as_text, is_text
@@ -88,14 +87,9 @@ class Asked:
         return _words(self.layers) | self.said
 
 
-def _leaves(layers: Iterable[Layer]) -> list[tuple[str, Any]]:
-    """Return the keys with points of all layers, with their values."""
-    return list(chain.from_iterable(flatten(dict(layer.values)) for layer in layers))
-
-
 def _words(layers: Sequence[Layer]) -> set[str]:
     by_user = [layer for layer in layers if layer.own]
-    texts = {str(value) for _, value in _leaves(by_user)}
+    texts = {str(value) for _, value in leaves(by_user)}
     parts = (re.split(r"[\s=,{}\[\]'\"]+", text) for text in texts)
     return texts.union(*parts)
 
@@ -187,7 +181,7 @@ def read(
     ]
     for layer in written.values():
         check_keys(layer.values, layer.where)
-    also = [key.replace(".init_args", "") for key, _ in _leaves(files)]
+    also = [key.replace(".init_args", "") for key, _ in leaves(files)]
     for layer in keys:
         check_keys(layer.values, layer.where, also)
     expect(
@@ -196,7 +190,7 @@ def read(
         f"one of {', '.join(known_configs())}, or a file",
         Told("none"),
     )
-    settings = dict(_leaves([*files, *keys]))
+    settings = dict(leaves([*files, *keys]))
     if style := settings.get("format"):
         check_format(command, style)
     if "name" in settings:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, Told, expect
 from fedlit.run.allowed import check_allowed, is_of_run
 from fedlit.run.arguments import Asked, layers_of, read
-from fedlit.run.config import find_config, flatten, read_yaml, shown
+from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.folders import CONFIG, find_trained
-from fedlit.run.layers import Layer, laid
+from fedlit.run.layers import Layer, laid, leaves
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
@@ -120,8 +119,7 @@ def prepare(
     run_layer, *layers = request.layers
     settings = dict(run_layer.values)
     notes = list[str]()
-    leaves = chain.from_iterable(flatten(dict(layer.values)) for layer in layers)
-    unused = [key for key, _ in leaves if key.startswith("exchange.")]
+    unused = [key for key, _ in leaves(layers) if key.startswith("exchange.")]
     expect(
         not unused,
         "--exchange",

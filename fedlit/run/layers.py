@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
+from itertools import chain
 from pathlib import PurePath
 from pydoc import ErrorDuringImport, locate
 from typing import Any, NamedTuple
@@ -42,6 +43,11 @@ class Layer(NamedTuple):
     where: str = "--"
     method: bool = False
     own: bool = True
+
+
+def leaves(layers: Iterable[Layer]) -> list[tuple[str, Any]]:
+    """Return the keys of all layers, with points, and their values."""
+    return list(chain.from_iterable(flatten(dict(layer.values)) for layer in layers))
 
 
 DEFAULTS = Layer({"model.optimizer": {"class_path": "torch.optim.AdamW"}})

@@ -13,6 +13,7 @@ import torch
 from fedlit.data.note import similar
 from fedlit.errors import ConfigError
 from fedlit.exchange.questions import bytes_of
+from fedlit.names import joined
 from fedlit.outcomes import Outcome, outcome_type
 from fedlit.run.length import Length
 from fedlit.sharing import form_of
@@ -207,11 +208,8 @@ def make_plan(federation: Clients, length: Length) -> Plan:
     gathered = federation.group.gather(
         "the plan", [described_here, _facts(federation), federation.notes]
     )
-    clients: dict[str, dict[str, Any]] = {}
-    facts: dict[str, dict[str, Any]] = {}
-    for described, facts_of_rank, _ in gathered:
-        clients |= described
-        facts |= facts_of_rank
+    clients = joined(described for described, _, _ in gathered)
+    facts = joined(facts_of_rank for _, facts_of_rank, _ in gathered)
     guard = exchange.guard or "off"
     remarks = dict[str, list[str]]()
     for name, about in facts.items():

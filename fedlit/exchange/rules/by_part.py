@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Literal
 
 from fedlit.errors import ConfigError, did_you_mean
@@ -10,7 +9,7 @@ from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Facts, Need, Round, Rule, demand, settings_of
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.mean import Mean
-from fedlit.names import Clustering
+from fedlit.names import Clustering, joined
 from fedlit.sharing import Sharing, State, select
 
 Part = Rule | Literal["mean", "none", "by_name"]
@@ -85,7 +84,7 @@ class ByPart(Rule):
             # a masked sum has one weight a client
             by_mean=all(rule.facts.by_mean for rule in rules)
             and len({rule.needs for rule in rules}) == 1,
-            questions=dict(chain.from_iterable(rule.facts.questions.items() for rule in rules)),
+            questions=joined(rule.facts.questions for rule in rules),
             whole_rate=any(rule.facts.whole_rate for rule in rules),
             private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
             by_name=tuple(

@@ -166,7 +166,9 @@ class _OfUpdates(Clustered):
         before: dict[str, dict[str, Tensor]] = {}
         for cluster, state in last:
             before |= dict.fromkeys(cluster, state)
-        present = [list(filter(updates.__contains__, cluster)) for cluster in clusters]
+        present = []
+        for cluster in clusters:
+            present.append([client for client in cluster if client in updates])
         self._before = [
             self.mean_of(updates, members) if members else before[cluster[0]]
             for cluster, members in zip(clusters, present, strict=True)
