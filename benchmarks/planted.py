@@ -27,8 +27,8 @@ LEFT_OUT = shutil.ignore_patterns(
 FAULTS: dict[str, tuple[str, str, str, str]] = {
     "the sign of a mask": (
         "privacy/masking.py",
-        "words + mask if self.name < peer else words - mask",
-        "words + mask",
+        "term + mask if self.name < peer else term - mask",
+        "term + mask",
         "privacy/test_masking.py",
     ),
     "weights by rows": (
@@ -57,7 +57,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "study/test_lower.py",
     ),
     "the next fold": (
-        "data/splitting.py",
+        "data/folds.py",
         "groups) == fold",
         "groups) == (fold + 1) % folds",
         "data/test_splitting.py",
@@ -70,14 +70,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "a journal that is behind": (
         "institutions/journal.py",
-        ", dict(memory)",
-        ", self.memory",
+        "self.memory = dict(memory)",
+        "self.memory = dict(self.memory)",
         "institutions/test_journal.py",
     ),
     "a guard that never fires": (
         "exchange/guard.py",
-        "found = None if guard is None else guard.judge(updates, sharing, finite)",
-        "found = None",
+        "columns: list[Tensor] = []",
+        "columns: list[Tensor] = []; guard = None",
         "exchange/test_guard.py",
     ),
     "AUROC of a class without rows": (
@@ -88,8 +88,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "a lost level": (
         "data/schema/column.py",
-        "for place, text in enumerate(self.order)}",
-        "for place, text in enumerate(self.order) if place}",
+        "for rank, level in enumerate(self.order)}",
+        "for rank, level in enumerate(self.order) if rank}",
         "data/schema",
     ),
     "an interval too narrow": (

@@ -3,6 +3,7 @@ installed."""
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -49,6 +50,41 @@ def test_one_version_and_one_date() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert newest == f"{PROJECT['version']} ({citation['date-released']})"
     assert citation["version"] == PROJECT["version"] and citation["license"] == PROJECT["license"]
+
+
+def test_changelog_has_ten_lines_a_release_before_details() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, *releases = re.split(r"^## ", changelog, flags=re.MULTILINE)
+    for release in releases:
+        heading, _, body = release.partition("\n")
+        summary, details, _ = body.partition("\n### Details\n")
+        assert details, heading
+        assert len(list(filter(str.strip, summary.splitlines()))) <= 10, heading
+
+
+def test_each_tag_marks_the_commit_that_set_its_version() -> None:
+    tags = _git("tag", "--list", "v*").split()
+    if not tags:
+        pytest.skip("this checkout has no tags")
+    released = re.findall(r"^## (\d\S+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert {tag.removeprefix("v") for tag in tags} <= set(released)
+    for tag in tags:
+        now, before = (_version_at(commit) for commit in (tag, f"{tag}^"))
+        assert now == tag.removeprefix("v") != before, tag
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ""
+
+
+def _version_at(commit: str) -> str | None:
+    """Return the version in pyproject.toml at a commit, or None if it has no such file."""
+    text = _git("show", f"{commit}:pyproject.toml")
+    return tomllib.loads(text)["project"]["version"] if text else None
 
 
 def test_all_that_make_installs_is_pinned() -> None:
