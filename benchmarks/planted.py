@@ -103,6 +103,23 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
 should fail."""
 
 
+def misplaced() -> list[str]:
+    """Return a line for each fault whose text does not stand once in its file, or whose tests are
+    not there.
+    """
+    problems = []
+    for name, (file, old, _, tests) in FAULTS.items():
+        if (ROOT / "fedlit" / file).read_text(encoding="utf-8").count(old) != 1:
+            problems.append(
+                f"{name}: expected {old!r} once in {file}; choose another place for the fault"
+            )
+        path, _, function = tests.partition("::")
+        test = ROOT / "tests" / path
+        if not test.exists() or (function and f"def {function}(" not in test.read_text("utf-8")):
+            problems.append(f"{name}: expected tests/{tests}; name the test that finds the fault")
+    return problems
+
+
 def run(copy: Path, tests: set[str]) -> int:
     """Exit status of pytest on a copy, in a process that has imported all libraries already."""
     process = multiprocessing.get_context("forkserver").Process(target=_tested, args=(copy, tests))
@@ -129,9 +146,9 @@ def _tested(copy: Path, tests: set[str]) -> None:
 def main(names: list[str]) -> int:
     """Plant, test and print."""
     chosen = {name: FAULTS[name] for name in names or FAULTS}
-    for name, (file, old, _, _) in chosen.items():
-        if (ROOT / "fedlit" / file).read_text(encoding="utf-8").count(old) != 1:
-            sys.exit(f"{name}: expected {old!r} once in {file}; choose another place for the fault")
+    problems = [problem for problem in misplaced() if problem.partition(":")[0] in chosen]
+    if problems:
+        sys.exit("\n".join(problems))
     failed = False
     os.environ["OMP_NUM_THREADS"] = "1"
     libraries = ["torch", "lightning.pytorch", "torchmetrics", "pandas", "sklearn", "scipy.stats"]

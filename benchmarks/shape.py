@@ -5,6 +5,7 @@
 
 Tokens do not change when a line is broken, so that no figure of the table improves by packing. A
 rule holds in all files of the library but for the exceptions below, each of which has a reason.
+Names of tests say a behaviour in at most 60 characters.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1] / "fedlit"
+TESTS = Path(__file__).parents[1] / "tests"
+LONGEST_TEST_NAME = 60
 
 GENERIC = {
     *("own", "found", "told", "said", "made", "given", "known", "wanted", "met", "here", "each"),
@@ -261,6 +264,20 @@ def check(library: Path) -> list[str]:
     return lines
 
 
+def long_test_names(tests: Path) -> list[str]:
+    """Return a line for each test whose name is too long."""
+    lines = []
+    for path in sorted(tests.rglob("*.py")):
+        file = path.relative_to(tests.parent).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("test_") and len(node.name) > LONGEST_TEST_NAME:
+                length = f"{len(node.name)} characters, at most {LONGEST_TEST_NAME}"
+                lines.append(f"{file}:{node.lineno}: name of a test: {length}")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=LIBRARY)
@@ -269,7 +286,7 @@ def main() -> int:
     print(table(options.folder))
     if not options.check:
         return 0
-    lines = check(options.folder)
+    lines = [*check(options.folder), *long_test_names(TESTS)]
     print(*lines, sep="\n")
     return int(bool(lines))
 

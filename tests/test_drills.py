@@ -1,14 +1,16 @@
 """The drills of ``benchmarks/drills.py`` that take a minute or a few; all of them before a
-release."""
+release. And that ``benchmarks/planted.py`` can still inject its faults."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-DRILLS = Path(__file__).parents[1] / "benchmarks" / "drills.py"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+DRILLS = BENCHMARKS / "drills.py"
 
 
 @pytest.mark.full
@@ -25,3 +27,7 @@ def test_nothing_fails(words: tuple[str, ...], tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert "0 of " in done.stdout and "FAILED" not in done.stdout
+
+
+def test_code_and_tests_of_injected_faults_are_there() -> None:
+    assert runpy.run_path(str(BENCHMARKS / "planted.py"))["misplaced"]() == []

@@ -55,3 +55,13 @@ def test_breaking_a_line_changes_no_figure_but_lines(shape: ModuleType) -> None:
 
 def test_rewritten_rooms_keep_the_rules(shape: ModuleType) -> None:
     assert shape.check(shape.LIBRARY) == []
+
+
+def test_names_of_tests_have_at_most_60_characters(shape: ModuleType, tmp_path: Path) -> None:
+    assert shape.long_test_names(shape.TESTS) == []
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    names = [f"test_{'a' * 55}", f"test_{'b' * 56}", "c" * 90]
+    (folder / "test_it.py").write_text("\n".join(f"def {name}(): ..." for name in names))
+    (line,) = shape.long_test_names(folder)
+    assert line.startswith("tests/test_it.py:2: ") and "61" in line
