@@ -1,9 +1,16 @@
-"""Whether two checkouts compute the same bits: ``same_bits.py OLD NEW [--only PATTERN]``.
+"""Whether two checkouts compute the same bits: ``same_bits.py OLD NEW [--only PATTERN ...]``.
 
-Runs every method of the contract tests under each engine, resumed runs, shipped configurations,
-mixtures and a study in both checkouts on this machine, and compares hashes of tensors, scores,
-plans and files. No hash is kept: another machine gives other bits. What a checkout has answered
-lies in ``--cache`` and is not computed again for the same commit.
+Both checkouts run, on this machine:
+
+- every method of the contract tests under each engine, whole and resumed;
+- every shipped method over the quickstart's configuration;
+- every shipped configuration and mixture whose data is at hand, cut short;
+- a study with its local baselines.
+
+Hashes of tensors, scores, plans and files are compared. No hash is kept: another machine gives
+other bits. What a checkout has answered lies in ``--cache`` and is not computed again for the same
+commit and script. Nothing is downloaded: a row whose data is missing is skipped, with the reason.
+The exit status is 0 only if no row differs and none fails.
 """
 
 from __future__ import annotations
@@ -21,56 +28,78 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-DATA = ("covertype", "heart", "shifts", "digits", "quickstart", "diabetes")
-SLOW = ("covertype_fedgmcc", "covertype_centralized")  # one epoch: they take minutes
+Hashes = dict[str, str]
+"""Part of a result → its hash. A row that could not be computed has one part alone: ``failed`` or
+``skipped``, with the reason."""
+Case = Callable[[Path], Hashes]
+"""Computes a row in a fresh folder."""
+
+ENGINES = ("plain", "threads", "stacked")
+ONE_EPOCH = ("covertype_fedgmcc", "covertype_centralized", "emnist_fedgmcc", "genomes_fedgmcc")
+"""Configurations whose epochs take minutes; others train for two."""
+MOST_TEST_ROWS = 20_000
+"""Predictions of larger federations are not compared."""
+NO_NETWORK = dict.fromkeys(
+    ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "127.0.0.1:9"
+)
+MISSING = ("found it in neither", "no connection")
+"""What fedlit says of data that is not here and cannot be downloaded."""
 
 
 def digest(value: Any) -> str:
-    """Of tensors by their bytes, of anything else by its JSON (floats to the last bit)."""
+    """Hash tensors by their bytes, anything else by its JSON (floats to the last bit)."""
     import torch
 
-    own = hashlib.blake2b(digest_size=8)
-    if isinstance(value, dict) and any(isinstance(one, torch.Tensor) for one in value.values()):
+    result = hashlib.blake2b(digest_size=8)
+    if isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values()):
         for name, tensor in sorted(value.items()):
-            own.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            own.update(
-                tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            )
+            result.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().view(-1)
+            result.update(flat.view(torch.uint8).numpy().tobytes())
     else:
-        own.update(json.dumps(value, sort_keys=True, default=str).encode())
-    return own.hexdigest()
+        result.update(json.dumps(value, sort_keys=True, default=str).encode())
+    return result.hexdigest()
 
 
-def of_run(run: Any, split: str = "validation") -> dict[str, str]:
-    """What a trained run has to show."""
+def of_run(run: Any, split: str = "validation") -> Hashes:
+    """Hash what a trained run has to show."""
     loop = run.loop
-    timeless = [
-        {key: one for key, one in own.items() if "seconds" not in key} for own in loop.history
-    ]
-    own = {
+    scores = {
+        name: list(map(repr, score.values())) for name, score in loop.results[split].scores.items()
+    }
+    history = []
+    for epoch in loop.history:
+        history.append({key: value for key, value in epoch.items() if "seconds" not in key})
+    exchange = run.exchange
+    hashes = {
         "tensors": digest(loop.state_dict()),
         "results": digest(loop.results[split].to_dict()),
-        "scores": digest(
-            {
-                name: list(map(repr, one.values()))
-                for name, one in loop.results[split].scores.items()
-            }
-        ),
-        "history": digest(timeless),
-        "exchange": digest([run.exchange.rounds, run.exchange.bytes, run.exchange.not_finite]),
+        "scores": digest(scores),
+        "history": digest(history),
+        "exchange": digest([exchange.rounds, exchange.bytes, exchange.not_finite]),
     }
     if run.folder is not None:
         for name in ("clusters.csv", "pairs.csv", "corrections.csv", "test.csv"):
             if (run.folder / name).is_file():
-                own[name] = digest((run.folder / name).read_text())
-    return own
+                hashes[name] = digest((run.folder / name).read_text())
+    return hashes
 
 
-def contract(method: str, engine: str) -> Callable[[Path], dict[str, str]]:
+def of_test(run: Any) -> Hashes:
+    """Hash the test scores and the predictions of a trained run."""
+    run.test(quiet=True)
+    hashes = {"test": digest(run.loop.results["test"].to_dict())}
+    for client, path in run.predict(quiet=True).files.items():
+        hashes[f"predictions of {client}"] = digest(path.read_text())
+    return hashes
+
+
+def contract(method: str, engine: str) -> Case:
     """A method of the contract tests, trained, and resumed from the middle of an epoch."""
 
-    def work(folder: Path) -> dict[str, str]:
-        import federations
+    def work(folder: Path) -> Hashes:
+        from contracts import options_of
+        from federations import make_run
         from lightning.pytorch import Callback
 
         class Stop(Callback):
@@ -79,219 +108,269 @@ def contract(method: str, engine: str) -> Callable[[Path], dict[str, str]]:
                     trainer.save_checkpoint(folder / "middle.ckpt")
                     raise KeyboardInterrupt
 
-        options = {**federations.METHODS, **federations.CLUSTERED}[method]
-        options = {**options, "loop": {**options.get("loop", {}), "engine": engine, "threads": 2}}
-        run = federations.make_run(folder / "whole", **options)
+        options = options_of(method, engine)
+        run = make_run(folder / "whole", **options)
         plan = digest(run.describe().to_dict())
         run.fit(quiet=True)
-        found = of_run(run) | {"plan": plan}
-        stopped = federations.make_run(folder / "part", callbacks=[Stop()], **options)
+        hashes = {**of_run(run), "plan": plan}
+        stopped = make_run(folder / "part", callbacks=[Stop()], **options)
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             stopped.fit(quiet=True)
-        resumed = federations.make_run(folder / "part", **options)
+        resumed = make_run(folder / "part", **options)
         resumed.fit(folder / "middle.ckpt", quiet=True)
-        found["resumed"] = digest(resumed.loop.state_dict())
+        hashes["resumed"] = digest(resumed.loop.state_dict())
         run.test(quiet=True)
-        found["test"] = digest(run.loop.results["test"].to_dict())
-        return found
+        hashes["test"] = digest(run.loop.results["test"].to_dict())
+        return hashes
 
     return work
 
 
-def config(name: str, *keys: str) -> Callable[[Path], dict[str, str]]:
-    """A shipped configuration, cut to two epochs, its test scores and predictions."""
+def config(name: str, method: str | None = None, **keys: Any) -> Case:
+    """A shipped configuration, cut to two epochs: its plan, test scores and predictions."""
 
-    def work(folder: Path) -> dict[str, str]:
+    def work(folder: Path) -> Hashes:
         import fedlit
 
-        epochs = 1 if name in SLOW else 2
-        changed = (f"--trainer.max_epochs={epochs}", f"--trainer.default_root_dir={folder}", *keys)
-        run = fedlit.load(f"{name}.yaml", *changed)
+        overrides = {
+            "trainer.max_epochs": 1 if name in ONE_EPOCH else 2,
+            "trainer.default_root_dir": str(folder),
+            **keys,
+        }
+        if method is not None:
+            overrides["method"] = method
+        run = fedlit.load(f"{name}.yaml", overrides=overrides)
         plan = digest(run.describe().to_dict())
         run.fit(quiet=True)
-        found = of_run(run) | {"plan": plan}
-        if sum(spec.rows["test"] for spec in run.data.specs) < 20_000:
-            run.test(quiet=True)
-            found["test"] = digest(run.loop.results["test"].to_dict())
-            predicted = run.predict(quiet=True)
-            # older checkouts gave the files
-            for client, path in getattr(predicted, "files", predicted).items():
-                found[f"predictions of {client}"] = digest(path.read_text())
-        return found
+        hashes = {**of_run(run), "plan": plan}
+        if sum(spec.rows["test"] for spec in run.data.specs) < MOST_TEST_ROWS:
+            hashes.update(of_test(run))
+        return hashes
 
     return work
 
 
-def study(folder: Path) -> dict[str, str]:
-    """A study with its baselines."""
+def study(folder: Path) -> Hashes:
+    """A study with its local baselines."""
     import pandas as pd
 
     import fedlit
 
-    whole = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, jobs=1)
-    results = pd.read_csv(
-        whole.folder / "results.csv", keep_default_na=False, na_values={"value": [""]}
+    result = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, jobs=1)
+    table = pd.read_csv(
+        result.folder / "results.csv", keep_default_na=False, na_values={"value": [""]}
     )
-    found = {"rows": str(len(results)), "results": digest(results.to_csv())}
-    return found | {
-        "chosen": digest(whole.collected.chosen.to_csv()),
-        "lift": digest(whole.lift.round(9).to_csv()),
+    return {
+        "rows": str(len(table)),
+        "results": digest(table.to_csv()),
+        "chosen": digest(result.collected.chosen.to_csv()),
+        "lift": digest(result.lift.round(9).to_csv()),
     }
 
 
-def mixture(config: str, **settings: Any) -> Callable[[Path], dict[str, str]]:
-    """A mixture of two local baselines and a shipped configuration: its weights, test scores and
-    predictions.
-    """
+def mixture(settings: dict[str, Any]) -> Case:
+    """A mixture: its weights, test scores and predictions."""
 
-    def work(folder: Path) -> dict[str, str]:
+    def work(folder: Path) -> Hashes:
         from fedlit.mixture.mixture import Mixture
 
-        trees = {"go_alone": "extra_trees", "grid": {"n_estimators": [20, 40]}}
-        linear = {"go_alone": "ridge" if config == "diabetes" else "logistic_regression"}
-        federated = {"config": f"{config}.yaml", "set": {"trainer.max_epochs": 2}}
-        parts = {"trees": trees, "linear": linear, "federated": federated}
-        content = {"parts": parts, "admit": False, **settings}
         trainer = {"default_root_dir": str(folder)}
-        whole = Mixture(
-            {"mixture": content, "seed": 8, "folds": 2, "name": "mixture", "trainer": trainer}
-        )
-        whole.fit(quiet=True)
-        whole.test(quiet=True)
-        whole.predict(quiet=True)
-        assert whole.folder is not None
-        found = {"weights": digest((whole.folder / "mixture.json").read_text())}
-        for path in sorted(
-            [whole.folder / "test.csv", *(whole.folder / "predictions").rglob("*.csv")]
-        ):
-            found[path.name] = digest(path.read_text())
-        return found
+        result = Mixture({**settings, "name": "mixture", "trainer": trainer})
+        result.fit(quiet=True)
+        result.test(quiet=True)
+        result.predict(quiet=True)
+        assert result.folder is not None
+        hashes = {"weights": digest((result.folder / "mixture.json").read_text())}
+        predictions = (result.folder / "predictions").rglob("*.csv")
+        for path in sorted([result.folder / "test.csv", *predictions]):
+            hashes[path.name] = digest(path.read_text())
+        return hashes
 
     return work
 
 
-def cases() -> dict[str, Callable[[Path], dict[str, str]]]:
-    """Name → what computes it, in a fresh folder."""
-    import federations
-
-    from_tests = {**federations.METHODS, **federations.CLUSTERED}
-    found = {
-        f"{name} / {engine}": contract(name, engine) for name in from_tests for engine in ENGINES
+def two_baselines_and(name: str, weights: str) -> Case:
+    """A mixture of two local baselines and a shipped configuration."""
+    parts = {
+        "trees": {"go_alone": "extra_trees", "grid": {"n_estimators": [20, 40]}},
+        "linear": {"go_alone": "ridge" if name == "diabetes" else "logistic_regression"},
+        "federated": {"config": f"{name}.yaml", "set": {"trainer.max_epochs": 2}},
     }
-    files = sorted((Path(os.environ["CHECKOUT"]) / "configs").glob("*.yaml"))
-    shipped = [path.stem for path in files if "\nmixture:" not in path.read_text(encoding="utf-8")]
-    for name in shipped:
-        if name.startswith(DATA):
-            found[f"config {name}"] = config(name)
-    for engine in ENGINES:
-        found[f"config quickstart / {engine}"] = config("quickstart", f"--model.engine={engine}")
-        found[f"config heart_gl / {engine}"] = config(
-            "heart_gl", f"--model.engine={engine}", "--model.threads=2"
-        )
-    found["config heart_gl / compiled"] = config("heart_gl", "--model.kernels=compiled")
-    many = ("--data.source=fedlit.Partition", "--data.source.source=fedlit.Bundled")
-    many += ("--data.source.source.clients=[digits]", "--data.source.clients=8")
-    found["eight alike, stacked"] = config("quickstart", *many)
-    found["eight alike, stacked, compiled"] = config(
-        "quickstart", *many, "--model.kernels=compiled"
-    )
-    found["eight alike, half of them a round"] = config(
-        "quickstart", *many, "--exchange.participation=0.5"
-    )
-    found["study"] = study
-    for how in ("fitted", "together"):
-        found[f"mixture quickstart / {how}"] = mixture("quickstart", weights=how)
-        found[f"mixture diabetes / {how}"] = mixture("diabetes", weights=how)
-    return found
+    content = {"parts": parts, "admit": False, "weights": weights}
+    return mixture({"mixture": content, "seed": 8, "folds": 2})
 
 
-ENGINES = ("plain", "threads", "auto")
+def shipped_mixture(file: Path) -> Case:
+    """A shipped mixture in two folds, with small trees and two epochs."""
+    import yaml
+
+    settings = yaml.safe_load(file.read_text(encoding="utf-8"))
+    settings["folds"] = 2
+    settings.pop("workers", None)
+    for part in settings["mixture"]["parts"].values():
+        if "go_alone" not in part:
+            part["set"] = {**part.get("set", {}), "trainer.max_epochs": 2}
+        for key, values in part.get("grid", {}).items():
+            part["grid"][key] = [20] if key == "n_estimators" else values[:1]
+    return mixture(settings)
 
 
-def serve(only: str) -> None:
-    """Print one JSON line for each case of this checkout."""
+def cases(checkout: Path) -> dict[str, Case]:
+    """Return all rows of a checkout by name."""
+    rows: dict[str, Case] = {}
+    rows.update(_methods())
+    rows.update(_shipped(checkout / "configs"))
+    for engine in ("plain", "threads", "auto"):
+        engine_keys = {"model.engine": engine, "model.threads": 2}
+        rows[f"engine {engine}, quickstart"] = config("quickstart", **engine_keys)
+        rows[f"engine {engine}, heart_gl"] = config("heart_gl", **engine_keys)
+    compiled = {"model.kernels": "compiled"}
+    rows["compiled heart_gl"] = config("heart_gl", **compiled)
+    digits = {"class_path": "fedlit.Bundled", "init_args": {"clients": ["digits"]}}
+    eight = {"class_path": "fedlit.Partition", "init_args": {"source": digits, "clients": 8}}
+    alike = {"data.source": eight}
+    rows["eight alike, stacked"] = config("quickstart", **alike)
+    rows["eight alike, stacked, compiled"] = config("quickstart", **alike, **compiled)
+    participation = {"exchange.participation": 0.5}
+    rows["eight alike, half of them a round"] = config("quickstart", **alike, **participation)
+    rows["study quickstart"] = study
+    for weights in ("fitted", "together"):
+        for name in ("quickstart", "diabetes"):
+            rows[f"mixture of {name}, {weights}"] = two_baselines_and(name, weights)
+    return rows
+
+
+def _methods() -> dict[str, Case]:
+    """Return a row for each method of the contract tests and each engine."""
+    import contracts
+
+    rows = {}
+    for method in contracts.ALL:
+        for engine in ENGINES:
+            rows[f"contract {method} / {engine}"] = contract(method, engine)
+    for circumstance in contracts.APART:
+        rows[f"contract {circumstance} / plain"] = contract(circumstance, "plain")
+    return rows
+
+
+def _shipped(folder: Path) -> dict[str, Case]:
+    """Return a row for each method, configuration and mixture that a checkout ships."""
+    rows = {}
+    for file in sorted(folder.glob("*.yaml")):
+        if "\nmixture:" in file.read_text(encoding="utf-8"):
+            rows[f"mixture {file.stem}"] = shipped_mixture(file)
+        else:
+            rows[f"config {file.stem}"] = config(file.stem)
+    for file in sorted((folder / "methods").glob("*.yaml")):
+        rows[f"method {file.stem}"] = config("quickstart", file.stem)
+    return rows
+
+
+def serve(only: list[str]) -> None:
+    """Print one JSON line for each row of this checkout: name, hashes, CPU seconds."""
     checkout = os.environ["CHECKOUT"]
     sys.path[:0] = [checkout, str(Path(checkout) / "tests")]
     os.chdir(tempfile.mkdtemp())
     import fedlit
 
     assert fedlit.__file__.startswith(checkout), fedlit.__file__
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    for name, work in cases().items():
-        if fnmatch.fnmatchcase(name, only):
-            with tempfile.TemporaryDirectory() as folder:
-                try:
-                    found = work(Path(folder))
-                except BaseException as error:
-                    found = {"failed": f"{type(error).__name__}: {str(error)[:400]}"}
-            print(json.dumps([name, found]), file=answers, flush=True)
+    for name, work in cases(Path(checkout)).items():
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
+            continue
+        began = sum(os.times()[:4])
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                hashes = work(Path(folder))
+            except BaseException as error:
+                reason = f"{type(error).__name__}: {error}"
+                is_missing = any(phrase in reason for phrase in MISSING)
+                hashes = {"skipped" if is_missing else "failed": reason[:400]}
+        print(json.dumps([name, hashes, sum(os.times()[:4]) - began]), file=output, flush=True)
 
 
-def answers(checkout: Path, only: str, cache: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Of a checkout, from the cache where it is clean and was asked before."""
+def answers(checkout: Path, only: list[str], cache: Path) -> Iterator[tuple[str, Hashes, float]]:
+    """Yield the rows of a checkout, from the cache if it is clean and was asked before."""
     git = ["git", "-C", str(checkout)]
-    commit = subprocess.run(
-        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    dirty = subprocess.run(
-        [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
-    ).stdout
-    kept = cache / f"{commit}-{digest_text(only)}.json"
-    if not dirty and kept.is_file():
-        yield from json.loads(kept.read_text())
+    commit = _output([*git, "rev-parse", "HEAD"]).strip()
+    dirty = _output([*git, "status", "--porcelain"])
+    question = digest_text(Path(__file__).read_text(encoding="utf-8") + "\n".join(only))
+    cached = cache / f"{commit}-{question}.json"
+    if not dirty and cached.is_file():
+        yield from json.loads(cached.read_text())
         return
-    environment = {
-        **os.environ,
-        "CHECKOUT": str(checkout.resolve()),
-        "PYTHONPATH": str(checkout.resolve()),
-    }
-    command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--only", only]
-    found = []
+    path = str(checkout.resolve())
+    environment = {**os.environ, **NO_NETWORK, "CHECKOUT": path, "PYTHONPATH": path}
+    command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--only", *only]
+    rows = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            found.append(json.loads(line))
-            yield found[-1]
-    if not dirty and process.returncode == 0:
+            rows.append(json.loads(line))
+            yield rows[-1]
+    if process.returncode != 0:
+        sys.exit(f"{checkout}: the rows ended with exit status {process.returncode}")
+    if not dirty:
         cache.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(found))
+        cached.write_text(json.dumps(rows))
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def digest_text(text: str) -> str:
-    """Short."""
+    """Return a short hash."""
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def verdict(before: Hashes, after: Hashes) -> tuple[str, list[str]]:
+    """Return one word on a row of two checkouts, and a line for each reason."""
+    if "skipped" in before and "skipped" in after:
+        return "skipped", [after["skipped"]]
+    if "failed" in before and "failed" in after:
+        return "FAILED", [after["failed"]]
+    parts = [part for part in {**before, **after} if before.get(part) != after.get(part)]
+    lines = [f"{part}: {before.get(part)} → {after.get(part)}" for part in parts]
+    return ("DIFFERENT" if parts else "same"), lines
+
+
+def compare(old: Path, new: Path, only: list[str], cache: Path) -> int:
+    """Print a line for each row, and return how many differ or fail."""
+    expected = {name: hashes for name, hashes, _ in answers(old, only, cache)}
+    counts = dict.fromkeys(("same", "skipped", "DIFFERENT", "FAILED"), 0)
+    unknown = []
+    total = 0.0
+    for name, hashes, seconds in answers(new, only, cache):
+        total += seconds
+        if name not in expected:
+            unknown.append(name)
+            continue
+        word, lines = verdict(expected.pop(name), hashes)
+        counts[word] += 1
+        print(f"{word:<9} {seconds:6.1f} s  {name}", flush=True)
+        for line in lines:
+            print(f"    {line}", flush=True)
+    print(", ".join(f"{count} {word}" for word, count in counts.items()), f"({total:.0f} CPU s)")
+    print(f"{old} alone has: {', '.join(expected) or 'none'}")
+    print(f"{new} alone has: {', '.join(unknown) or 'none'}")
+    return counts["DIFFERENT"] + counts["FAILED"]
 
 
 def main() -> int:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("checkouts", nargs="*", type=Path)
-    parser.add_argument("--only", default="*")
-    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("checkouts", nargs="*", type=Path, help="the old one, and the new one")
+    parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of rows")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "fedlit-bits")
     arguments = parser.parse_args()
     if arguments.serve:
         serve(arguments.only)
         return 0
-    old, *others = arguments.checkouts
-    expected = dict(answers(old, arguments.only, arguments.cache))
-    print(
-        f"{old}: {len(expected)} cases, {sum('failed' in own for own in expected.values())} failed"
-    )
-    wrong = 0
-    for new in others:
-        for name, found in answers(new, arguments.only, arguments.cache):
-            before = expected.pop(name, {})
-            parts = [part for part in {**before, **found} if before.get(part) != found.get(part)]
-            wrong += bool(parts)
-            print(
-                f"{'DIFFERENT' if parts else 'same     '} {name}"
-                + "".join(f"\n    {p}: {before.get(p)} → {found.get(p)}" for p in parts),
-                flush=True,
-            )
-        print(f"{wrong} differ; not computed there: {', '.join(expected) or 'none'}")
-    return 1 if wrong else 0
+    old, new = arguments.checkouts
+    return int(compare(old, new, arguments.only, arguments.cache) > 0)
 
 
 if __name__ == "__main__":
