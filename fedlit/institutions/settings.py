@@ -2,20 +2,18 @@
 
 import re
 import secrets
-from argparse import ArgumentError
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from jsonargparse import ArgumentParser
-
-from fedlit.errors import ConfigError, did_you_mean, expect
+from fedlit.errors import ConfigError, expect
 from fedlit.institutions.child import MOST
 from fedlit.names import check_sites
-from fedlit.privacy.settings import ClientLevel, Masked, Privacy
+from fedlit.privacy.settings import Privacy
 from fedlit.run.allowed import check_trusted
 from fedlit.run.config import flatten, read_yaml, shown
+from fedlit.run.read import read
 
 PORT = 8443
 """The coordinator's port, unless another is set."""
@@ -25,8 +23,6 @@ _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _FINGERPRINT = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){31}")
 INVITATION = "invitation.yaml"
 """The file of an invitation that says who invites whom."""
-
-_Settings = TypeVar("_Settings", "CoordinatorSettings", "SiteSettings", "Invitation")
 
 
 @dataclass(frozen=True)
@@ -184,44 +180,6 @@ class SiteSettings:
         return self.file.parent
 
 
-def _checked(kind: type[_Settings], content: Any, where: str, **given: Any) -> _Settings:
-    """Return the settings of a class, given some of them and what a file has."""
-    open_fields = [field for field in fields(kind) if field.name not in given]
-    values = _mapping(content, [field.name for field in open_fields], where)
-    # a key without a value: the default
-    values = {key: value for key, value in values.items() if value is not None}
-    for field_ in open_fields:
-        if (
-            field_.name not in values
-            and field_.default is MISSING
-            and field_.default_factory is MISSING
-        ):
-            raise ConfigError(f"{where}: {field_.name}: expected a value, found nothing")
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, None, skip=set(given))
-    try:
-        return kind(**given, **parser.parse_object(values).as_dict())
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    except ArgumentError as error:
-        problem = " ".join(str(error).removeprefix("Parser key ").replace('"', "").split())
-        raise ConfigError(f"{where}: {problem}") from error
-
-
-def _mapping(told: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
-    if told is None:
-        return {}
-    if not isinstance(told, Mapping):
-        raise ConfigError(f"{where}: expected {', '.join(known)}, found {told!r}")
-    for key in told:
-        if key not in known:
-            raise ConfigError(
-                f"{where}: expected {', '.join(known)}, found "
-                f"{key!r}.{did_you_mean(str(key), known)}"
-            )
-    return told
-
-
 def _check_address(address: str) -> int:
     """Return the port of an address; refuse what is none."""
     host, _, port = address.rpartition(":")
@@ -235,10 +193,10 @@ def _check_numbers(port: int, most: int) -> None:
     expect(most >= 2**16, "most", f"at least {2**16} bytes", most)
 
 
-def _read(file: Path, make: str) -> dict[str, Any]:
+def _existing(file: Path, advice: str) -> Path:
     if not file.is_file():
-        raise ConfigError(f"{shown(file)}: expected a file, found none; {make}")
-    return read_yaml(file)
+        raise ConfigError(f"{shown(file)}: expected a file, found none; {advice}")
+    return file
 
 
 def read_coordinator(folder: Path) -> CoordinatorSettings:
@@ -247,9 +205,9 @@ def read_coordinator(folder: Path) -> CoordinatorSettings:
     Raises:
         ConfigError: ``coordinator.yaml`` is missing, or has values that do not fit.
     """
-    make = "make one by fedlit coordinate init FOLDER --sites north,south,east"
-    file = folder / "coordinator.yaml"
-    settings = _checked(CoordinatorSettings, _read(file, make), shown(file), folder=folder)
+    advice = "make one by fedlit coordinate init FOLDER --sites north,south,east"
+    file = _existing(folder / "coordinator.yaml", advice)
+    settings = read(CoordinatorSettings, file, folder=folder)
     return replace(settings, sites=tuple(sorted(settings.sites)))
 
 
@@ -259,8 +217,9 @@ def read_invitation(path: Path) -> Invitation:
     Raises:
         ConfigError: the file is missing, or has other keys or values that do not fit.
     """
-    content = _read(path, "the coordinator has one in invitations/ for each site")
-    return _checked(Invitation, content, shown(path))
+    return read(
+        Invitation, _existing(path, "the coordinator has one in invitations/ for each site")
+    )
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -269,16 +228,40 @@ def read_site(path: Path) -> SiteSettings:
     Raises:
         ConfigError: the file is missing, or has values that do not fit.
     """
-    content = _read(path, "fedlit site keys FOLDER writes one from an invitation")
-    settings = _checked(SiteSettings, content, shown(path), file=path)
+    advice = "fedlit site keys FOLDER writes one from an invitation"
+    settings = read(SiteSettings, _existing(path, advice), file=path)
     files = {
         key: path.parent / getattr(settings, key) for key in ("certificate", "key", "federation")
     }
     return replace(settings, **files)
 
 
-_KINDS: dict[str, type[Any]] = {"masked": Masked, "client_level": ClientLevel}
 _ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """The group ``federation``: ``id`` and ``sites`` as in :class:`FederationFile`."""
+
+    id: str = ""
+    sites: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise ConfigError(
+                "id: expected 32 hexadecimal digits, drawn once for this federation, such as "
+                f"{secrets.token_hex(16)}, found {self.id!r}"
+            )
+        expect(len(self.sites) > 0, "sites", "the names of all sites", list(self.sites))
+        check_sites("sites", self.sites)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of ``federation.yaml`` that do not belong to a configuration."""
+
+    federation: _Identity | None = None
+    privacy: Privacy = field(default_factory=Privacy)
 
 
 @dataclass(frozen=True)
@@ -323,28 +306,20 @@ def federation_of(path: Path) -> FederationFile:
             f"{file}: data.source: expected none, found one: each site has its own, in its "
             "site.yaml. Take it out, and give all sites the same file"
         )
-    privacy_content = _mapping(content.get("privacy"), _KINDS, f"{file}: privacy")
-    protections = {
-        key: _checked(_KINDS[key], identity, f"{file}: privacy.{key}")
-        for key, identity in privacy_content.items()
-    }
-    privacy = Privacy(**protections)
-    federation_content = _mapping(content.get("federation"), ("id", "sites"), f"{file}: federation")
-    if not federation_content and not privacy.on:
-        return FederationFile("", (), privacy)
-    identity = federation_content.get("id")
-    sites = federation_content.get("sites")
-    if not isinstance(identity, str) or not _ID.fullmatch(identity):
-        raise ConfigError(
-            f"{file}: federation.id: expected 32 hexadecimal digits, drawn once for this "
-            f"federation, such as {secrets.token_hex(16)}, found {identity!r}"
-        )
-    if not isinstance(sites, list) or not sites:
-        raise ConfigError(
-            f"{file}: federation.sites: expected the names of all sites, found {sites!r}"
-        )
-    check_sites(f"{file}: federation.sites", sites)
-    return FederationFile(identity, tuple(sorted(set(sites))), privacy)
+    protections = content.get("privacy")
+    if isinstance(protections, Mapping):
+        # A protection without settings is not left out: it has its default settings.
+        protections = {key: {} if value is None else value for key, value in protections.items()}
+    identity = content.get("federation")
+    if identity == {}:
+        identity = None
+    if identity is None and protections:
+        identity = {}  # refused, because protection needs an identity
+    groups = read(_Groups, {"federation": identity, "privacy": protections}, prefix=file)
+    if groups.federation is None:
+        return FederationFile("", (), groups.privacy)
+    sites = tuple(sorted(groups.federation.sites))
+    return FederationFile(groups.federation.id, sites, groups.privacy)
 
 
 def plain_federation(path: Path) -> dict[str, Any]:

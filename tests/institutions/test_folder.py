@@ -301,3 +301,16 @@ def test_a_site_has_one_kind_of_name_everywhere(tmp_path: Path, name: object) ->
     )
     with pytest.raises(ConfigError, match="sites"):
         federation_of(tmp_path / "federation.yaml")
+
+
+def test_reading_a_sites_file_keeps_its_source_as_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "evil.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(folder)
+    path = write_site((folder / SITE).parent, read_invited((folder / SITE).parent))
+    content = yaml.safe_load(path.read_text())
+    for name in ("evil.Source", "fedlit.Tables"):
+        source = {"class_path": name, "init_args": {"code": "1", "files": {"north": "a.csv"}}}
+        path.write_text(yaml.safe_dump({**content, "data": {"source": source}}))
+        assert read_site(path).data == {"source": source}
