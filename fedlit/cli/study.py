@@ -8,7 +8,7 @@ from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
 from fedlit.show.shown import for_terminal, say
 from fedlit.study.parse import load_study
-from fedlit.study.study import Study
+from fedlit.study.study import StudyFile
 
 
 def compare(
@@ -96,7 +96,7 @@ def search(
     print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
 
 
-def _checked(study: str, **counts: int | None) -> Study:
+def _checked(study: str, **counts: int | None) -> StudyFile:
     path = find_config(study, STUDIES)
     content = read_yaml(path)
     is_study = "methods" in content or not set(content) & set(GROUPS)

@@ -26,7 +26,6 @@ from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
 from fedlit.study.job import FORMAT, OUT_OF_FOLD, FitAlone, Frames, Job, digest_of
-from fedlit.study.study import choice_of
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone
 
@@ -88,7 +87,7 @@ def _cached(
         job.method,
         work.model,
         model.grid,
-        job.choose,
+        job.choose[client.spec.name],
     ]
     made_of += [work.folds, few, sklearn.__version__]
     # The seed deals the folds, also for models that have no seed.
@@ -160,7 +159,7 @@ def _fit(
             Fold(task, make, rows.some(fold != number), rows.some(fold == number))
             for number in numbers
         ]
-    fitted, _ = fit_alone(parts, model.grid, COMPARED[choice_of(job.choose, name)])
+    fitted, _ = fit_alone(parts, model.grid, COMPARED[job.choose[name]])
     frames = Frames()
     unseen_rows = np.concatenate([part.held_out.row for part in parts])
     order = np.argsort(unseen_rows)

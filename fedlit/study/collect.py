@@ -24,12 +24,12 @@ from fedlit.study.job import (
     OUT_OF_FOLD,
     SCORE_FILE,
     Job,
-    each_variant,
     finished,
     title_of,
     variant_name,
 )
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
+from fedlit.study.resolve import ResolvedStudy
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 from fedlit.tasks import COMPARED
 
 _KEYS = ["without", "seed", "client", "method"]
@@ -118,11 +118,11 @@ class Collected:
         return [client for client in self.clients if client in scored]
 
 
-def collect(study: Study, jobs: Sequence[Job]) -> Collected:
+def collect(study: ResolvedStudy, jobs: Sequence[Job]) -> Collected:
     """Collect the results of the finished jobs.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         jobs: all jobs of the study.
 
     Raises:
@@ -163,7 +163,7 @@ def collect(study: Study, jobs: Sequence[Job]) -> Collected:
     )
 
 
-def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
+def _tuned(study: ResolvedStudy, results: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of each tuned method that each client chose."""
     choices = [pd.DataFrame(columns=[*_KEYS, "best", "settings"])]
     for name, method in study.methods.items():
@@ -173,9 +173,7 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
                 for settings in method.combinations
             }
             for without, frame in results.groupby("without"):
-                chosen = best_on_validation(
-                    frame, list(variants), study.choose or "", undecided="first"
-                )
+                chosen = best_on_validation(frame, list(variants), study.choose, undecided="first")
                 choices.append(
                     chosen.assign(
                         without=without, best=name, settings=chosen["method"].map(variants)
@@ -184,9 +182,9 @@ def _tuned(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(choices[1:] or choices, ignore_index=True)
 
 
-def _settled(study: Study, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
+def _settled(study: ResolvedStudy, frame: pd.DataFrame, tuned: pd.DataFrame) -> pd.DataFrame:
     """Replace the results of all combinations of settings by those of the chosen ones."""
-    variants = [variant_name(name, settings) for name, settings in each_variant(study) if settings]
+    variants = [variant_name(name, settings) for name, settings in study.variants if settings]
     if not variants:
         return frame
     return pd.concat(
@@ -205,7 +203,7 @@ def _chosen_rows(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
+def _best(study: ResolvedStudy, results: pd.DataFrame) -> pd.DataFrame:
     """Return the best method of each kind. For federations without one client, return the best of
     these.
     """
@@ -215,19 +213,19 @@ def _best(study: Study, results: pd.DataFrame) -> pd.DataFrame:
         if not without:
             kinds = {BEST_ALONE: study.alone, **kinds}
         for best, candidates in kinds.items():
-            picks = best_on_validation(frame, candidates, study.choose or "")
+            picks = best_on_validation(frame, candidates, study.choose)
             choices.append(picks.assign(best=best, without=without))
         if HINDSIGHT in study.labels and not without:
-            picks = best_in_hindsight(frame, study.alone, study.choose or "")
+            picks = best_in_hindsight(frame, study.alone, study.choose)
             choices.append(picks.assign(best=HINDSIGHT, without=without))
     chosen = pd.concat(choices, ignore_index=True)
     return chosen[(chosen["best"] != BEST_ALONE) | (BEST_ALONE in study.labels)]
 
 
-def _clusters(study: Study, jobs: Sequence[Job]) -> pd.DataFrame:
+def _clusters(study: ResolvedStudy, jobs: Sequence[Job]) -> pd.DataFrame:
     """Return the final clusters of each run."""
     rows = []
-    titles = [title_of(name, settings) for name, settings in each_variant(study)]
+    titles = [title_of(name, settings) for name, settings in study.variants]
     written = list[tuple[str, int, Path]]()
     for job in jobs:
         title = title_of(job.method, job.settings)
@@ -285,7 +283,7 @@ def _check_rows(done: Sequence[tuple[Job, dict[str, Any]]]) -> tuple[bool, dict[
 def best_on_validation(
     results: pd.DataFrame,
     candidates: Sequence[str],
-    choose: str | Mapping[str, str],
+    choose: Mapping[str, str],
     *,
     undecided: Literal["none", "first"] = "none",
 ) -> pd.DataFrame:
@@ -296,7 +294,7 @@ def best_on_validation(
         results: tidy results, with the validation split.
         candidates: methods, in the order in which equals are preferred. Candidates without any
             result are left out, and for each client those that it cannot have.
-        choose: the metric, or a mapping of each client to its metric.
+        choose: maps each client to its metric.
         undecided: what is chosen for clients for which the metric is undefined for all candidates:
             none of them, or the first, as a local baseline then takes its first settings.
 
@@ -338,18 +336,15 @@ def best_on_validation(
     )
 
 
-def of_choice(results: pd.DataFrame, choose: str | Mapping[str, str]) -> pd.DataFrame:
+def of_choice(results: pd.DataFrame, choose: Mapping[str, str]) -> pd.DataFrame:
     """Return the rows of the metric by which each client chooses, with a column ``gain``: the value
     with the sign by which larger is better.
 
     Args:
         results: a table with client, metric and value.
-        choose: the metric, or a mapping of each client to its metric.
+        choose: maps each client to its metric.
     """
-    metric = results["client"].map(
-        {client: choice_of(choose, client) for client in results["client"].unique()}
-    )
-    chosen = results[results["metric"] == metric]
+    chosen = results[results["metric"] == results["client"].map(choose)]
     signs = {
         name: 1.0 if COMPARED[name].higher_is_better else -1.0 for name in chosen["metric"].unique()
     }
@@ -367,7 +362,7 @@ def _place(unseen: NDArray[np.float64], validation: NDArray[np.float64]) -> int 
 
 
 def best_in_hindsight(
-    results: pd.DataFrame, candidates: Sequence[str], choose: str | Mapping[str, str]
+    results: pd.DataFrame, candidates: Sequence[str], choose: Mapping[str, str]
 ) -> pd.DataFrame:
     """Return, for each client, the candidate with the best mean test score over seeds, which is the
     same for all seeds. This is a stricter bar than anybody could choose in advance.
@@ -376,7 +371,7 @@ def best_in_hindsight(
         results: tidy results, with the test split.
         candidates: methods, in the order in which equals are preferred. A method whose scores are
             not all numbers is no candidate.
-        choose: the metric, or a mapping of each client to its metric.
+        choose: maps each client to its metric.
 
     Returns:
         The columns seed, client and method, for the seeds that all candidates of a client have.

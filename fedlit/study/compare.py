@@ -18,9 +18,11 @@ from fedlit.study.lift import LEFT_OUT
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
 from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
+from fedlit.study.resolve import resolve
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
 from fedlit.study.sections import html, markdown, terminal
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import StudyFile
 from fedlit.study.supplements import supplements
 from fedlit.study.tune import TUNED, tune
 from fedlit.train.supplement import SUPPLEMENTS
@@ -43,7 +45,7 @@ class Comparison(Shown, Findings):
 
 
 def compare(
-    study: str | Study,
+    study: str | StudyFile,
     *,
     scenario: str | None = None,
     seeds: str | Iterable[int] | None = None,
@@ -61,7 +63,7 @@ def compare(
     last checkpoint.
 
     Args:
-        study: its name, its path, or a :class:`~fedlit.study.study.Study`.
+        study: its name, its path, or a :class:`~fedlit.study.study.StudyFile`.
         scenario: the scenario of the study to run under; None if it has none.
         seeds: the seeds, instead of the study's.
         methods: the methods to train, if not all; the reference is always among them.
@@ -93,29 +95,32 @@ def compare(
         ['local', 'logistic_regression']
     """
     say = nothing if quiet else say
-    study = load_study(study) if isinstance(study, str) else study
-    study, folder = _placed(study, scenario, out)
-    whole = study
-    study = study.restricted(methods, baselines)
-    if study.about != whole.about:
+    file = load_study(study) if isinstance(study, str) else study
+    whole, folder = _placed(file, scenario, out)
+    part = whole.restricted(methods, baselines)
+    if part.about != whole.about:
         say(
-            f"{study.about.removeprefix(whole.about).strip()} Report and tables in {folder} will "
+            f"{part.about.removeprefix(whole.about).strip()} Report and tables in {folder} will "
             "show this part."
         )
-    numbers = study.seeds if seeds is None else parse_seeds(seeds)
+    numbers = parse_seeds(part.seeds if seeds is None else seeds)
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
-        basis = Basis(study, folder)
-        study = study.for_tasks(basis.tasks)
-        study, tuned = tune(study, folder, basis, jobs or default_jobs(), say)
-        planned = plan_jobs(study, numbers, folder, basis)
-        if study.leave_one_out:
+        basis = Basis(part, folder)
+        resolved = resolve(part, None, basis.tasks)
+        complete, tuned = tune(resolved, folder, basis, jobs or default_jobs(), say)
+        planned = plan_jobs(complete, numbers, folder, basis)
+        if complete.leave_one_out:
             without_client = sum(job.left_out is not None for job in planned)
             say(
                 f"leave_one_out: {without_client} further runs, each federation without one of its clients "
                 "in turn"
             )
-        notes = [*training_notes(study, basis), *basis.findings.sentences(), *basis.open_questions]
+        notes = [
+            *training_notes(complete, basis),
+            *basis.findings.sentences(),
+            *basis.open_questions,
+        ]
         basis.keep()
         for note in notes:
             say(f"{note}.")
@@ -125,8 +130,8 @@ def compare(
             raise RunError(
                 f"expected at least one run to come to its end, found that all failed:\n{errors}"
             )
-        collected = collect(study, planned)
-        notes += [*one_class_notes(study, collected), *guard_notes(study, collected)]
+        collected = collect(complete, planned)
+        notes += [*one_class_notes(complete, collected), *guard_notes(complete, collected)]
         predicted = {table.name: _predicted(table) for table in basis.tables}
         details = {
             "failures": failures,
@@ -134,15 +139,19 @@ def compare(
             "notes": notes,
             "blocks": basis.findings.blocks,
         }
-        details["supplements"] = supplements(study, planned, collected, basis.score, basis.source)
-        comparison = Comparison.of(study, numbers, collected, folder, **details)
+        details["supplements"] = supplements(
+            complete, planned, collected, basis.score, basis.source
+        )
+        comparison = Comparison.of(complete, numbers, collected, folder, **details)
         write(comparison)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
     return comparison
 
 
-def _placed(study: Study, scenario: str | None, out: str | Path | None) -> tuple[Study, Path]:
+def _placed(
+    study: StudyFile, scenario: str | None, out: str | Path | None
+) -> tuple[StudyFile, Path]:
     """Return the study under its scenario, and the scenario's folder."""
     folder = Path(
         out if out is not None else Path("lightning_logs", "studies", study.name)

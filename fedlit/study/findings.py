@@ -20,7 +20,8 @@ from fedlit.show.text import shorten
 from fedlit.statistics import ALONE, BLOCKED, FEW, JOIN, MIN_SEEDS, SAME, TITLES, estimate
 from fedlit.study.collect import Collected
 from fedlit.study.lift import MEAN, OTHERS, WORST, Scores, estimates, flat, leave_one_out, lifts
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study, choice_of
+from fedlit.study.resolve import ResolvedStudy
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 from fedlit.study.supplements import Beside
 from fedlit.study.tables import drawn, heading, lift_unit, points
 from fedlit.tasks import COMPARED, Score
@@ -57,7 +58,7 @@ class Answer:
             others gain.
     """
 
-    study: Study
+    study: ResolvedStudy
     client: str
     metric: str
     federated: float
@@ -180,7 +181,7 @@ class Answer:
 
 
 def answers(
-    study: Study,
+    study: ResolvedStudy,
     collected: Collected,
     estimates: pd.DataFrame,
     lift: pd.DataFrame,
@@ -191,7 +192,7 @@ def answers(
     method that leaves rows at their sites.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         collected: the results of the study.
         estimates: the estimates of scores (:func:`fedlit.study.lift.estimates`).
         lift: the estimates of lifts (:func:`fedlit.study.lift.lifts`).
@@ -211,7 +212,7 @@ def answers(
     records = collected.records.to_dict("records")
     results = []
     for client in collected.clients if study.candidates else ():
-        metric = choice_of(study.choose or {}, client)
+        metric = study.choose[client]
         choices = chosen[chosen["client"] == client].groupby("best")["method"]
         often = {str(best): str(methods.value_counts().idxmax()) for best, methods in choices}
         varied = choices.nunique() > 1
@@ -343,7 +344,7 @@ class Findings:
             them.
     """
 
-    study: Study
+    study: ResolvedStudy
     seeds: list[int]
     collected: Collected
     estimates: pd.DataFrame
@@ -359,12 +360,17 @@ class Findings:
 
     @classmethod
     def of(
-        cls, study: Study, seeds: list[int], collected: Collected, folder: Path, **details: Any
+        cls,
+        study: ResolvedStudy,
+        seeds: list[int],
+        collected: Collected,
+        folder: Path,
+        **details: Any,
     ) -> Self:
         """Compute the findings from results.
 
         Args:
-            study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+            study: the study.
             seeds: the seeds with which it was run.
             collected: the results of the study.
             folder: the folder of the files.
@@ -445,7 +451,7 @@ class Findings:
     @property
     def scores(self) -> list[Score]:
         """The scores that tables show, the main one first."""
-        return [COMPARED[name] for name in self.study.metrics or ()]
+        return [COMPARED[name] for name in self.study.metrics]
 
     @property
     def choices(self) -> list[Score]:

@@ -25,7 +25,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +34,6 @@ import pandas as pd
 from torch import Tensor
 
 from fedlit.files import read_named, write_frames
-from fedlit.study.study import Study
 from fedlit.tasks import Task
 from fedlit.tasks.base import of_people
 
@@ -217,8 +216,7 @@ class Job:
         digest: a hash of everything that the run is computed from; a folder whose ``DONE`` has
             another one holds no result of the job.
         work: the work to do.
-        choose: the metric to choose by on validation rows, or a mapping of each client to its
-            metric.
+        choose: maps each client to the metric by which it chooses on validation rows.
         bootstrap: the number of resamples of the test rows.
         settings: the combination of settings of a tuned method; None for any other method.
         left_out: the client without which the federation is trained; None if all take part.
@@ -229,7 +227,7 @@ class Job:
     folder: str
     digest: str
     work: Work
-    choose: str | dict[str, str] = ""
+    choose: dict[str, str] = field(default_factory=dict)
     bootstrap: int = 0
     settings: dict[str, Any] | None = None
     left_out: str | None = None
@@ -287,16 +285,6 @@ def title_of(method: str, settings: Mapping[str, Any] | None) -> str:
     """
     changes = ", ".join(f"{key}={json.dumps(value)}" for key, value in (settings or {}).items())
     return f"{method} ({changes})" if changes else method
-
-
-def each_variant(study: Study) -> list[tuple[str, dict[str, Any]]]:
-    """Return all methods with each of their combinations of settings. A method that is not tuned
-    has one empty combination.
-    """
-    variants = list[tuple[str, dict[str, Any]]]()
-    for name, method in study.methods.items():
-        variants += [(name, settings) for settings in method.combinations]
-    return variants
 
 
 def is_free(key: str) -> bool:

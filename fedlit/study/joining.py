@@ -24,9 +24,11 @@ from fedlit.study.findings import Answer
 from fedlit.study.job import Train
 from fedlit.study.method import Method
 from fedlit.study.plan import Planned, jobs_of, planned_alone, tasks_of
+from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.runner import nothing
 from fedlit.study.runs import best_checkpoint, execute, record
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import StudyFile
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.whole import CHECKPOINTS, LAST
 
@@ -115,7 +117,7 @@ def add_client(
     alone = joining.alone()
     numbers = [alone.seed] if seeds is None else parse_seeds(seeds)
     study = _study(joining, numbers, ckpt_path, baselines, bootstrap)
-    overrides = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choices[0])}
+    overrides = {"seed": numbers[0], **best_checkpoint(ckpt_path, study.choose)}
     joined = joining.joined(*(f"--{key}={value}" for key, value in overrides.items()))
     notify(
         f"{client} trains its private parts around the run's core, which stays; nothing is "
@@ -166,7 +168,7 @@ def _study(
     checkpoint: str,
     baselines: Sequence[str] | None,
     bootstrap: int,
-) -> Study:
+) -> ResolvedStudy:
     """Return the study of the comparison, as ``fedlit compare`` would run it. The newcomer's task
     determines its metrics and baselines.
     """
@@ -177,7 +179,7 @@ def _study(
     models = None if baselines is None else dict.fromkeys(baselines)
     state: Literal["last", "best"] = "best" if checkpoint == "best" else "last"
     about = f"{joining.table.name} joins {joining.run}, which has {', '.join(joining.clients)}."
-    study = Study(
+    study = StudyFile(
         methods,
         seeds,
         about,
@@ -186,7 +188,7 @@ def _study(
         bootstrap=bootstrap,
         name=joining.name,
     )
-    return study.for_tasks(tasks_of([joining.table]))
+    return resolve(study, None, tasks_of([joining.table]))
 
 
 def _unchanged(name: str, joined: Run) -> None:

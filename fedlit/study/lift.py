@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fedlit.statistics import FEW, MIN_SEEDS, SAME, Estimate, estimate, holm, verdict, wilcoxon
 from fedlit.study.collect import Collected
-from fedlit.study.study import BEST_FEDERATED, Study
+from fedlit.study.resolve import ResolvedStudy
+from fedlit.study.study import BEST_FEDERATED
 from fedlit.tasks import COMPARED
 
 # No client can have these names.
@@ -162,7 +163,7 @@ class Scores:
         return estimate(differences, ratio=self.ratio(who), resamples=resamples), differences
 
 
-def estimates(study: Study, scores: Scores) -> pd.DataFrame:
+def estimates(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
     """Return n, mean, sd and interval, with one row for each metric, method and client."""
     rows = []
     for metric in study.all_metrics:
@@ -181,14 +182,14 @@ def estimates(study: Study, scores: Scores) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def lifts(study: Study, scores: Scores) -> pd.DataFrame:
+def lifts(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
     """Return the lifts, with one row for each metric, reference, federated method and client: the
     lift over the method's reference, over the best local baseline and over the best in hindsight,
     with its intervals, the p-value of Wilcoxon's test before and after Holm's correction (over the
     methods and clients of one metric and reference), and the verdict.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         scores: the scores of its runs.
     """
     rows: list[dict[str, Any]] = []
@@ -259,13 +260,13 @@ def _compared(
     return {**flat(lift), "p": wilcoxon(differences), "verdict": judged(lift, least)}
 
 
-def leave_one_out(study: Study, scores: Scores) -> pd.DataFrame:
+def leave_one_out(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
     """Return the effects of clients on others, with one row for each metric, federated method,
     joining client and affected client: how much better the affected client is if the other one
     takes part, seed by seed, with the same intervals and verdicts as lifts.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         scores: the scores of its runs.
 
     Returns:

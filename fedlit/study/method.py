@@ -11,6 +11,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.mixture.settings import Mixing
+from fedlit.study.seeds import Seeds, parse_seeds
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -140,7 +141,10 @@ class Search:
 
     method: str
     space: dict[str, dict[str, Any]]
-    seeds: list[int] = field(default_factory=lambda: [0])
+    seeds: Seeds = 0
+
+    def __post_init__(self) -> None:
+        parse_seeds(self.seeds)  # refuses what is none
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from fedlit.run.config import METHODS, STUDIES, find_config, read_settings, read
 from fedlit.run.keys import check_key, check_keys
 from fedlit.run.messages import misfit
 from fedlit.study.method import Method, Paper, Scenario, Search
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.study import StudyFile
 
 KEYS: dict[str, Any] = {
-    key: kind for key, kind in get_type_hints(Study).items() if key not in ("name", "folder")
+    key: kind for key, kind in get_type_hints(StudyFile).items() if key not in ("name", "folder")
 }
 """The keys of a study in a file, with their types."""
 
 
-def load_study(name: str) -> Study:
+def load_study(name: str) -> StudyFile:
     """Read a study.
 
     Args:
@@ -49,16 +49,14 @@ def load_study(name: str) -> Study:
         raise ConfigError(f"{file}: {error}") from error
 
 
-def _study(content: Mapping[str, Any], path: Path) -> Study:
+def _study(content: Mapping[str, Any], path: Path) -> StudyFile:
     must_be_known("keys of a study", content, KEYS)
     for key in ("methods", "seeds"):
         if content.get(key) in (None, {}, [], ""):
             raise ConfigError(f"expected {key}, without which there is no study, found nothing")
-    settings = _with_seeds(content)
+    settings = dict(content)
     if isinstance(settings.get("baselines"), list):
         settings["baselines"] = dict.fromkeys(settings["baselines"])
-    if isinstance(settings.get("search"), Mapping):
-        settings["search"] = _with_seeds(settings["search"])
     for group in ("methods", "scenarios"):
         entries = settings.get(group)
         for name, value in entries.items() if isinstance(entries, Mapping) else ():
@@ -74,20 +72,10 @@ def _study(content: Mapping[str, Any], path: Path) -> Study:
             parts[group][name] = _made(kind, {**value, **_placed(value, path)}, f"{group}.{name}")
     _check_keys((settings.get("search") or {}).get("space"), f"{file}: search.space.")
     _check_keys(settings.get("tune"), f"{file}: tune.")
-    study: Study = _made(
-        Study, {**settings, **parts, "name": path.stem, "folder": str(path.parent)}, ""
+    study: StudyFile = _made(
+        StudyFile, {**settings, **parts, "name": path.stem, "folder": str(path.parent)}, ""
     )
     return study
-
-
-def _with_seeds(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace seeds such as ``8:28`` by numbers."""
-    read = {
-        key: parse_seeds(content[key], key)
-        for key in ("seeds", "tune_seeds")
-        if content.get(key) is not None
-    }
-    return {**content, **read}
 
 
 def _made(kind: Any, content: Mapping[str, Any], key: str) -> Any:

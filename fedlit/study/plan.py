@@ -44,13 +44,13 @@ from fedlit.study.job import (
     Job,
     Train,
     digest_of,
-    each_variant,
     is_free,
     title_of,
     variant_name,
 )  # fmt: skip
 from fedlit.study.mixtures import mixture_settings
-from fedlit.study.study import Study
+from fedlit.study.resolve import ResolvedStudy
+from fedlit.study.study import Lineup
 from fedlit.tasks import Task, task_named
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
@@ -101,7 +101,7 @@ class Basis:
         ConfigError: the reference's configuration is not valid.
     """
 
-    def __init__(self, study: Study, folder: Path | None = None) -> None:
+    def __init__(self, study: Lineup, folder: Path | None = None) -> None:
         self._where = self.where(
             study, study.reference, study.methods[study.reference].combinations[0]
         )
@@ -115,7 +115,7 @@ class Basis:
                 self._before = json.loads((folder / KEPT).read_text(encoding="utf-8"))
 
     def where(
-        self, study: Study, name: str, tuned: Mapping[str, Any]
+        self, study: Lineup, name: str, tuned: Mapping[str, Any]
     ) -> tuple[str, dict[str, Any]]:
         """Return the configuration that determines a method's rows, and the changed keys. For a
         mixture it is that of the first part, because all parts read the same rows.
@@ -276,21 +276,19 @@ class Planned:
         return replace(self, work=work, made_of={**self.made_of, **gone}, left_out=client)
 
 
-def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
+def plan_jobs(study: ResolvedStudy, seeds: Sequence[int], out: Path, basis: Basis) -> list[Job]:
     """Return all jobs of a study, seed by seed, so that a study that is cut short has all methods
     for its first seeds.
 
     Args:
-        study: the study; what it leaves out is completed by the clients' tasks.
+        study: the study.
         seeds: the seeds of the runs.
         out: the study's folder.
-        basis: the basis of the study, if it has been read already.
+        basis: the basis of the study.
 
     Raises:
         ConfigError: a configuration is missing or not valid; this is refused before the first run.
     """
-    basis = basis or Basis(study)
-    study = study.for_tasks(basis.tasks)
     planned = planned_methods(study, basis)
     reference = next(run for run in planned if run.method == study.trained(study.reference))
     candidates = [
@@ -308,7 +306,7 @@ def plan_jobs(study: Study, seeds: list[int], out: Path, basis: Basis | None = N
 
 
 def jobs_of(
-    study: Study,
+    study: ResolvedStudy,
     seeds: Sequence[int],
     out: Path,
     planned: Sequence[Planned],
@@ -318,7 +316,7 @@ def jobs_of(
     """Return the jobs of the planned runs, and those that are computed from their results.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         seeds: the seeds of the runs.
         out: the study's folder.
         planned: all runs that are trained or fitted.
@@ -328,7 +326,7 @@ def jobs_of(
 
     def job(run: Planned, seed: int) -> Job:
         chooses = isinstance(run.work, FitAlone) or study.checkpoint == "best"
-        choose = study.choose if chooses else ""
+        choose = study.choose if chooses else {}
         work_settings = {
             key: value
             for key, value in vars(run.work).items()
@@ -348,7 +346,7 @@ def jobs_of(
             out / "runs" / variant_name(run.method, run.settings, run.left_out) / f"seed_{seed}"
         )
         return Job(
-            run.method, seed, str(folder), digest_of(made_of), run.work, study.choose or "", study.bootstrap,
+            run.method, seed, str(folder), digest_of(made_of), run.work, study.choose, study.bootstrap,
             run.settings, run.left_out,
         )  # fmt: skip
 
@@ -361,7 +359,7 @@ def jobs_of(
     return jobs
 
 
-def planned_methods(study: Study, basis: Basis) -> list[Planned]:
+def planned_methods(study: Lineup, basis: Basis) -> list[Planned]:
     """Return all methods to train, with each of their combinations of settings. This reads no
     table.
 
@@ -373,7 +371,7 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
         ConfigError: a method cannot be run, or two cannot be compared.
     """
     planned: list[Planned] = []
-    for name, tuned in each_variant(study):
+    for name, tuned in study.variants:
         if study.methods[name].of is None:
             planned.append(_planned(study, basis, name, tuned))
             _refuse_alike(planned)
@@ -386,7 +384,7 @@ def planned_methods(study: Study, basis: Basis) -> list[Planned]:
     return planned
 
 
-def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
+def _planned(study: Lineup, basis: Basis, name: str, tuned: dict[str, Any]) -> Planned:
     """Plan a method with a combination of settings."""
     config = study.config(name)
     overrides = study.methods[name].overrides(tuned)
@@ -418,7 +416,7 @@ def _planned(study: Study, basis: Basis, name: str, tuned: dict[str, Any]) -> Pl
     return Planned(name, Train(str(config), overrides, mixture=True), made_of, tuned or None)
 
 
-def _parts(study: Study, name: str) -> dict[str, PartSettings]:
+def _parts(study: Lineup, name: str) -> dict[str, PartSettings]:
     """Return the parts of another method that a method mixes again.
 
     Raises:
@@ -452,7 +450,7 @@ def _shared(basis: Basis, parts: Mapping[str, PartSettings]) -> list[str]:
     return [name for name, content in contents.items() if content.shares or content.pools]
 
 
-def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iterable[str]) -> None:
+def _check_sharing(study: Lineup, name: str, title: str, shared: Any, parts: Iterable[str]) -> None:
     """Refuse a method alone that shares something, and a federated method that does not, because
     federated methods are compared with the methods alone.
     """
@@ -472,7 +470,7 @@ def _check_sharing(study: Study, name: str, title: str, shared: Any, parts: Iter
 
 
 def planned_alone(
-    study: Study,
+    study: ResolvedStudy,
     tasks: Mapping[str, type[Task]],
     data_config: tuple[str, dict[str, Any]],
     reference: Planned,
@@ -480,7 +478,7 @@ def planned_alone(
     """Return the local baselines to fit.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         tasks: maps each client to its task.
         data_config: the configuration that determines the data, and its changed keys.
         reference: the run with these data; if the reference is tuned, that of its first
@@ -488,7 +486,7 @@ def planned_alone(
     """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
     planned = []
-    for name, entry in (study.baselines or {}).items():
+    for name, entry in study.baselines.items():
         if name == TREES_AND_LINEAR:
             continue
         custom = dict(entry or {}) if is_any_model(entry) else None
@@ -503,7 +501,7 @@ def planned_alone(
     return planned
 
 
-def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
+def _combined(study: ResolvedStudy, trained: Sequence[Job]) -> list[Job]:
     """Return the jobs that are computed from a seed's predictions: mixtures, and means of
     models.
     """
@@ -527,9 +525,9 @@ def _combined(study: Study, trained: Sequence[Job]) -> list[Job]:
     for name, method in study.methods.items():
         if method.of is not None:
             add(name, {part: [jobs[method.of]] for part in _parts(study, name)}, method.mixing)
-    if TREES_AND_LINEAR in (study.baselines or ()):
+    if TREES_AND_LINEAR in study.baselines:
         averaged = dict[str, list[Job]]()
-        for group in means_of(study.baselines or ()):
+        for group in means_of(study.baselines):
             averaged[group[0]] = [jobs[name] for name in group]
         add(TREES_AND_LINEAR, averaged)
     return combined_jobs
@@ -539,17 +537,17 @@ def _each(jobs: Iterable[Job], attribute: Literal["folder", "digest"]) -> list[s
     return [getattr(job, attribute) for job in jobs]
 
 
-def training_notes(study: Study, basis: Basis) -> list[str]:
+def training_notes(study: ResolvedStudy, basis: Basis) -> list[str]:
     """Return notes on differences in training between methods: different lengths, or different
     rules for an early stop. Whether the last or the best state is scored is a setting of the study
     and the same for all methods.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         basis: the basis of the study.
     """
     differences: dict[str, dict[str, list[str]]] = {key: {} for key in _TRAINING}
-    for name, tuned in each_variant(study):
+    for name, tuned in study.variants:
         # Each part of a mixture is trained as it needs it.
         if study.methods[name].of is not None or is_mixture(study.config(name)):
             continue
@@ -572,7 +570,7 @@ def training_notes(study: Study, basis: Basis) -> list[str]:
     return notes
 
 
-def left_out(study: Study, tables: Sequence[ClientTable]) -> list[str]:
+def left_out(study: ResolvedStudy, tables: Sequence[ClientTable]) -> list[str]:
     """Return the clients without which federations are also trained: all clients, or none if the
     study does not ask for it.
 

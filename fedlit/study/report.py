@@ -24,8 +24,10 @@ from fedlit.study.collect import Collected
 from fedlit.study.findings import MANY, Findings, summary
 from fedlit.study.job import OUT_OF_FOLD
 from fedlit.study.lift import WORST, client_label
+from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.sections import Section
-from fedlit.study.study import BEST_ALONE, HINDSIGHT, Study, seed_words
+from fedlit.study.seeds import seed_words
+from fedlit.study.study import BEST_ALONE, HINDSIGHT
 from fedlit.study.tables import (
     choice_words,
     cluster_table,
@@ -257,7 +259,7 @@ def _judged(findings: Findings) -> list[str]:
     ]
 
 
-def guard_notes(study: Study, collected: Collected) -> list[str]:
+def guard_notes(study: ResolvedStudy, collected: Collected) -> list[str]:
     """Return notes on the clients that were left out of exchanges, or watched, by method, over all
     seeds.
     """
@@ -272,7 +274,7 @@ def guard_notes(study: Study, collected: Collected) -> list[str]:
     return notes
 
 
-def one_class_notes(study: Study, collected: Collected) -> list[str]:
+def one_class_notes(study: ResolvedStudy, collected: Collected) -> list[str]:
     """Return notes on models that predict one class for all test rows of a client, because their
     scores mean little.
     """
@@ -294,7 +296,7 @@ def one_class_notes(study: Study, collected: Collected) -> list[str]:
     return notes
 
 
-def paper_notes(study: Study) -> list[str]:
+def paper_notes(study: ResolvedStudy) -> list[str]:
     """Return the source of the paper's figures, and how their convention differs from ours: first
     for all methods, then for those marked †.
     """

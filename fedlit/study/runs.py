@@ -217,14 +217,16 @@ def _federated(run: Run, client: str) -> int:
     return sum(state[name].numel() for name in run.exchange.sharing.names[client])
 
 
-def best_checkpoint(checkpoint: str, choose: str | Mapping[str, str]) -> dict[str, Any]:
+def best_checkpoint(checkpoint: str, choose: Mapping[str, str]) -> dict[str, Any]:
     """Return the keys that make a run keep its best checkpoint by the metric to choose by, if this
     checkpoint is scored.
     """
     if checkpoint != "best":
         return {}
-    mode = "max" if COMPARED[str(choose)].higher_is_better else "min"
-    return {"checkpoint.monitor": f"val/{choose}", "checkpoint.mode": mode, "checkpoint.best": 1}
+    # Clients that chose by different metrics would have different best checkpoints.
+    (metric,) = set(choose.values())
+    mode = "max" if COMPARED[metric].higher_is_better else "min"
+    return {"checkpoint.monitor": f"val/{metric}", "checkpoint.mode": mode, "checkpoint.best": 1}
 
 
 def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:

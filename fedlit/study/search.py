@@ -37,8 +37,10 @@ from fedlit.study.job import digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis
+from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.runner import default_jobs, locked
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import StudyFile
 from fedlit.study.tables import heading
 from fedlit.study.tune import judged, tuning_jobs
 from fedlit.tasks import COMPARED, Score
@@ -70,13 +72,15 @@ class Found(Shown):
 
     Attributes:
         study: the study that was searched.
+        definition: its search.
         seeds: the seeds with which each trial was trained.
         trials: all finished trials, by number.
         unchanged: the value of the configuration's unchanged settings; None if they failed.
         folder: the folder of the files.
     """
 
-    study: Study
+    study: ResolvedStudy
+    definition: Search
     seeds: list[int]
     trials: list[Trial]
     unchanged: float | None
@@ -106,12 +110,12 @@ class Found(Shown):
     @property
     def method(self) -> Method:
         """The best trial as a method of a study."""
-        searched = self.study.methods[_search_of(self.study).method]
+        searched = self.study.methods[self.definition.method]
         return replace(searched, label="", set={**searched.set, **self.best.params}, tune={})
 
     def parts(self) -> list[str | Grid]:
         """Return the best trials, what was gained, and the commands for the next steps."""
-        definition = _search_of(self.study)
+        definition = self.definition
         score = self.score
         method = self.method
         rows = [
@@ -144,7 +148,7 @@ class Found(Shown):
 
 
 def search(
-    study: str | Study,
+    study: str | StudyFile,
     *,
     trials: int = 20,
     seeds: str | Iterable[int] | None = None,
@@ -159,7 +163,7 @@ def search(
     search has changed, it starts over.
 
     Args:
-        study: its name, its path, or a :class:`~fedlit.study.study.Study`.
+        study: its name, its path, or a :class:`~fedlit.study.study.StudyFile`.
         trials: the total number of trials, including failed ones.
         seeds: the seeds, instead of those of the study's ``search``.
         jobs: the number of simultaneous runs, each with its share of the cores; by default one per
@@ -171,30 +175,26 @@ def search(
         ConfigError: the search cannot be run.
         RunError: no trial came to its end.
     """
-    study = load_study(study) if isinstance(study, str) else study
+    file = load_study(study) if isinstance(study, str) else study
     for option, number in (("--trials", trials), ("--jobs", jobs)):
         expect(number is None or number > 0, option, "at least 1", number)
-    definition = _search_of(study)
-    numbers = definition.seeds if seeds is None else parse_seeds(seeds)
-    folder = Path(
-        out if out is not None else Path("lightning_logs", "studies", f"{study.name}_search")
-    ).absolute()
+    definition = _search_of(file)
+    numbers = parse_seeds(definition.seeds if seeds is None else seeds)
+    default = Path("lightning_logs", "studies", f"{file.name}_search")
+    folder = Path(default if out is None else out).absolute()
     space = distributions(definition.space)
     slots = jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
-        basis = Basis(study)
-        study = study.for_tasks(basis.tasks)
-        single = len(study.choices) == 1
-        expect(
-            single,
-            "choose",
-            "one metric by which trials are judged",
-            study.choices,
-            "name one that all tasks have",
-        )
-        drawn = _opened(study, numbers, folder, basis)
-        score = COMPARED[study.choices[0]]
-        ((gain, error),) = judged(study, [(definition.method, {})], numbers, folder, basis, pool)
+        basis = Basis(file)
+        resolved = resolve(file, None, basis.tasks)
+        if len(resolved.choices) > 1:
+            raise ConfigError(
+                "choose: expected one metric by which trials are judged, found "
+                f"{resolved.choices}; name one that all tasks have"
+            )
+        drawn = _opened(resolved, definition, numbers, folder, basis)
+        score = COMPARED[resolved.choices[0]]
+        ((gain, error),) = judged(resolved, [(definition.method, {})], numbers, folder, basis, pool)
         unchanged = None if error else score.gain(gain, 0.0)
         with tqdm(
             total=trials,
@@ -208,7 +208,7 @@ def search(
                 settings = [
                     (definition.method, _decoded(space, trial.params)) for trial in new_trials
                 ]
-                results = judged(study, settings, numbers, folder, basis, pool)
+                results = judged(resolved, settings, numbers, folder, basis, pool)
                 for trial, (gain, error) in zip(new_trials, results, strict=True):
                     # A trial without this attribute was cut short, so it is set before the end.
                     trial.set_user_attr("error", error)
@@ -218,14 +218,14 @@ def search(
                         drawn.tell(trial, gain)
                     bar.update()
         ended = [_trial(trial, space, score) for trial in _ended(drawn)]
-        result = Found(study, numbers, ended, unchanged, folder)
+        result = Found(resolved, definition, numbers, ended, unchanged, folder)
     if not result.ranked:
         reasons = "\n".join(f"{name}: {error}" for name, error in result.failures.items())
         raise RunError(f"expected at least one trial that came to its end, found none:\n{reasons}")
     return result
 
 
-def _search_of(study: Study) -> Search:
+def _search_of(study: StudyFile) -> Search:
     """Return the search of a study."""
     if study.search is None:
         raise ConfigError(
@@ -282,9 +282,10 @@ def _distribution(entry: Mapping[str, Any]) -> BaseDistribution:
 # ---------------------------------------------------------------------- Optuna's record
 
 
-def _opened(study: Study, seeds: Sequence[int], folder: Path, basis: Basis) -> optuna.Study:
+def _opened(
+    study: ResolvedStudy, definition: Search, seeds: Sequence[int], folder: Path, basis: Basis
+) -> optuna.Study:
     """Open the trials of a folder that belong to the same definition of the search."""
-    definition = _search_of(study)
     first = tuning_jobs(study, definition.method, {}, seeds, folder, basis)[0]
     made_of = [definition.space, study.choose, list(seeds), first.digest]
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,41 +1,88 @@
-"""The definition of a study: methods, seeds, baselines, and the metrics by which clients choose."""
+"""A study as it is written in a file or in Python: methods, seeds, baselines, and how clients choose.
+
+Nothing here needs the clients' tables. :func:`fedlit.study.resolve.resolve` completes a study by
+their tasks.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fedlit.errors import ConfigError, expect, must_be_known
-from fedlit.run.catalogue import cards
 from fedlit.run.config import find_config
 from fedlit.statistics import MATTERS
-from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned, plain
-
-if TYPE_CHECKING:
-    from fedlit.tasks import Score, Task
-
+from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned
+from fedlit.study.seeds import Seeds, parse_seeds
 
 BEST_ALONE = "best_alone"
 HINDSIGHT = "best_alone_in_hindsight"
 BEST_FEDERATED = "best_federated"
+BEST = (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
+"""The names of what is chosen among the methods and baselines of a study."""
+_LIMITS = {"bootstrap": 10**6, "small": 10**9, "folds": 1000, "matters": 100}
+"""Key → the number below which its value must be; the least value is 0."""
 
 
-def choice_of(choose: str | Mapping[str, str], client: str) -> str:
-    """Return the metric by which a client chooses: the one for all clients, or the client's."""
-    return choose if isinstance(choose, str) else choose[client]
+class Lineup:
+    """The methods of a study, and the questions that they alone answer.
+
+    Attributes:
+        methods: maps each name to a method.
+        reference: the method in which each client trains alone.
+        checkpoint: the state of a run that is scored.
+        folder: a further folder in which configurations are searched.
+    """
+
+    methods: dict[str, Method]
+    reference: str
+    checkpoint: Literal["last", "best"]
+    folder: str
+
+    def reference_of(self, method: str) -> str:
+        """Return the reference of a method's lift."""
+        definition = self.methods.get(method)
+        if definition is None or definition.reference is None:
+            return self.reference
+        return definition.reference
+
+    def trained(self, method: str) -> str:
+        """Return the method that is trained for a method: the method itself, or the one whose parts
+        it mixes again.
+        """
+        return self.methods[method].of or method
+
+    def config(self, method: str) -> Path:
+        """Return the file of a method's configuration."""
+        config = self.methods[self.trained(method)].config
+        if not config:
+            raise ConfigError(
+                f"methods.{method}: expected config, over which its method is laid, found none; "
+                "give it here or at each scenario"
+            )
+        return find_config(config, also=Path(self.folder) if self.folder else None)
+
+    @property
+    def variants(self) -> list[tuple[str, dict[str, Any]]]:
+        """All methods with each of their combinations of settings. A method that is not tuned has
+        one empty combination.
+        """
+        pairs = list[tuple[str, dict[str, Any]]]()
+        for name, method in self.methods.items():
+            pairs += [(name, settings) for settings in method.combinations]
+        return pairs
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFile(Lineup):
     """Methods that are compared on the same rows with the same seeds.
 
     Attributes:
         methods: maps each name to a method.
-        seeds: the seeds with which each method is trained; in a file also ``a:b`` (both ends
-            included) and ``1,2,5``.
+        seeds: the seeds with which each method is trained: a number, a list, ``a:b`` (both ends
+            included) or ``1,2,5``.
         about: a sentence on what is studied.
         reference: the method in which each client trains alone: lifts are computed over it, and the
             baselines use its data.
@@ -83,7 +130,7 @@ class Study:
     """
 
     methods: dict[str, Method]
-    seeds: list[int]
+    seeds: Seeds
     about: str = ""
     reference: str = "local"
     baselines: dict[str, dict[str, Any] | None] | None = None
@@ -98,223 +145,40 @@ class Study:
     paper: Paper | None = None
     search: Search | None = None
     tune: dict[str, list[Any]] = field(default_factory=dict)
-    tune_seeds: list[int] | None = None
+    tune_seeds: Seeds | None = None
     scenarios: dict[str, Scenario] = field(default_factory=dict)
     name: str = "study"
     folder: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seeds", parse_seeds(self.seeds))
-        if self.tune_seeds is not None:
-            object.__setattr__(self, "tune_seeds", parse_seeds(self.tune_seeds, "tune_seeds"))
-            both = sorted({*self.seeds} & {*self.tune_seeds})
-            reason = "what is chosen on them is flattered"
-            expect(not both, "tune_seeds", "seeds that are not among seeds", both, reason)
-        for key, names in (("methods", self.methods), ("scenarios", self.scenarios)):
-            for name in names:
-                free = NAME.fullmatch(name) and name not in (BEST_ALONE, HINDSIGHT, BEST_FEDERATED)
-                expect(bool(free), key, "names of letters, digits, '_' and '-'", name)
-        must_be_known("reference", [self.reference], self.methods)
-        alone = [self.reference, *(name for name, method in self.methods.items() if method.alone)]
-        for name, method in self.methods.items():
-            must_be_known(f"methods.{name}.reference", [method.reference or self.reference], alone)
-            if method.of is not None:
-                whole = [
-                    source
-                    for source, source_method in self.methods.items()
-                    if source_method.of is None
-                ]
-                must_be_known(f"methods.{name}.of", [method.of], whole)
-                tuned = bool(self.methods[method.of].tune)
-                expected = "a method whose settings are not tuned"
-                do = "write the best settings into its set"
-                expect(not tuned, f"methods.{name}.of", expected, method.of, do)
+        _check_seeds(self.seeds, self.tune_seeds)
+        _check_names("methods", self.methods)
+        _check_names("scenarios", self.scenarios)
+        _check_references(self.methods, self.reference)
+        _check_mixed_again(self.methods)
         check_tuned(self.tune)
         if self.search is not None:
             must_be_known("search.method", [self.search.method], self.methods)
-        for key, low, high in (
-            ("bootstrap", 0, 10**6),
-            ("small", 0, 10**9),
-            ("folds", 0, 1000),
-            ("matters", 0, 100),
-        ):
+        for key, limit in _LIMITS.items():
             value = getattr(self, key)
-            expect(low <= float(value) < high, key, f"a number from {low} to below {high}", value)
-        expect(
-            self.folds != 1, "folds", "2 folds or more, 0 for none", self.folds, "4 or 8 are usual"
-        )
-        expect(self.metrics != [], "metrics", "at least one", self.metrics)
-
-    def for_tasks(self, tasks: Mapping[str, type[Task]]) -> Study:
-        """Return the study with defaults for what it leaves out: metrics, the metric to choose by,
-        local baselines, and what each method tunes.
-
-        Args:
-            tasks: maps each client to its task.
-
-        Raises:
-            ConfigError: no client's task has a metric or local baseline, or best checkpoints are
-                scored although clients choose by different metrics.
-        """
-        from fedlit.study.alone import check_alone, default_models
-        from fedlit.tasks import COMPARED
-
-        kinds = {task.name: task for task in tasks.values()}
-        scores: dict[str, Score] = {}
-        shown_metrics = list[str]()
-        for task in kinds.values():
-            scores |= {score.name: score for score in task.scores if score.name in COMPARED}
-            shown_metrics += task.shown_scores()
-        main = {client: task.scores[0].name for client, task in tasks.items()}
-        choose = self.choose or (main if len(kinds) > 1 else next(iter(main.values())))
-        baselines = self.baselines
-        if baselines is None:
-            baselines = dict(default_models(kinds.values()))
-        methods = {
-            name: method if method.of else self._tuned(method)
-            for name, method in self.methods.items()
-        }
-        completed = replace(
-            self,
-            choose=choose,
-            metrics=self.metrics or list(dict.fromkeys(shown_metrics)),
-            baselines=baselines,
-            methods=methods,
-            tune={},
-        )
-        must_be_known(
-            "choose",
-            completed.choices,
-            [name for name, score in scores.items() if not score.test_only],
-        )
-        must_be_known("metrics", completed.metrics or (), scores)
-        check_alone(completed.baselines or {}, completed.methods, tasks)
-        if isinstance(completed.choose, dict):
-            must_be_known("choose (a metric for each client)", tasks, completed.choose)
-            expected = (
-                f"last, for clients choose by different metrics ({', '.join(completed.choices)})"
+            expect(0 <= float(value) < limit, key, f"a number from 0 to below {limit}", value)
+        if self.folds == 1:
+            raise ConfigError(
+                "folds: expected 2 folds or more, 0 for none, found 1; 4 or 8 are usual"
             )
-            do = "name one metric that all have as choose"
-            expect(completed.checkpoint == "last", "checkpoint", expected, "best", do)
-        return completed
+        if self.metrics == []:
+            raise ConfigError("metrics: expected at least one, found []")
 
-    def _tuned(self, method: Method) -> Method:
-        """Return a method with the study's ``tune``, except for the keys that the method sets
-        itself.
-        """
-        changed = {plain(key) for key in method.set}
-        of_study = {key: values for key, values in self.tune.items() if plain(key) not in changed}
-        return replace(method, tune={**of_study, **method.tune})
-
-    @property
-    def choices(self) -> list[str]:
-        """The metrics to choose by: one, or those of different clients; none if the study leaves
-        them open.
-        """
-        if isinstance(self.choose, dict):
-            return list(dict.fromkeys(self.choose.values()))
-        return [self.choose] if self.choose else []
-
-    @property
-    def all_metrics(self) -> list[str]:
-        """The metrics that tables show, and those to choose by."""
-        return list(dict.fromkeys([*(self.metrics or ()), *self.choices]))
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Maps the name of each method, baseline and best choice to its label, in the order of
-        tables.
-        """
-        from fedlit.study.alone import labels
-        from fedlit.tasks.go_alone import is_any_model
-
-        catalogue = cards()
-        known_models = labels()
-        methods = {
-            name: method.label
-            or (catalogue[method.method].title if method.method in catalogue else name)
-            for name, method in self.methods.items()
-        }
-        baselines = {
-            name: (settings or {}).get("label") or name
-            if is_any_model(settings)
-            else known_models[name]
-            for name, settings in (self.baselines or {}).items()
-        }
-        best = dict[str, str]()
-        if len(self.alone) > 1:
-            best |= {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"}
-        if self.candidates:
-            best[BEST_FEDERATED] = "Best federated"
-        return {**methods, **baselines, **best}
-
-    @property
-    def alone(self) -> list[str]:
-        """The names of what a client can do without others: the reference, other methods without
-        exchange, baselines.
-        """
-        without_exchange = [
-            name for name, method in self.methods.items() if method.alone and name != self.reference
-        ]
-        return [self.reference, *without_exchange, *(self.baselines or ())]
-
-    @property
-    def federated(self) -> list[str]:
-        """The methods by which clients gain from each other."""
-        return [name for name in self.methods if name not in self.alone]
-
-    @property
-    def candidates(self) -> list[str]:
-        """The methods that a client could join: the federated methods that leave rows at their
-        sites.
-        """
-        return [name for name in self.federated if not self.methods[name].pooled]
-
-    @property
-    def best_alone(self) -> str:
-        """What a client would do alone: its best model alone, or the reference if there is no
-        other.
-        """
-        return BEST_ALONE if len(self.alone) > 1 else self.reference
-
-    @property
-    def bars(self) -> list[str]:
-        """What all federated methods are compared with: the best model alone, and the best in
-        hindsight.
-        """
-        if self.best_alone == BEST_ALONE:
-            return [BEST_ALONE, HINDSIGHT]
-        return [self.best_alone]
-
-    def reference_of(self, method: str) -> str:
-        """Return the reference of a method's lift."""
-        definition = self.methods.get(method)
-        return (
-            definition.reference
-            if definition is not None and definition.reference is not None
-            else self.reference
-        )
-
-    def trained(self, method: str) -> str:
-        """Return the method that is trained for a method: the method itself, or the one whose parts
-        it mixes again.
-        """
-        return self.methods[method].of or method
-
-    def config(self, method: str) -> Path:
-        """Return the file of a method's configuration."""
-        config = self.methods[self.trained(method)].config
-        expected = "config, over which its method is laid"
-        expect(bool(config), f"methods.{method}", expected, config, "or at each scenario")
-        return find_config(config, also=Path(self.folder) if self.folder else None)
-
-    def of(self, scenario: str) -> Study:
-        """Return the study under one of its scenarios.
+    def of(self, scenario: str) -> StudyFile:
+        """Return the study under one of its scenarios, as if it had been written for it.
 
         Raises:
             ConfigError: the study has no scenario of this name.
         """
-        expect(bool(self.scenarios), self.name, "no scenario, because the study has none", scenario)
+        if not self.scenarios:
+            raise ConfigError(
+                f"{self.name}: expected no scenario, because the study has none, found {scenario!r}"
+            )
         must_be_known("scenarios", [scenario], self.scenarios)
         circumstances = self.scenarios[scenario]
         methods = dict(self.methods)
@@ -327,97 +191,99 @@ class Study:
         return replace(
             self,
             methods=methods,
-            about=" ".join(part for part in (self.about, circumstances.about) if part),
+            about=" ".join(filter(None, [self.about, circumstances.about])),
             tune={**self.tune, **circumstances.tune},
             paper=circumstances.paper or self.paper,
             scenarios={},
             name=f"{self.name}/{scenario}",
         )
 
-    def restricted(self, methods: Iterable[str] | None, baselines: Iterable[str] | None) -> Study:
+    def restricted(
+        self, methods: Iterable[str] | None, baselines: Iterable[str] | None
+    ) -> StudyFile:
         """Return the study with only these methods (and always the reference) and these baselines;
         None stands for all. Its description then states that it is a part of the study.
 
         Raises:
             ConfigError: a name that the study does not have.
         """
+        part = self._with_methods(list(self.methods if methods is None else methods))
+        if baselines is not None:
+            part = part._with_baselines(list(baselines))
+        fewer_models = len(part._available) < len(self._available)
+        if len(part.methods) == len(self.methods) and not fewer_models:
+            return part
+        trained = ", ".join(part.methods)
+        fitted = ", ".join(part._available) or "none"
+        sentence = f"Part of the study: methods {trained}; local baselines {fitted}."
+        return replace(part, about=" ".join(filter(None, [self.about, sentence])))
+
+    @property
+    def _available(self) -> Mapping[str, dict[str, Any] | None]:
+        """The local baselines that may be named: all of fedlit if the study leaves them out."""
         from fedlit.study.alone import labels
 
-        chosen = list(self.methods if methods is None else methods)
-        alone = None if baselines is None else list(baselines)
-        available: dict[str, Any] = (
-            dict.fromkeys(labels()) if self.baselines is None else self.baselines
-        )
+        return dict.fromkeys(labels()) if self.baselines is None else self.baselines
+
+    def _with_methods(self, chosen: list[str]) -> StudyFile:
+        """Return the study with these methods, and with those that they need."""
         must_be_known("--methods", chosen, self.methods)
-        must_be_known("--baselines", alone or (), available)
         included = {self.reference, *chosen, *(self.reference_of(name) for name in chosen)}
         included |= {self.trained(name) for name in included}
-        models = available
-        baselines_of_part = self.baselines
-        if alone is not None:
-            models = {name: available[name] for name in available if name in alone}
-            baselines_of_part = models
+        methods = {name: method for name, method in self.methods.items() if name in included}
         searched = self.search is not None and self.search.method in included
         search = self.search if searched else None
-        kept_methods = {name: method for name, method in self.methods.items() if name in included}
-        part_of_study = replace(
-            self, methods=kept_methods, baselines=baselines_of_part, search=search
-        )
-        if (set(part_of_study.methods), set(models)) == (set(self.methods), set(available)):
-            return part_of_study
-        lists = [", ".join([*names]) or "none" for names in (part_of_study.methods, models)]
-        part = f"Part of the study: methods {lists[0]}; local baselines {lists[1]}."
-        return replace(part_of_study, about=" ".join(filter(None, [self.about, part])))
+        return replace(self, methods=methods, search=search)
+
+    def _with_baselines(self, chosen: list[str]) -> StudyFile:
+        """Return the study with these local baselines."""
+        available = self._available
+        must_be_known("--baselines", chosen, available)
+        models = {name: available[name] for name in available if name in chosen}
+        return replace(self, baselines=models)
 
 
-def parse_seeds(text: int | str | Iterable[int], key: str = "seeds") -> list[int]:
-    """Return the seeds in ``a:b`` (both ends included), in numbers separated by commas, or in both.
+Study = StudyFile
+"""The public name of :class:`StudyFile`: a study in Python has the keys of one in a file."""
 
-    Args:
-        text: the seeds as they are written.
-        key: the key of the seeds, for messages.
 
-    Raises:
-        ConfigError: the text is of another form, or there is no seed, or one occurs twice.
-
-    Example:
-        >>> parse_seeds("8:10,20")
-        [8, 9, 10, 20]
-    """
-    if isinstance(text, int):
-        seeds = [text]
-    elif isinstance(text, str):
-        seeds = []
-        for part in text.split(","):
-            match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
-            if not match:
-                raise ConfigError(
-                    f"{key}: expected such as 8:28 (both ends included) or 1,2,5, found {text!r}"
-                )
-            first = int(match[1])
-            last = int(match[2] or match[1])
-            seeds += range(first, last + 1)
-    else:
-        seeds = list(text)
-    if (
-        not seeds
-        or len(set(seeds)) < len(seeds)
-        or not all(type(s) is int and 0 <= s < 2**32 for s in seeds)
-    ):
+def _check_seeds(seeds: Seeds, tune_seeds: Seeds | None) -> None:
+    """Refuse seeds that are none, and settings that are chosen on the seeds of the study."""
+    numbers = parse_seeds(seeds)
+    if tune_seeds is None:
+        return
+    both = sorted(set(numbers).intersection(parse_seeds(tune_seeds, "tune_seeds")))
+    if both:
         raise ConfigError(
-            f"{key}: expected at least one, none twice, from 0 to 2**32 - 1, found {text!r}"
+            f"tune_seeds: expected seeds that are not among seeds, found {both!r}; what is chosen "
+            "on them is flattered"
         )
-    return seeds
 
 
-def seed_words(seeds: Sequence[int]) -> str:
-    """Return ``8:17`` for consecutive numbers, otherwise the numbers.
+def _check_names(key: str, names: Iterable[str]) -> None:
+    """Refuse names that are no names of folders, or that stand for what is chosen."""
+    for name in names:
+        free = NAME.fullmatch(name) is not None and name not in BEST
+        expect(free, key, "names of letters, digits, '_' and '-'", name)
 
-    Example:
-        >>> seed_words([8, 9, 10]), seed_words([1, 5])
-        ('8:10', '1, 5')
-    """
-    ordered = sorted(seeds)
-    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"{ordered[0]}:{ordered[-1]}"
-    return ", ".join(map(str, ordered))
+
+def _check_references(methods: Mapping[str, Method], reference: str) -> None:
+    """Refuse references that are no methods alone."""
+    must_be_known("reference", [reference], methods)
+    alone = [reference, *(name for name, method in methods.items() if method.alone)]
+    for name, method in methods.items():
+        must_be_known(f"methods.{name}.reference", [method.reference or reference], alone)
+
+
+def _check_mixed_again(methods: Mapping[str, Method]) -> None:
+    """Refuse methods that mix the parts of a method that is itself mixed again, or tuned."""
+    trained = [name for name, method in methods.items() if method.of is None]
+    for name, method in methods.items():
+        if method.of is None:
+            continue
+        must_be_known(f"methods.{name}.of", [method.of], trained)
+        if methods[method.of].tune:
+            raise ConfigError(
+                f"methods.{name}.of: expected a method whose settings are not tuned, found "
+                f"{method.of!r}; write the best settings into its set"
+            )

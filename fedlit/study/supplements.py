@@ -20,7 +20,8 @@ from fedlit.run.predictions import ScoredRows
 from fedlit.run.scoring import ScoreSettings
 from fedlit.study.collect import Collected
 from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, Job, finished
-from fedlit.study.study import HINDSIGHT, Study
+from fedlit.study.resolve import ResolvedStudy
+from fedlit.study.study import HINDSIGHT
 from fedlit.tasks import read_predictions, read_weights
 from fedlit.tasks.operating import rule_text
 
@@ -95,13 +96,17 @@ def _cell(column: str, value: Any) -> str:
 
 
 def supplements(
-    study: Study, jobs: Iterable[Job], collected: Collected, settings: ScoreSettings, source: Source
+    study: ResolvedStudy,
+    jobs: Iterable[Job],
+    collected: Collected,
+    settings: ScoreSettings,
+    source: Source,
 ) -> list[Beside]:
     """Return the tables that the settings ask for, for each method, local baseline and choice of
     the study.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         jobs: the jobs of the study.
         collected: their results.
         settings: what is asked for.
@@ -132,7 +137,7 @@ def supplements(
             for kind, rows in client_records.items():
                 for name in names:
                     records[kind] += [{**row, "method": name} for row in rows]
-    main = str((study.metrics or [""])[0])
+    main = study.metrics[0]
     return [
         Beside(kind, *_words(kind, settings, cuts), _means(study, rows), main)
         for kind, rows in records.items()
@@ -140,7 +145,7 @@ def supplements(
     ]
 
 
-def _labels(study: Study, collected: Collected, job: Job, client: str) -> Iterator[str]:
+def _labels(study: ResolvedStudy, collected: Collected, job: Job, client: str) -> Iterator[str]:
     """Yield the methods and choices whose results for a client are those of a job."""
     for name in study.labels:
         if name != HINDSIGHT and collected.trained(name, job.seed, client) == job.variant:
@@ -185,7 +190,7 @@ def _scored(frame: pd.DataFrame, positive: Any) -> ScoredRows:
     return ScoredRows(task, frame["row"].to_numpy(), y, predictions, read_weights(frame))
 
 
-def _means(study: Study, records: list[dict[str, Any]]) -> pd.DataFrame:
+def _means(study: ResolvedStudy, records: list[dict[str, Any]]) -> pd.DataFrame:
     """Return the means over seeds, in the order of the study's methods."""
     frame = pd.DataFrame(records)
     keys = [key for key in _KEYS if key in frame]

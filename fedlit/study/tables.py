@@ -12,9 +12,9 @@ import pandas as pd
 
 from fedlit.statistics import ALONE, JOIN, TITLES
 from fedlit.study.collect import Collected
-from fedlit.study.job import each_variant, title_of
+from fedlit.study.job import title_of
 from fedlit.study.lift import MEAN, WORST, client_label
-from fedlit.study.study import Study
+from fedlit.study.resolve import ResolvedStudy
 from fedlit.tasks import Score
 
 NOTHING = "–"
@@ -23,7 +23,7 @@ MARKS = {JOIN: "▲ ", ALONE: "▼ "}
 
 
 def _by_method(
-    study: Study, rows: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]
+    study: ResolvedStudy, rows: pd.DataFrame, texts: Sequence[str], clients: Sequence[str]
 ) -> pd.DataFrame:
     """Return a table of methods (by name) by clients, given the rows of estimates and a text for
     each.
@@ -45,7 +45,7 @@ def _interval(score: Score, row: Mapping[Any, Any], signed: bool) -> str:
 
 
 def score_table(
-    study: Study,
+    study: ResolvedStudy,
     estimates: pd.DataFrame,
     score: Score,
     clients: Sequence[str],
@@ -84,7 +84,7 @@ def score_table(
     )
 
 
-def _beside_paper(study: Study, method: str, client: str, score: Score, mean: float) -> str:
+def _beside_paper(study: ResolvedStudy, method: str, client: str, score: Score, mean: float) -> str:
     if study.paper is None or (value := study.paper.value(method, client, score.name)) is None:
         return ""
     published = value / 100 if score.percent else value
@@ -94,7 +94,7 @@ def _beside_paper(study: Study, method: str, client: str, score: Score, mean: fl
 
 
 def lift_table(
-    study: Study, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]
+    study: ResolvedStudy, lift: pd.DataFrame, score: Score, reference: str, clients: Sequence[str]
 ) -> pd.DataFrame:
     """Return a table of federated methods by clients: the lift over the reference (95 % interval),
     the p-value, and the number of clients with each verdict.
@@ -127,15 +127,14 @@ def _lift_cell(score: Score, row: Mapping[Any, Any], most: int) -> str:
     )
 
 
-def cluster_table(study: Study, collected: Collected) -> pd.DataFrame | None:
+def cluster_table(study: ResolvedStudy, collected: Collected) -> pd.DataFrame | None:
     """Return the clusters that methods found at the end of their runs; None if no method finds
     clusters.
     """
     if collected.clusters.empty:
         return None
     labels = {
-        title_of(name, tuned): title_of(study.labels[name], tuned)
-        for name, tuned in each_variant(study)
+        title_of(name, tuned): title_of(study.labels[name], tuned) for name, tuned in study.variants
     }
     titles = list[str]()
     rows = []

@@ -19,8 +19,9 @@ from fedlit.run.worker import Pool
 from fedlit.study.collect import of_choice
 from fedlit.study.job import Job, Train, validation_scores, variant_name
 from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.runner import nothing, run_jobs
-from fedlit.study.study import Study, seed_words
+from fedlit.study.seeds import seed_words
 from fedlit.tasks import COMPARED
 
 TUNED = "settled.csv"
@@ -34,7 +35,7 @@ failed, or its predictions were not finite; then the value is NaN."""
 
 
 def judged(
-    study: Study,
+    study: ResolvedStudy,
     settings: Sequence[tuple[str, Mapping[str, Any]]],
     seeds: Sequence[int],
     folder: Path,
@@ -46,7 +47,7 @@ def judged(
     metric by which a client chooses.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`.
+        study: the study.
         settings: pairs of a method and the keys to change.
         seeds: the seeds of each training.
         folder: the folder of the runs; finished runs are not repeated.
@@ -72,7 +73,7 @@ def judged(
 
 
 def tuning_jobs(
-    study: Study,
+    study: ResolvedStudy,
     name: str,
     changed: Mapping[str, Any],
     seeds: Sequence[int],
@@ -84,10 +85,10 @@ def tuning_jobs(
     method = replace(method, set={**method.set, **changed}, reference=None, tune={})
     alone = replace(
         study, methods={name: method}, reference=name, baselines={}, bootstrap=0,
-        leave_one_out=False, search=None, tune={}, tune_seeds=None,
+        leave_one_out=False,
     )  # fmt: skip
     jobs = []
-    for job in plan_jobs(alone, list(seeds), folder, basis):
+    for job in plan_jobs(alone, seeds, folder, basis):
         runs = folder / "runs" / variant_name(name, changed)
         work = replace(job.work, test=False) if isinstance(job.work, Train) else job.work
         jobs.append(
@@ -96,7 +97,7 @@ def tuning_jobs(
     return jobs
 
 
-def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
+def _judge(study: ResolvedStudy, jobs: Sequence[Job]) -> Judged:
     gains = list[float]()
     for job in jobs:
         every = validation_scores(job)
@@ -104,7 +105,7 @@ def _judge(study: Study, jobs: Sequence[Job]) -> Judged:
         # A client without any score had predictions that were not finite: then there is no value,
         # as for a run that failed.
         lost = every.groupby("client")["value"].count().eq(0).any()
-        chosen = of_choice(every, study.choose or "")
+        chosen = of_choice(every, study.choose)
         gains.append(math.nan if lost else float(chosen["gain"].mean()))
     gain = sum(gains) / len(gains)
     reason = (
@@ -135,14 +136,17 @@ def _at_ends(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> dic
 
 
 def tune(
-    study: Study, folder: Path, basis: Basis, slots: int, say: Callable[[str], None] = nothing
-) -> tuple[Study, pd.DataFrame]:
+    study: ResolvedStudy,
+    folder: Path,
+    basis: Basis,
+    slots: int,
+    say: Callable[[str], None] = nothing,
+) -> tuple[ResolvedStudy, pd.DataFrame]:
     """Train every combination of settings with the study's ``tune_seeds``, and keep the best of
     each method.
 
     Args:
-        study: the study, completed by :meth:`~fedlit.study.study.Study.for_tasks`; without
-            ``tune_seeds`` it stays unchanged, and clients choose.
+        study: the study; without ``tune_seeds`` it stays unchanged, and clients choose.
         folder: the folder of the study.
         basis: the basis of the study.
         slots: the number of simultaneous runs.
@@ -153,7 +157,7 @@ def tune(
         combinations: method, settings as JSON, value, and whether it was chosen.
     """
     columns = ["method", "settings", "value", "chosen"]
-    if study.tune_seeds is None:
+    if not study.tune_seeds:
         return study, pd.DataFrame(columns=columns)
     plan_jobs(study, [], folder, basis)  # refuses what cannot be run, before anything is tuned
     settings = list[tuple[str, dict[str, Any]]]()
@@ -197,4 +201,4 @@ def tune(
             rows.append((name, json.dumps(combination), score.gain(gain, 0.0), combination is best))
             if valued and error:
                 say(f"{name}: {json.dumps(combination)} has no value: {error}")
-    return replace(study, methods=methods, tune={}), pd.DataFrame(rows, columns=columns)
+    return replace(study, methods=methods), pd.DataFrame(rows, columns=columns)

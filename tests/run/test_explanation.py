@@ -14,7 +14,7 @@ from fedlit.run.load import run_of
 from fedlit.show.histograms import Sample, histogram_figure
 from fedlit.study.compare import compare
 from fedlit.study.method import Method
-from fedlit.study.study import Study
+from fedlit.study.study import StudyFile
 
 CONFIG = """
 seed: 1
@@ -180,7 +180,7 @@ def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
     config = str(run.parents[2] / "sites.yaml")
     short = {"trainer.max_epochs": 1}
     methods = {"ifedavg": Method(config, label="iFedAvg", set=short)}
-    study = Study(methods, seeds=[1], baselines={}, metrics=["weighted_f1", "auroc_ovo"], bootstrap=0,
+    study = StudyFile(methods, seeds=[1], baselines={}, metrics=["weighted_f1", "auroc_ovo"], bootstrap=0,
                   reference="ifedavg")  # fmt: skip
     found = compare(study, out=tmp_path, jobs=1, quiet=True)
     assert not found.failures

@@ -9,6 +9,10 @@ import yaml
 from federations import TINY
 
 from fedlit.study.compare import Comparison, compare
+from fedlit.study.job import Job
+from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.resolve import resolve
+from fedlit.study.study import StudyFile
 
 LR = "model.optimizer.lr"
 RATES = [0.001, 0.1]
@@ -67,6 +71,12 @@ def write_study(folder: Path, name: str = "small", **changed: Any) -> Path:
     content = {key: value for key, value in {**STUDY, **changed}.items() if value is not None}
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return folder / f"{name}.yaml"
+
+
+def jobs_of(file: StudyFile, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
+    """The jobs of a study as it is written."""
+    read = basis or Basis(file)
+    return plan_jobs(resolve(file, None, read.tasks), seeds, out, read)
 
 
 @pytest.fixture(scope="session")

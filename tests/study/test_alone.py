@@ -25,7 +25,8 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.compare import Comparison
 from fedlit.study.job import FitAlone, Job
 from fedlit.study.method import Method
-from fedlit.study.study import Study
+from fedlit.study.resolve import resolve
+from fedlit.study.study import StudyFile
 from fedlit.tasks import Classification
 from fedlit.tasks.go_alone import CLASSIFIERS
 
@@ -56,9 +57,9 @@ def clients() -> dict[str, EncodedClient]:
 
 def job(out: Path, method: str, grid: dict[str, list[Any]], **more: Any) -> Job:
     folder = str(out / "runs" / method / "seed_1")
-    return Job(
-        method, 1, folder, "d", FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more), "auroc"
-    )
+    choose = dict.fromkeys(CLIENTS["data.source.init_args.clients"], "auroc")
+    work = FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more)
+    return Job(method, 1, folder, "d", work, choose)
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray:
@@ -228,4 +229,5 @@ NEITHER: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changed", "key"), NEITHER)
 def test_a_score_of_nobodys_task_is_refused_before_runs(changed: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        Study(**{"methods": METHODS, "seeds": [1], **changed}).for_tasks({"wine": Classification})
+        file = StudyFile(**{"methods": METHODS, "seeds": [1], **changed})
+        resolve(file, None, {"wine": Classification})

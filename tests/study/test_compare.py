@@ -10,16 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from study.conftest import METHODS, stored, write_study
+from study.conftest import METHODS, jobs_of, stored, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.method import Method
-from fedlit.study.plan import plan_jobs
 from fedlit.study.runner import locked
 from fedlit.study.runs import bootstrap_scores, read_tested
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Study
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, StudyFile
 from fedlit.tasks import Classification, read_predictions
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
@@ -223,7 +222,7 @@ def test_any_changed_value_changes_what_every_run_is_of(
         frame.loc[0, "x"] = value
         for name in ("a.csv", "b.csv"):
             frame.to_csv(name, index=False)
-        jobs = plan_jobs(Study(methods, [1], baselines=models), [1], tmp_path)
+        jobs = jobs_of(StudyFile(methods, [1], baselines=models), [1], tmp_path)
         digests.append({job.method: job.digest for job in jobs})
     assert digests[0] == digests[1] and len(digests[0]) == 3
     assert not {*digests[0].values()} & {*digests[2].values()}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from federations import BUNDLED
-from study.conftest import write_study
+from study.conftest import jobs_of, write_study
 
 from fedlit.errors import ConfigError
 from fedlit.run.load import load
@@ -35,9 +35,10 @@ from fedlit.study.lift import (
     lifts,
 )
 from fedlit.study.method import Method
-from fedlit.study.plan import plan_jobs
+from fedlit.study.plan import Basis, plan_jobs
 from fedlit.study.report import provenance
-from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, Study
+from fedlit.study.resolve import ResolvedStudy, resolve
+from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, StudyFile
 from fedlit.study.tables import lift_table, score_table
 from fedlit.tasks import SCORES, Classification, Regression
 
@@ -64,20 +65,19 @@ def tidy(
     )
 
 
-def made() -> Study:
+def made() -> ResolvedStudy:
     local = Method("quickstart.yaml", label="Local")
     methods = {"local": local, "other": Method("quickstart.yaml", label="Other", alone=True)}
     methods["gl"] = Method("quickstart.yaml", label="Shared")
-    return Study(methods, seeds=[1, 2], baselines={}, bootstrap=0, name="made").for_tasks(
-        dict.fromkeys("ab", Regression)
-    )
+    file = StudyFile(methods, seeds=[1, 2], baselines={}, bootstrap=0, name="made")
+    return resolve(file, None, dict.fromkeys("ab", Regression))
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     study = replace(made(), metrics=["rmse"])
     chosen = [
-        best_on_validation(tidy(VALUES), among, "rmse").assign(best=best, without="")
+        best_on_validation(tidy(VALUES), among, study.choose).assign(best=best, without="")
         for best, among in ((BEST_ALONE, study.alone), (BEST_FEDERATED, study.candidates))
     ]
     records = [
@@ -120,14 +120,14 @@ def test_what_is_chosen_depends_on_validation_alone() -> None:
     results = results[(results["client"] != "c") | (results["split"] == "test")]
     best = {(1, "a"): "trees", (1, "b"): "local", (2, "a"): "linear"}
     for undecided, more in (("none", {}), ("first", {(2, "b"): "local", (4, "c"): "local"})):
-        own = best_on_validation(results, names, "auroc", undecided=undecided)  # type: ignore[arg-type]
+        own = best_on_validation(results, names, dict.fromkeys("abc", "auroc"), undecided=undecided)  # type: ignore[arg-type]
         assert own.set_index(["seed", "client"])["method"].to_dict() == {**best, **more}
 
 
 def test_in_hindsight_one_model_is_best_over_all_seeds() -> None:
-    found = best_in_hindsight(tidy(VALUES), ["local", "other", "gl"], "rmse").set_index(
-        ["client", "seed"]
-    )["method"]
+    found = best_in_hindsight(
+        tidy(VALUES), ["local", "other", "gl"], dict.fromkeys("ab", "rmse")
+    ).set_index(["client", "seed"])["method"]
     assert found.to_dict() == {
         ("a", 1): "other",
         ("a", 2): "other",
@@ -136,9 +136,9 @@ def test_in_hindsight_one_model_is_best_over_all_seeds() -> None:
     }
     lost = {key: (0.0, np.nan) if key[:2] == ("other", 1) else both for key, both in VALUES.items()}
     assert set(
-        best_in_hindsight(tidy(lost), ["local", "other", "gl"], "rmse").query("client == 'a'")[
-            "method"
-        ]
+        best_in_hindsight(tidy(lost), ["local", "other", "gl"], dict.fromkeys("ab", "rmse")).query(
+            "client == 'a'"
+        )["method"]
     ) == {"gl"}
 
 
@@ -183,24 +183,29 @@ def test_resamples_count_the_same_way(found: Comparison) -> None:
 
 
 def test_what_a_study_leaves_open_comes_from_the_tasks() -> None:
-    whole = Study({"local": Method("a.yaml"), "gl": Method("b.yaml")}, seeds=[1])
-    alike = whole.for_tasks({"a": Classification, "b": Classification})
-    assert (alike.choose, alike.metrics) == ("auroc", ["auroc", "balanced_accuracy", "auprc"])
-    numbers = whole.for_tasks({"a": Regression})
-    assert (numbers.choose, numbers.metrics) == ("rmse", ["rmse", "mae", "r2"])
-    assert list(numbers.baselines or ()) == [
+    whole = StudyFile({"local": Method("a.yaml"), "gl": Method("b.yaml")}, seeds="1:2")
+    alike = resolve(whole, None, {"a": Classification, "b": Classification})
+    assert alike.choose == {"a": "auroc", "b": "auroc"} and alike.choices == ["auroc"]
+    assert alike.metrics == ["auroc", "balanced_accuracy", "auprc"] and alike.seeds == [1, 2]
+    numbers = resolve(whole, None, {"a": Regression})
+    assert (numbers.choose, numbers.metrics) == ({"a": "rmse"}, ["rmse", "mae", "r2"])
+    assert list(numbers.baselines) == [
         "extra_trees",
         "gradient_boosting",
         "ridge",
         "trees_and_linear",
     ]
-    both = whole.for_tasks({"a": Classification, "b": Regression})
+    both = resolve(whole, None, {"a": Classification, "b": Regression})
     assert both.choose == {"a": "auroc", "b": "rmse"} and both.choices == ["auroc", "rmse"]
-    assert both.metrics == [*(alike.metrics or ()), *(numbers.metrics or ())]
-    named = replace(whole, choose="rmse", metrics=["r2"], baselines={})
-    assert named.for_tasks({"a": Regression}) == named
+    assert both.metrics == [*alike.metrics, *numbers.metrics]
+    named = replace(whole, choose="mae", metrics=["r2"], baselines={})
+    written = resolve(named, None, {"a": Regression, "b": Regression})
+    assert (written.choose, written.metrics) == ({"a": "mae", "b": "mae"}, ["r2"])
+    assert written.baselines == {}
+    best = replace(whole, checkpoint="best")
     with pytest.raises(ConfigError, match="checkpoint"):
-        replace(whole, checkpoint="best").for_tasks({"a": Classification, "b": Regression})
+        resolve(best, None, {"a": Classification, "b": Regression})
+    assert resolve(best, None, {"a": Regression}).checkpoint == "best"
 
 
 def test_clients_of_different_tasks_choose_by_their_own(found: Comparison) -> None:
@@ -227,7 +232,14 @@ def test_a_model_of_another_task_is_left_out_and_named(tmp_path: Path, found: Co
     clients = {"data.source.init_args.clients": ["diabetes", "breast_cancer"]}
     folder = str(tmp_path / "runs" / "trees" / "seed_1")
     grid = {"classification": {"n_estimators": [5]}}
-    job = Job("extra_trees", 1, folder, "d", FitAlone(str(BUNDLED), clients, grid), "auroc")
+    job = Job(
+        "extra_trees",
+        1,
+        folder,
+        "d",
+        FitAlone(str(BUNDLED), clients, grid),
+        {"breast_cancer": "auroc"},
+    )
     frames, details = fit_baseline(job)
     predictions = frames.predictions
     assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
@@ -359,7 +371,7 @@ def test_what_others_gain_is_that_of_runs_made_by_hand(four: Comparison, tmp_pat
 
 
 def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
-    jobs = plan_jobs(four.study, [1, 2], four.folder)
+    jobs = plan_jobs(four.study, [1, 2], four.folder, Basis(four.study))
     own = collect(four.study, [job for job in jobs if job.left_out != "number"])
     assert set(own.results["without"]) == {"", "class", "count", "labels"}
     scores = Scores(own)
@@ -372,10 +384,9 @@ def test_where_there_is_nobody_to_leave_out_it_is_refused(four: Comparison, tmp_
     study = four.study
     one = {"data.source.init_args.clients": ["north"]}
     with pytest.raises(ConfigError, match="leave_one_out: expected a federated method"):
-        plan_jobs(replace(study, methods={"local": study.methods["local"]}), [1], tmp_path)
+        only = replace(study, methods={"local": study.methods["local"]})
+        plan_jobs(only, [1], tmp_path, Basis(only))
     alone = Method("quickstart", set={**one, "exchange.federated": []})
     methods = {"local": alone, "gl": Method("quickstart", set=one)}
     with pytest.raises(ConfigError, match="leave_one_out: expected three clients or more"):
-        plan_jobs(
-            Study(methods, [1], leave_one_out=True, baselines={}, choose="auroc"), [1], tmp_path
-        )
+        jobs_of(StudyFile(methods, [1], leave_one_out=True, baselines={}), [1], tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from study.conftest import METHODS, stored, write_study
+from study.conftest import METHODS, jobs_of, stored, write_study
 
 from fedlit.mixture.weigh import Predicted, weights_of
 from fedlit.study.compare import Comparison, compare
@@ -18,9 +18,8 @@ from fedlit.study.job import DONE
 from fedlit.study.method import Scenario
 from fedlit.study.mixtures import PARTS
 from fedlit.study.parse import load_study
-from fedlit.study.plan import plan_jobs
 from fedlit.study.runs import execute
-from fedlit.study.study import Study
+from fedlit.study.study import StudyFile
 from fedlit.tasks import Classification
 
 OWN = ["trees", "linear"]
@@ -28,7 +27,7 @@ TRAIN_ROWS = {"breast_cancer": 340, "wine": 106}
 KEYS = ["client", "split", "row"]
 
 
-def study(folder: Path, *names: str, **changed: dict[str, Any]) -> Study:
+def study(folder: Path, *names: str, **changed: dict[str, Any]) -> StudyFile:
     methods = {name: METHODS[name] for name in names} | changed
     return load_study(str(write_study(folder, methods=methods, baselines=[])))
 
@@ -77,7 +76,7 @@ def test_a_baseline_beside_a_mixture_has_the_same_tables(
     asked = load_study(str(path))
     (job,) = [
         own
-        for own in plan_jobs(asked, [1], tmp_path / "beside")
+        for own in jobs_of(asked, [1], tmp_path / "beside")
         if own.method == "logistic_regression"
     ]
     execute(job)
@@ -114,8 +113,8 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) 
     assert record(compared, "own")["weights"]["wine"] != {"trees": 0.5, "linear": 0.5}
 
 
-def test_methods_mixed_anew_follow_the_trained_one(compared: Comparison) -> None:
-    own = compared.study
+def test_methods_mixed_anew_follow_the_trained_one(study_file: Path) -> None:
+    own = load_study(str(study_file))
     assert set(own.restricted(["own"], None).methods) == {"local", "best", "own"}
     wide = replace(own, scenarios={"wide": Scenario(set={"data.batches": 2})}).of("wide")
     assert (

@@ -93,7 +93,8 @@ def test_of_many_clients_the_least_and_largest_gains_are_shown(
     chosen = pd.concat([first["c"].assign(client=name) for name in names])
     ratio = dict.fromkeys(names, 0.5)
     many = replace(own, results=pd.concat(results), chosen=chosen, ratio=ratio, bootstrap={})
-    study = replace(compared.study, metrics=["auroc"])
+    choose = dict.fromkeys(names, "auroc")
+    study = replace(compared.study, metrics=["auroc"], choose=choose)
     found = Comparison.of(study, compared.seeds, many, compared.folder)
     assert found.extremes == ["c39", "c38", "c37", "c02", "c01", "c00"]
     text = page_of("Many", sections(found))
@@ -273,7 +274,9 @@ def test_a_missing_score_and_a_diverged_seed_are_in_no_violin(
     many = replace(
         own, results=every, chosen=own.chosen[:0], ratio=dict.fromkeys(names, 0.5), bootstrap={}
     )
-    study = replace(compared.study, metrics=["auroc", "balanced_accuracy"], paper=None)
+    metrics = ["auroc", "balanced_accuracy"]
+    choose = dict.fromkeys(names, "auroc")
+    study = replace(compared.study, metrics=metrics, choose=choose, paper=None)
     found = Comparison.of(study, compared.seeds, many, compared.folder)
     for metric in ("auroc", "balanced_accuracy"):
         (section,) = (

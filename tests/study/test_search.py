@@ -22,7 +22,7 @@ from fedlit.study.method import Search
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis
 from fedlit.study.search import Found, Trial, search
-from fedlit.study.study import Study
+from fedlit.study.study import StudyFile
 from fedlit.study.tune import judged
 
 SMALL = {"data.batches": 2, "model.client.network.hidden": [8, 8, 8], "board.pictures": 0}
@@ -35,7 +35,7 @@ SPACE = {
 }
 
 
-def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) -> Study:
+def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) -> StudyFile:
     methods = {"gl": {"config": "quickstart.yaml", "set": {**SMALL, "trainer.max_epochs": epochs}}}
     asked: dict[str, Any] = {
         "seeds": 1,
@@ -48,11 +48,13 @@ def study(folder: Path, space: dict[str, Any], *, epochs: int = 2, **more: Any) 
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp("search")
-    return search(
-        study(folder, SPACE, seeds=[1, 2]), trials=4, jobs=1, out=folder / "out", quiet=True
-    )
+def file(tmp_path_factory: pytest.TempPathFactory) -> StudyFile:
+    return study(tmp_path_factory.mktemp("search"), SPACE, seeds=[1, 2])
+
+
+@pytest.fixture(scope="module")
+def found(file: StudyFile) -> Found:
+    return search(file, trials=4, jobs=1, out=Path(file.folder) / "out", quiet=True)
 
 
 def scores(found: Found, trial: Trial) -> pd.DataFrame:
@@ -102,11 +104,13 @@ def test_the_printed_command_gives_the_best(found: Found) -> None:
     assert yaml.safe_load(snippet[1])["best"]["set"] == found.method.set
 
 
-def test_a_changed_search_begins_anew_but_trains_no_run_twice(found: Found) -> None:
+def test_a_changed_search_begins_anew_but_trains_no_run_twice(
+    file: StudyFile, found: Found
+) -> None:
     kept = {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")}
-    again = search(found.study, trials=4, jobs=1, out=found.folder, quiet=True)
+    again = search(file, trials=4, jobs=1, out=found.folder, quiet=True)
     assert again.trials == found.trials
-    other = search(found.study, trials=4, seeds=[1], jobs=1, out=found.folder, quiet=True)
+    other = search(file, trials=4, seeds=[1], jobs=1, out=found.folder, quiet=True)
     assert [trial.params for trial in other.trials] == [trial.params for trial in found.trials]
     assert other.best.value == pytest.approx(scores(other, other.best).iloc[0].mean())
     assert {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")} == kept

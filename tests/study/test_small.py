@@ -21,7 +21,7 @@ from fedlit.run.load import load
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.method import Paper
 from fedlit.study.parse import load_study
-from fedlit.study.study import Study
+from fedlit.study.study import StudyFile
 
 GLASS = 40675  # of OpenML: nine numbers, two classes, 163 rows
 SHORT: dict[str, Any] = {
@@ -84,7 +84,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, covertype: Path) -> Path:
 shipped = cache(load_study)
 
 
-def small(study: Study, changes: Mapping[str, Any]) -> Study:
+def small(study: StudyFile, changes: Mapping[str, Any]) -> StudyFile:
     """A study with two seeds and short trainings, without local baselines; a tuned key has its
     first value alone."""
     methods = {}
@@ -128,7 +128,7 @@ def check_theirs(paper: Paper, found: Comparison) -> None:
     for clients in paper.values.values():
         for client, scores in clients.items():
             for metric, value in scores.items():
-                shown = client in found.clients and metric in (found.study.metrics or ())
+                shown = client in found.clients and metric in found.study.metrics
                 assert not shown or f"paper {value:.2f}" in text, (client, metric)
 
 

@@ -18,14 +18,16 @@ from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
 from fedlit.study.plan import Basis, planned_methods
-from fedlit.study.study import Study, parse_seeds
+from fedlit.study.resolve import resolve
+from fedlit.study.seeds import parse_seeds
+from fedlit.study.study import StudyFile
 from fedlit.tasks import Classification
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
 LR = "model.optimizer.lr"
 
 
-def study(tmp_path: Path, text: str) -> Study:
+def study(tmp_path: Path, text: str) -> StudyFile:
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     return load_study(str(tmp_path / "mine.yaml"))
 
@@ -38,7 +40,8 @@ def test_seeds_include_both_ends(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="seeds"):
             parse_seeds(wrong)
     # in a file 8:28 is not taken for a number of base 60
-    assert study(tmp_path, SMALL.replace("seeds: 1", "seeds: 8:28")).seeds == list(range(8, 29))
+    written = study(tmp_path, SMALL.replace("seeds: 1", "seeds: 8:28"))
+    assert parse_seeds(written.seeds) == list(range(8, 29))
 
 
 def tuned(**tune: Any) -> str:
@@ -157,14 +160,13 @@ def test_every_method_of_a_shipped_study_can_be_put_together(name: str) -> None:
 
 
 def test_a_restricted_study_keeps_its_reference() -> None:
-    own = load_study("covertype").restricted(["gl"], ["extra_trees"])
-    assert (
-        list(own.methods) == ["local", "gl"]
-        and own.alone == ["local", "extra_trees"]
-        and own.search is not None
-    )
+    part = load_study("covertype").restricted(["gl"], ["extra_trees"])
+    own = resolve(part, None, {"spruce": Classification})
+    assert list(own.methods) == ["local", "gl"] and own.alone == ["local", "extra_trees"]
+    assert part.search is not None
     assert "best_alone" in own.labels and "best_federated" in own.labels
-    assert "best_alone" not in own.restricted(None, []).labels
+    without = resolve(part.restricted(None, []), None, {"spruce": Classification})
+    assert "best_alone" not in without.labels
     frozen = load_study("heart").restricted(["gl_frozen"], [])
     assert list(frozen.methods) == ["local", "local_frozen", "gl_frozen"] and frozen.search is None
     assert (
@@ -181,7 +183,7 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
         "many": Scenario("b.yaml", {"data.batches": 9, "seed": 3}, "Many.", tune={LR: [1]}),
         "few": Scenario(),
     }
-    whole = Study(
+    whole = StudyFile(
         methods,
         seeds=[1],
         about="What if?",
@@ -199,7 +201,9 @@ def test_a_scenario_changes_what_methods_do_not_set_themselves() -> None:
     assert many.methods["avg"].set == {"data.batches": 5, "seed": 3}
     assert (many.about, many.name, many.scenarios) == ("What if? Many.", "parts/many", {})
     assert few.methods == methods and many.tune == {LR: [1], "a": [3]}
-    assert many.for_tasks({"x": Classification}).methods["avg"].tune == {LR: [1], "a": [3]}
+    complete = resolve(whole, "many", {"x": Classification})
+    assert complete == resolve(many, None, {"x": Classification})
+    assert complete.methods["avg"].tune == {LR: [1], "a": [3]}
     for wrong in (lambda: whole.of("man"), lambda: compare(whole)):
         with pytest.raises(ConfigError, match="many, few"):
             wrong()

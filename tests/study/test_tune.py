@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from scipy.stats import chi2, rankdata
-from study.conftest import LR, METHODS, RATES, write_study
+from study.conftest import LR, METHODS, RATES, jobs_of, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
@@ -39,8 +39,8 @@ def basis(compared: Comparison) -> Basis:
 
 
 @pytest.fixture(scope="module")
-def jobs(compared: Comparison) -> list[Job]:
-    return plan_jobs(compared.study, compared.seeds, compared.folder)
+def jobs(compared: Comparison, basis: Basis) -> list[Job]:
+    return plan_jobs(compared.study, compared.seeds, compared.folder, basis)
 
 
 # ------------------------------------------------------------------ each client chooses
@@ -131,7 +131,7 @@ def test_bootstrap_is_that_of_the_chosen(compared: Comparison, jobs: list[Job]) 
 
 def plan(folder: Path, basis: Basis, **methods: dict[str, Any]) -> list[Job]:
     study = write_study(folder, methods={"local": METHODS["local"], **methods}, baselines=[])
-    return plan_jobs(load_study(str(study)), [1], Path("out"), basis)
+    return jobs_of(load_study(str(study)), [1], Path("out"), basis)
 
 
 def test_a_grid_that_grows_keeps_what_was_trained(tmp_path: Path, basis: Basis) -> None:
@@ -161,7 +161,8 @@ def test_a_tuned_reference_gives_baselines_the_same_rows(
 ) -> None:
     local = compared.study.methods["local"]
     whole = replace(compared.study, methods={"local": replace(local, tune={LR: RATES})})
-    before = plan_jobs(replace(whole, methods={"local": local}), [1], Path("out"), basis)
+    untuned = replace(whole, methods={"local": local})
+    before = plan_jobs(untuned, [1], Path("out"), basis)
     jobs = plan_jobs(whole, [1], Path("out"), Basis(whole))
     assert [job.settings for job in jobs] == [{LR: RATES[0]}, {LR: RATES[1]}, None, None, None]
     assert [job.digest for job in jobs[2:4]] == [job.digest for job in before[1:3]]
