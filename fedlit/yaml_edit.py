@@ -119,6 +119,9 @@ def _with_items(text: str, node: yaml.SequenceNode, items: Sequence[Any]) -> str
 
 
 def _with_key(text: str, node: yaml.MappingNode, key: str, value: Any) -> str:
+    """Return a text with a key behind the others of a mapping: within its braces, or on lines below
+    them.
+    """
     if node.flow_style:
         end = _end(node) if node.value else node.start_mark.index + 1
         comma = ", " if node.value else ""

@@ -307,6 +307,15 @@ def _members(column: str, groups: Iterable[CommonColumns]) -> list[str]:
 
 
 def _agree_on(column: str, sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> AgreedColumn:
+    """Unite what clients sent about a column that they share.
+
+    Args:
+        column: the column.
+        sent: client → its :func:`facts`, for the clients that share it; those that know its kind
+            agree on it.
+        terms: the settings, the same at all clients.
+    """
+
     def all_of(topic: str) -> list[Any]:
         return [entry[topic][column] for entry in sent.values() if column in entry.get(topic, ())]
 

@@ -36,6 +36,22 @@ class Batch(NamedTuple):
     weight: Tensor | None = None
 
 
+class Pace(NamedTuple):
+    """How a client goes through its training rows.
+
+    Attributes:
+        batch_size: rows per batch.
+        batches: the number of batches in one pass over the rows.
+        least: the least number of steps in an epoch.
+        most: the largest number of steps in an epoch.
+    """
+
+    batch_size: int
+    batches: int
+    least: int
+    most: int
+
+
 @dataclass(frozen=True)
 class Batching:
     """How an epoch is cut into steps: by a number of batches that is the same for all clients, or
@@ -96,21 +112,19 @@ class Batching:
         if isinstance(self.steps, dict):
             check_patterns("data.steps", self.steps, names or rows)
 
-    def of(self, client: str, rows: int) -> tuple[int, int, tuple[int, int]]:
-        """Return (batch size, batches in one pass over the rows, least and most steps of an epoch)
-        of a client.
-        """
+    def pace(self, client: str, rows: int) -> Pace:
+        """Return how a client with so many training rows goes through them."""
         if self.batches is not None:
-            size = rows // self.batches
-            number = self.batches
+            batch_size = rows // self.batches
+            batches = self.batches
         else:
-            size = min(self.batch_size or rows, rows)
-            number = rows // size
+            batch_size = min(self.batch_size or rows, rows)
+            batches = rows // batch_size
         steps = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
         if steps is None:
-            steps = number
+            steps = batches
         least, most = (steps, steps) if isinstance(steps, int) else steps
-        return size, number, (least, most)
+        return Pace(batch_size, batches, least, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings that a resumed run must have in common, as plain data."""
@@ -152,7 +166,7 @@ class ClientLoader:
         self.rows = rows
         self.seed = seed
         self.client = client
-        self.batch_size, self.batches, (self._least, self.most) = batching.of(client, len(rows))
+        self.batch_size, self.batches, self._least, self.most = batching.pace(client, len(rows))
         self.length = self.most
         self.epoch = 0
         self._position = 0

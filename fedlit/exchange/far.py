@@ -63,14 +63,17 @@ class Far:
 
 
 def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
-    """Return the names of the floating-point tensors and, as (2, T) float32, the Euclidean norms of
-    each tensor's change and of the tensor itself. A tensor with impossible values, such as a
-    negative variance, has an infinite norm.
+    """Return the names of the floating-point tensors of an update, and their Euclidean norms. A
+    tensor with impossible values, such as a negative variance, has an infinite norm.
 
     Args:
         update: the update of one client.
         given: maps each name to the tensor that the client had been given. A tensor that is missing
             here is measured against 0.
+
+    Returns:
+        The names of T tensors, and (2, T) float32: the norms of their changes since they were
+        given, and of the tensors themselves.
     """
     names = [name for name, value in update.state.items() if value.is_floating_point()]
     if not names:
@@ -80,18 +83,18 @@ def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
     for index, name in enumerate(names):
         if name.endswith(NEVER_NEGATIVE) and values[index].numel():
             itself[index] = torch.where(values[index].min() < 0, math.inf, itself[index])
-    moved = [index for index, name in enumerate(names) if name in given]
-    changed = itself
-    if moved:
-        after = [values[index] for index in moved]
+    comparable = [index for index, name in enumerate(names) if name in given]
+    change = itself
+    if comparable:
+        after = [values[index] for index in comparable]
         before = [
             given[names[index]].to(value.device, value.dtype)
-            for index, value in zip(moved, after, strict=True)
+            for index, value in zip(comparable, after, strict=True)
         ]
         difference = torch._foreach_sub(after, before)
-        changed = itself.clone()
-        changed[moved] = torch.stack(torch._foreach_norm(difference, 2, torch.float32))
-    return names, torch.stack([changed, itself])
+        change = itself.clone()
+        change[comparable] = torch.stack(torch._foreach_norm(difference, 2, torch.float32))
+    return names, torch.stack([change, itself])
 
 
 def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:

@@ -224,22 +224,24 @@ class SeveralLabels(Outcome):
         """Return the mean over a row's known labels of minus the logarithm of the probability of
         what is true.
         """
-        cells = y == y
-        counts = np.maximum(cells.sum(1, keepdims=True), 1)
-        share = (cells / counts).astype(np.float32)  # in the precision of the target
-        yes = y == 1
+        is_known = ~np.isnan(y)
+        counts = np.maximum(is_known.sum(1, keepdims=True), 1)
+        shares = (is_known / counts).astype(np.float32)  # in the precision of the target
+        is_true = y == 1
+
+        def probabilities_of_truth(predictions: Array) -> Array:
+            return np.where(is_true, predictions, 1 - predictions)
 
         def losses_of(predictions: Array) -> Array:
-            losses: Array = (
-                minus_log(np.where(yes, predictions, 1 - predictions), log) * share
-            ).sum(1)
-            return losses
+            losses: Array = minus_log(probabilities_of_truth(predictions), log) * shares
+            row_losses: Array = losses.sum(1)
+            return row_losses
 
         def slopes_of(predictions: Array) -> Array:
-            slopes = slope_of_minus_log(np.where(yes, predictions, 1 - predictions), share)
-            return np.where(yes, slopes, -slopes)
+            slopes = slope_of_minus_log(probabilities_of_truth(predictions), shares)
+            return np.where(is_true, slopes, -slopes)
 
-        return RowLoss(losses_of, slopes_of, cells.any(1))
+        return RowLoss(losses_of, slopes_of, is_known.any(1))
 
     def link(self, predictions: Array) -> Array:
         """Return the log odds of each label."""

@@ -118,9 +118,11 @@ def _name(label: str, values: pd.Series) -> str:
 def _draw_bins(
     axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], edges: NDArray[np.float64]
 ) -> None:
+    """Draw how a client's numbers are distributed in each class."""
     for label, rows in sample.parts().items():
         values = rows[column]
         numbers = values.dropna().to_numpy(np.float64)
+        # Each number is a share of all rows of the class: missing ones lower the bars.
         shares = np.full(len(numbers), 1 / max(len(values), 1))
         axes.hist(
             numbers,

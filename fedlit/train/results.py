@@ -110,37 +110,44 @@ class Scoring:
             step: the number of aligned steps that the clients have taken.
             share: sends the scores to other processes, so that all know mean and worst.
         """
-        for site, scored, batch, outcome in self._pending:
-            predictions, loss = outcome.result()
-            self.predictions[site].append(predictions)
-            for metrics in scored:
-                weight = [] if batch.weight is None else [batch.weight]
-                metrics.update(predictions, batch.y, loss, *weight)
-        self._pending.clear()
+        self._update_metrics()
         scores = {name: _floats(metrics.compute()) for name, metrics in self.metrics.items()}
-        of_sites = {
+        # A client may return metrics of another class, which know nothing of what follows.
+        site_metrics = {
             name: metrics
             for name, metrics in self.metrics.items()
             if isinstance(metrics, SiteMetrics)
         }
         if self.split == "test":
-            for name, metrics in of_sites.items():
+            for name, metrics in site_metrics.items():
                 scores[name] |= metrics.compute_once()
-        for metric in set[str]().union(*scores.values()) - self.scores.keys():
+        unlisted = set[str]().union(*scores.values()) - self.scores.keys()
+        for metric in sorted(unlisted):
             _say_unlisted(metric)
-        unseen = {name: metrics.unseen() for name, metrics in of_sites.items()}
-        absent = {name: metrics.absent() for name, metrics in of_sites.items()}
+        unseen = {name: metrics.unseen() for name, metrics in site_metrics.items()}
+        absent = {name: metrics.absent() for name, metrics in site_metrics.items()}
         return Results(
-            self.split,
-            step,
-            scores,
-            {name: site.rows[self.split] for name, site in self.sites.items()},
-            summarise(*self._of_all(scores, share), self.scores),
-            {name: count for name, count in unseen.items() if count},
-            self.scores,
-            self.main,
+            split=self.split,
+            step=step,
+            scores=scores,
+            rows={name: site.rows[self.split] for name, site in self.sites.items()},
+            summary=summarise(*self._of_all(scores, share), self.scores),
+            unseen={name: count for name, count in unseen.items() if count},
             absent={name: labels for name, labels in absent.items() if labels},
+            listed_scores=self.scores,
+            main=self.main,
         )
+
+    def _update_metrics(self) -> None:
+        """Wait for the batches that were added, and give them to the metrics of their sites."""
+        for site, scored, batch, outcome in self._pending:
+            predictions, loss = outcome.result()
+            self.predictions[site].append(predictions)
+            # A client's own metrics need to know weights only if rows have some.
+            weight = [] if batch.weight is None else [batch.weight]
+            for metrics in scored:
+                metrics.update(predictions, batch.y, loss, *weight)
+        self._pending.clear()
 
     def _of_all(
         self, scores: Mapping[str, Mapping[str, float]], share: Share

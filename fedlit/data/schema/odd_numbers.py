@@ -222,6 +222,8 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
     finite = numbers[np.isfinite(numbers)]
     if len(finite) < _MANY:
         return []
+    # Quartiles do not depend on the numbers that are far. What lies beyond them by FAR standard
+    # deviations of a normal distribution does not count for the mean and the standard deviation.
     first, third = np.percentile(finite, [25, 75])
     beyond = FAR * (third - first) / _NORMAL
     near = (finite >= first - beyond) & (finite <= third + beyond)
@@ -240,6 +242,7 @@ def far_notes(name: str, numbers: np.ndarray) -> list[Note]:
         f"{counted(len(far), 'cell')} {verb} over {FAR} standard deviations from the others, "
         f"such as {examples}"
     )
+    # A few numbers far from all others are errors; many, or near ones, the tail of a distribution.
     rest = finite[~np.isin(finite, far)]
     gap = np.minimum(abs(far - rest.min()), abs(far - rest.max())).min()
     if len(far) > max(1, _MOST_FAR * len(finite)) or gap <= _ALONE * np.ptp(rest):

@@ -119,8 +119,8 @@ def _has_fractions_of_degrees(texts: Sequence[str]) -> bool:
 
 
 def _has_sizes(texts: Sequence[str]) -> bool:
-    """Return whether texts have several sizes and a decimal point, without which 1K and 2M may be
-    names.
+    """Return whether several of K, M and B stand behind numbers, one of which has a decimal point.
+    Otherwise 1K and 2M may be names.
     """
     sizes = {
         match["size"].lower()

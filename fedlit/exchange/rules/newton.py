@@ -105,16 +105,16 @@ class Newton(Rule):
         self.of: Literal["others", "all"] = of
         self.ridge = ridge
         self._found: dict[str, dict[str, float]] = {}
-        # of the others, sums without one client each are made: each client's answer is a difference
-        # of two of them
-        added = frozenset({"curvature"} if of == "all" else ())
+        # Masked sums can serve `all` only. For `others` there is a sum without each client, and the
+        # differences of these sums are the clients' answers.
+        only_added = frozenset({"curvature"} if of == "all" else ())
         point: tuple[int | str, ...] = (OTHERS,) if of == "others" else (1,)
         terms = QuestionTerms(
             {"ridge": ("float64", ()), "prior.*": ("float64", point)},
             times=STEPS,
             values={"ridge": ridge},
         )
-        self.facts = Facts(questions={"curvature": terms}, whole_rate=True, adds_answers=added)
+        self.facts = Facts(questions={"curvature": terms}, whole_rate=True, adds_answers=only_added)
         points = "each other client's point" if of == "others" else "one point"
         self.asks = (
             "the value, gradient and curvature (1, d and d × d numbers for each output, d shared "
