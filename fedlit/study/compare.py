@@ -11,12 +11,15 @@ from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
 from fedlit.show.shown import Grid, Shown
+from fedlit.study.basis import Basis
 from fedlit.study.collect import collect
+from fedlit.study.contents import installed
 from fedlit.study.findings import MANY, Findings, summary
 from fedlit.study.job import digest_of
 from fedlit.study.lift import LEFT_OUT
+from fedlit.study.notes import training_notes
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis, installed, plan_jobs, training_notes
+from fedlit.study.plan import plan_jobs
 from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
 from fedlit.study.resolve import resolve
 from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
@@ -107,7 +110,8 @@ def compare(
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
         basis = Basis(part, folder)
-        resolved = resolve(part, None, basis.tasks)
+        rows = basis.rows
+        resolved = resolve(part, None, rows.tasks)
         complete, tuned = tune(resolved, folder, basis, jobs or default_jobs(), say)
         planned = plan_jobs(complete, numbers, folder, basis)
         if complete.leave_one_out:
@@ -118,10 +122,10 @@ def compare(
             )
         notes = [
             *training_notes(complete, basis),
-            *basis.findings.sentences(),
-            *basis.open_questions,
+            *rows.findings.sentences(),
+            *rows.open_questions,
         ]
-        basis.keep()
+        basis.contents.keep()
         for note in notes:
             say(f"{note}.")
         failures = run_jobs(planned, jobs or default_jobs(), say)
@@ -132,16 +136,14 @@ def compare(
             )
         collected = collect(complete, planned)
         notes += [*one_class_notes(complete, collected), *guard_notes(complete, collected)]
-        predicted = {table.name: _predicted(table) for table in basis.tables}
+        predicted = {table.name: _predicted(table) for table in rows.tables}
         details = {
             "failures": failures,
             "predicted": predicted,
             "notes": notes,
-            "blocks": basis.findings.blocks,
+            "blocks": rows.findings.blocks,
         }
-        details["supplements"] = supplements(
-            complete, planned, collected, basis.score, basis.source
-        )
+        details["supplements"] = supplements(complete, planned, collected, rows.score, rows.source)
         comparison = Comparison.of(complete, numbers, collected, folder, **details)
         write(comparison)
         if len(tuned):

@@ -23,12 +23,14 @@ from fedlit.study.compare import Comparison, write
 from fedlit.study.findings import Answer
 from fedlit.study.job import Train
 from fedlit.study.method import Method
-from fedlit.study.plan import Planned, jobs_of, planned_alone, tasks_of
+from fedlit.study.plan import jobs_of, planned_alone
 from fedlit.study.resolve import ResolvedStudy, resolve
+from fedlit.study.rows import tasks_of
 from fedlit.study.runner import nothing
 from fedlit.study.runs import best_checkpoint, execute, record
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
+from fedlit.study.trained import Planned
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.whole import CHECKPOINTS, LAST
 

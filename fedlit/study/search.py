@@ -33,10 +33,10 @@ from fedlit.run.worker import Pool
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
+from fedlit.study.basis import Basis
 from fedlit.study.job import digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis
 from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.runner import default_jobs, locked
 from fedlit.study.seeds import parse_seeds
@@ -186,7 +186,7 @@ def search(
     slots = jobs or default_jobs()
     with locked(folder), Pool(slots) as pool:
         basis = Basis(file)
-        resolved = resolve(file, None, basis.tasks)
+        resolved = resolve(file, None, basis.rows.tasks)
         if len(resolved.choices) > 1:
             raise ConfigError(
                 "choose: expected one metric by which trials are judged, found "
@@ -287,12 +287,19 @@ def _opened(
 ) -> optuna.Study:
     """Open the trials of a folder that belong to the same definition of the search."""
     first = tuning_jobs(study, definition.method, {}, seeds, folder, basis)[0]
-    made_of = [definition.space, study.choose, list(seeds), first.digest]
+    made_of = {
+        "space": definition.space,
+        "choose": study.choose,
+        "seeds": list(seeds),
+        "first job": first.digest,
+    }
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     drawn = optuna.create_study(
         storage=f"sqlite:///{folder / 'trials.db'}", study_name=digest_of(made_of), direction="maximize",
         load_if_exists=True,
     )  # fmt: skip
+    # It is written beside its digest, so that a user of the file sees what a search was made of.
+    drawn.set_user_attr("made_of", made_of)
     # These trials were cut short; their runs go on.
     for trial in drawn.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
         drawn.enqueue_trial(trial.params)

@@ -16,9 +16,10 @@ import pandas as pd
 
 from fedlit.errors import FedlitError
 from fedlit.run.worker import Pool
+from fedlit.study.basis import Basis
 from fedlit.study.collect import of_choice
 from fedlit.study.job import Job, Train, validation_scores, variant_name
-from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.plan import plan_jobs
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.runner import nothing, run_jobs
 from fedlit.study.seeds import seed_words

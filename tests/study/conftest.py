@@ -8,9 +8,10 @@ import pytest
 import yaml
 from federations import TINY
 
+from fedlit.study.basis import Basis
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job
-from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.plan import plan_jobs
 from fedlit.study.resolve import resolve
 from fedlit.study.study import StudyFile
 
@@ -76,7 +77,7 @@ def write_study(folder: Path, name: str = "small", **changed: Any) -> Path:
 def jobs_of(file: StudyFile, seeds: list[int], out: Path, basis: Basis | None = None) -> list[Job]:
     """The jobs of a study as it is written."""
     read = basis or Basis(file)
-    return plan_jobs(resolve(file, None, read.tasks), seeds, out, read)
+    return plan_jobs(resolve(file, None, read.rows.tasks), seeds, out, read)
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,10 @@ from fedlit.mixture.export import export
 from fedlit.mixture.recommend import recommend
 from fedlit.run.load import load
 from fedlit.statistics import BLOCKED, TITLES
+from fedlit.study.basis import Basis
 from fedlit.study.compare import compare
 from fedlit.study.joining import add_client
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis
 from fedlit.train.manifest import read_checkpoint
 
 N = 120
@@ -116,7 +116,7 @@ def test_a_study_has_no_verdict_above_an_open_leak(
 
 def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
     write(columns=["!code"])
-    assert Basis(load_study("study.yaml")).findings.blocks == ()
+    assert Basis(load_study("study.yaml")).rows.findings.blocks == ()
 
 
 @pytest.mark.parametrize("known", [None, KNOWN])
@@ -168,11 +168,11 @@ def test_shipped_studies_keep_their_verdicts(study: str) -> None:
     for name in names or [None]:
         one = whole if name is None else whole.of(name)
         try:
-            basis = Basis(one)
-            basis.tables  # noqa: B018 (a property that reads)
+            rows = Basis(one).rows
+            rows.tables  # noqa: B018 (a property that reads)
         except DataError:
             continue  # a file is not here
-        assert basis.findings.blocks == ()
+        assert rows.findings.blocks == ()
 
 
 def of_two_units() -> None:
@@ -195,7 +195,7 @@ def test_recommend_and_compare_repeat_what_is_asked(place: Path) -> None:
         )
         assert "glucose (scale)" in line and "mine.yaml" in line
     write(known={"glucose": "each site standardises its own numbers"})
-    assert not [*Basis(load_study("study.yaml")).open_questions]
+    assert not [*Basis(load_study("study.yaml")).rows.open_questions]
 
 
 def test_a_leak_blocks_the_verdicts_of_those_who_have_it(place: Path) -> None:

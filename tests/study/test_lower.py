@@ -18,6 +18,7 @@ from fedlit.errors import ConfigError
 from fedlit.run.load import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, corrected_interval, estimate
 from fedlit.study.baselines import fit_baseline
+from fedlit.study.basis import Basis
 from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation, collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.findings import Answer, answers, summary
@@ -35,7 +36,7 @@ from fedlit.study.lift import (
     lifts,
 )
 from fedlit.study.method import Method
-from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.plan import plan_jobs
 from fedlit.study.report import provenance
 from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, StudyFile

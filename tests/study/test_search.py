@@ -17,10 +17,10 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.run.load import load
 from fedlit.study import search as module
 from fedlit.study import tune
+from fedlit.study.basis import Basis
 from fedlit.study.job import Job, validation_scores, variant_name
 from fedlit.study.method import Search
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis
 from fedlit.study.search import Found, Trial, search
 from fedlit.study.study import StudyFile
 from fedlit.study.tune import judged

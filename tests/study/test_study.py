@@ -13,14 +13,15 @@ from fedlit.errors import ConfigError
 from fedlit.run.config import STUDIES, known_configs
 from fedlit.run.load import load
 from fedlit.run.run import Run
-from fedlit.study import plan
+from fedlit.study import contents
+from fedlit.study.basis import Basis
 from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis, planned_methods
 from fedlit.study.resolve import resolve
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
+from fedlit.study.trained import planned_methods
 from fedlit.tasks import Classification
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
@@ -225,10 +226,10 @@ def test_what_is_read_is_kept_but_for_somebody_elses_classes(
         built.append(overrides.get("model.client.class_path", ""))
         return load(config, overrides=overrides)
 
-    monkeypatch.setattr(plan, "load", counted)
+    monkeypatch.setattr(contents, "load", counted)
     first = Basis(asked, tmp_path)
     planned = planned_methods(asked, first)
-    first.keep()
+    first.contents.keep()
     assert planned_methods(asked, Basis(asked, tmp_path)) == planned
     assert built == ["", "", "mine.Mine", "mine.Mine"]
     (tmp_path / "tiny.yaml").write_text(

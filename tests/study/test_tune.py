@@ -18,13 +18,14 @@ from study.conftest import LR, METHODS, RATES, jobs_of, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
+from fedlit.study.basis import Basis
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import Job
 from fedlit.study.lift import Scores
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
-from fedlit.study.plan import Basis, plan_jobs
+from fedlit.study.plan import plan_jobs
 from fedlit.study.ranks import Ranks
 from fedlit.study.study import BEST_FEDERATED
 from fedlit.study.tune import TUNED, TUNING, _at_ends
