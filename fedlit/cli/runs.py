@@ -22,8 +22,8 @@ from fedlit.mixture.settings import (
     has_mixture,
     newest,
     settings_of,
-    typed_pairs,
 )
+from fedlit.mixture.typed import typed_pairs
 from fedlit.run.arguments import Command, check_format, pairs_of, read
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.config import find_config, shown

@@ -1,5 +1,5 @@
-"""The settings of a configuration with ``mixture:``, with the changes typed on the command line,
-and the folders of its runs. It imports nothing heavy, because it is read before torch is imported.
+"""The settings of a configuration with ``mixture:``, as they are written and as they are used, and
+the folders of its runs. It imports nothing heavy, because it is read before torch is imported.
 """
 
 from __future__ import annotations
@@ -8,36 +8,37 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
 from fedlit import yaml_text
-from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, must_be_known
+from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect
+from fedlit.mixture.typed import with_typed
 from fedlit.run.allowed import check_no_links, is_of_run
-from fedlit.run.arguments import ROOT, origins, pairs_of
-from fedlit.run.config import find_config, parse_yaml, read_yaml, shown
+from fedlit.run.arguments import ROOT, origins
+from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.folders import check_name
 from fedlit.run.keys import check_key
+from fedlit.run.read import Content, below, located, read
 from fedlit.score.plain import check_stack, check_weights, read_json
 
-TOP = ("mixture", "seed", "name", "folds", "workers", "score", "trainer")
 SCORE = ("threshold", "subgroups")
-MIXING = ("weights", "shrink", "admit", "by")
-PART = ("config", "set", "go_alone", "grid")
 WEIGHTS = ("equal", "half_own", "fitted", "together")
 KEPT = "parts/{}/config.yaml"
-"""Of a part, in the folder of a run."""
+"""The configuration of a part in the folder of a run."""
 GO_ALONE = ("extra_trees", "logistic_regression", "ridge", "poisson_regression", "mean")
 """Models that can be kept as arrays, to predict new rows with; others enter a study as
 baselines."""
 _NUMBERS: Mapping[str, tuple[str, Callable[[int], bool]]] = {
-    "seed": (f"a whole number from 0 to {2**32 - 1}", lambda own: 0 <= own < 2**32),
-    "folds": ("0 for none, or 2 folds or more", lambda own: own == 0 or 2 <= own <= 1000),
-    "workers": ("a whole number from 1 to 1000", lambda own: 1 <= own <= 1000),
+    "seed": (f"a whole number from 0 to {2**32 - 1}", lambda seed: 0 <= seed < 2**32),
+    "folds": ("0 for none, or 2 folds or more", lambda folds: folds == 0 or 2 <= folds <= 1000),
+    "workers": ("a whole number from 1 to 1000", lambda workers: 1 <= workers <= 1000),
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_NO_PART = frozenset({*WEIGHTS, "alone", "stack"})
+"""Names that mean something else where parts are named."""
 _REFUSED = (
     "seed",
     "name",
@@ -47,6 +48,7 @@ _REFUSED = (
     "data.fold",
     "trainer.default_root_dir",
 )
+"""Keys that the mixture decides for all its parts."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,9 @@ class Mixing:
             holds = numbers and sum(values) > 0
             expect(holds, "weights", "numbers of at least 0, not all of them 0", self.weights)
         elif self.weights not in WEIGHTS:
-            expected = f"{', '.join(WEIGHTS)}, or {{PART: weight}}"
-            expect(
-                False,
-                "weights",
-                expected,
-                self.weights,
-                did_you_mean(str(self.weights), WEIGHTS).strip(),
+            raise ConfigError(
+                f"weights: expected {', '.join(WEIGHTS)}, or {{PART: weight}}, found "
+                f"{self.weights!r}.{did_you_mean(str(self.weights), WEIGHTS)}"
             )
 
 
@@ -224,10 +222,153 @@ def _check_kept(content: Mapping[str, Any], prefix: str) -> None:
             )
 
 
+@dataclass(frozen=True)
+class PartFile:
+    """A part as it is written: see :class:`PartSettings`."""
+
+    config: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    go_alone: str | None = None
+    grid: dict[str, list[Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.config and self.go_alone is None:
+            raise ConfigError(
+                "expected config: FILE, or go_alone: MODEL such as extra_trees, found neither"
+            )
+        if self.go_alone not in (None, *GO_ALONE):
+            raise ConfigError(
+                f"go_alone: expected one of {', '.join(GO_ALONE)}, which are kept as arrays to "
+                f"predict new rows with, found {self.go_alone!r}; others enter a study as "
+                f"baselines.{did_you_mean(self.go_alone, GO_ALONE)}"
+            )
+        if self.grid is not None and self.go_alone is None:
+            raise ConfigError("grid: expected go_alone: MODEL beside it, found none; use set")
+        for setting, choices in (self.grid or {}).items():
+            expect(len(choices) > 0, f"grid.{setting}", "a list of values", choices)
+        for key in self.set:
+            if key in _REFUSED:
+                raise ConfigError(
+                    f"set.{key}: the mixture decides it for all its parts; leave it out here"
+                )
+            check_key(key, "set.")
+
+    def resolved(self, default: str, folder: Path | None) -> PartSettings:
+        """Return the part with the file of its configuration.
+
+        Args:
+            default: the configuration whose tables a local baseline reads if it names none.
+            folder: a further folder in which configurations are searched.
+
+        Raises:
+            ConfigError: there is no configuration, or it is itself a mixture.
+        """
+        config = self.config or default
+        if not config:
+            raise ConfigError(
+                "expected config: FILE, whose tables the model is fitted to, found none in any part"
+            )
+        file = find_config(config, also=folder, what="config:")
+        if is_mixture(file):
+            raise ConfigError(
+                f"config: expected a configuration of one run, found the mixture {file.name}"
+            )
+        return PartSettings(file, self.set, self.go_alone, self.grid)
+
+
+@dataclass(frozen=True)
+class MixtureGroup(Mixing):
+    """The group ``mixture``: the parts, and how they are mixed."""
+
+    weights: Literal["equal", "half_own", "fitted", "together"] | dict[str, float] = "equal"
+    by: str | None = None
+    parts: dict[str, PartFile] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.parts:
+            raise ConfigError("parts: expected {NAME: {config: FILE}}, found {}")
+        for name in self.parts:
+            valid = _NAME.fullmatch(name) is not None and name not in _NO_PART
+            expect(valid, f"parts.{name}", "a name of letters, digits, _ and -", name)
+        if isinstance(self.weights, dict) and (unknown := set(self.weights) - set(self.parts)):
+            raise ConfigError(
+                f"weights: expected weights of {', '.join(self.parts)}, found {', '.join(unknown)}"
+            )
+
+    @property
+    def mixing(self) -> Mixing:
+        """How the parts are mixed."""
+        return Mixing(self.weights, self.shrink, self.admit, self.by)
+
+
+@dataclass(frozen=True)
+class ScoreGroup:
+    """The group ``score``: see :class:`fedlit.run.scoring.ScoreSettings`, which checks its
+    values.
+    """
+
+    threshold: object = None
+    subgroups: object = None
+
+
+@dataclass(frozen=True)
+class TrainerGroup:
+    """The group ``trainer``. All other keys of the Trainer belong to a part's configuration."""
+
+    default_root_dir: Path = Path(ROOT)
+
+
+@dataclass(frozen=True)
+class MixtureFile:
+    """A configuration of several parts as it is written: see :class:`MixtureSettings`."""
+
+    mixture: MixtureGroup
+    seed: int = 0
+    name: str = ""
+    folds: int = 0
+    workers: int = 1
+    score: ScoreGroup = field(default_factory=ScoreGroup)
+    trainer: TrainerGroup = field(default_factory=TrainerGroup)
+
+    def __post_init__(self) -> None:
+        for key, (expected, allowed) in _NUMBERS.items():
+            value = getattr(self, key)
+            expect(allowed(value), key, expected, value)
+
+    def resolved(self, origin: Path | None) -> MixtureSettings:
+        """Return the settings, with the files of their configurations.
+
+        Args:
+            origin: the file; None for settings in Python.
+        """
+        name = str(self.name)
+        if not name:
+            name = "mixture" if origin is None else origin.stem
+        check_name(name, "name")
+        folder = None if origin is None else origin.parent
+        configs = [part.config for part in self.mixture.parts.values() if part.config]
+        parts = dict[str, PartSettings]()
+        for part, written in self.mixture.parts.items():
+            with below(f"mixture.parts.{part}"):
+                parts[part] = written.resolved(configs[0] if configs else "", folder)
+        return MixtureSettings(
+            parts,
+            name,
+            self.trainer.default_root_dir,
+            self.seed,
+            self.folds,
+            self.workers,
+            self.mixture.mixing,
+            None if origin is None else origins(origin)[0],
+            {key: value for key, value in asdict(self.score).items() if value is not None},
+        )
+
+
 def settings_from(
-    content: Mapping[str, Any],
+    content: Content,
     typed: Mapping[str, str] | None = None,
-    prefix: str = "mixture",
+    prefix: str = "",
     origin: Path | None = None,
 ) -> MixtureSettings:
     """Build the settings from keys and values.
@@ -235,184 +376,22 @@ def settings_from(
     Args:
         content: the content of the file.
         typed: maps each key to its value, as typed on the command line.
-        prefix: the beginning of messages.
+        prefix: the beginning of messages about what is written.
         origin: the file of the configuration.
     """
-    _known(content, TOP, prefix)
-    mixture = content.get("mixture")
-    parts = mixture.get("parts") if isinstance(mixture, Mapping) else None
-    if not isinstance(mixture, Mapping) or not isinstance(parts, Mapping) or not parts:
-        raise ConfigError(
-            f"{prefix}: mixture: expected parts: {{NAME: {{config: FILE}}}}, found {mixture!r}"
-        )
-    _known(mixture, ("parts", *MIXING), f"{prefix}: mixture")
-    raw = {str(name): dict(part or {}) for name, part in parts.items()}
-    top = dict(content)
-    mixing = {key: value for key, value in mixture.items() if key != "parts"}
-    # A typed part comes first, because other typed keys may belong to it.
-    changes = sorted((typed or {}).items(), key=lambda change: not change[0].endswith(".go_alone"))
-    for key, value in changes:
-        _type(key, parse_yaml(value, f"--{key}", key), top, mixing, raw)
-    trainer = top.get("trainer") or {}
-    _known(
-        trainer,
-        ("default_root_dir",),
-        f"{prefix}: trainer (a part's own is set in its configuration)",
-    )
-    score = top.get("score") or {}
-    _known(score, SCORE, f"{prefix}: score")
-    name = str(top.get("name") or (origin.stem if origin is not None else "mixture"))
-    check_name(name, f"{prefix}: name")
-    numbers = {key: top[key] for key in _NUMBERS if top.get(key) is not None}
-    for key, value in numbers.items():
-        expected, allowed = _NUMBERS[key]
-        expect(type(value) is int and allowed(value), f"{prefix}: {key}", expected, value)
-    try:
-        chosen = Mixing(**{key: value for key, value in mixing.items() if value is not None})
-    except ConfigError as error:
-        raise ConfigError(f"{prefix}: mixture.{error}") from error
-    expect(
-        isinstance(chosen.by, str | None),
-        f"{prefix}: mixture.by",
-        "the name of a score",
-        chosen.by,
-    )
-    if isinstance(chosen.weights, dict) and (unknown := set(chosen.weights) - set(raw)):
-        raise ConfigError(
-            f"{prefix}: mixture.weights: expected weights of {', '.join(raw)}, found "
-            f"{', '.join(unknown)}"
-        )
-    first = next((part["config"] for part in raw.values() if part.get("config")), None)
-    below = origin.parent if origin is not None else None
-    first_origin = origins(origin)[0] if origin is not None else None
-    of_parts = dict[str, PartSettings]()
-    for part, part_content in raw.items():
-        key = f"{prefix}: mixture.parts.{part}"
-        of_parts[part] = _part(part, part_content, first, key, below)
-    return MixtureSettings(
-        of_parts,
-        name,
-        Path(trainer.get("default_root_dir") or ROOT),
-        **numbers,
-        mixing=replace(chosen, shrink=float(chosen.shrink)),
-        score=dict(score),
-        origin=first_origin,
-    )
+    content = with_typed(content, typed or {}, MixtureFile, PartFile)
+    with located(prefix):
+        _check_trainer(content.get("trainer"))
+        return read(MixtureFile, content).resolved(origin)
 
 
-def _known(content: Any, keys: Sequence[str], prefix: str) -> None:
-    expect(isinstance(content, Mapping), prefix, f"keys and values such as {keys[0]}: …", content)
-    must_be_known(prefix, content, keys)
-
-
-def _type(
-    key: str,
-    value: Any,
-    top: dict[str, Any],
-    mixing: dict[str, Any],
-    parts: dict[str, dict[str, Any]],
-) -> None:
-    """Apply one typed value to the setting that it belongs to."""
-    group, _, rest = key.partition(".")
-    name, _, inner = rest.partition(".")
-    if key in TOP and key not in ("mixture", "score", "trainer"):
-        top[key] = value
-    elif key == "trainer.default_root_dir":
-        top["trainer"] = {"default_root_dir": value}
-    elif group == "mixture" and rest in MIXING:
-        mixing[rest] = value
-    elif group == "score" and rest in SCORE:
-        _within(top, "score")[rest] = value
-    elif group == "mixture" and name == "weights":
-        _within(mixing, "weights")[inner] = value
-    elif group == "parts" and (name in parts or inner == "go_alone"):
-        # A name that is not known is a further part, which is fitted to the tables of the others.
-        part = parts.setdefault(name, {})
-        if inner in PART:
-            part[inner] = value
-        elif inner.startswith("grid."):
-            _within(part, "grid")[inner.removeprefix("grid.")] = (
-                value if isinstance(value, list) else [value]
-            )
-        else:
-            _within(part, "set")[inner] = value
-    elif group == "data":  # all parts have the same tables
-        for part in parts.values():
-            _within(part, "set")[key] = value
-    else:
-        keys = [
-            "seed", "name", "folds", "workers", "trainer.default_root_dir", "data.KEY",
-            *(f"score.{inner}" for inner in SCORE),
-            *(f"mixture.{inner}" for inner in MIXING), *(f"parts.{part_name}.KEY" for part_name in parts),
-        ]  # fmt: skip
-        near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, keys, "--")
-        raise ConfigError(
-            f"--{key}: expected one of the keys of a mixture, {', '.join(keys)}, found another."
-            + (near or f" For a part: --parts.{next(iter(parts))}.{key}")
-        )
-
-
-def _within(tree: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return a mutable copy of the mapping under a key, or an empty mapping, after storing it
-    there.
-    """
-    content = tree.get(key)
-    tree[key] = dict(content) if isinstance(content, dict) else {}
-    return cast("dict[str, Any]", tree[key])
-
-
-def _part(
-    name: str, content: Any, first: str | None, prefix: str, below: Path | None
-) -> PartSettings:
-    _known(content, PART, prefix)
-    settings = PartSettings(
-        Path(),
-        **{key: value for key, value in content.items() if key != "config" and value is not None},
-    )
-    config = content.get("config") or first
-    alone = settings.go_alone
-    grid = settings.grid
-    well = isinstance(grid, Mapping) and all(
-        isinstance(choices, list) and choices for choices in grid.values()
-    )
-    for holds, expected in (
-        (_NAME.fullmatch(name) and name not in (*WEIGHTS, "alone", "stack"),
-         f"a name of letters, digits, _ and -, found {name!r}"),
-        ("config" in content or alone is not None, "config: FILE, or go_alone: MODEL such as "
-            "extra_trees, found neither"),
-        (config is not None, "config: FILE, whose tables the model is fitted to, found none in any "
-            "part"),
-        (alone in (None, *GO_ALONE), f"go_alone: one of {', '.join(GO_ALONE)}, which are kept as "
-            f"arrays to predict new rows with, found {alone!r}; others enter a study as "
-            f"baselines.{did_you_mean(str(alone), GO_ALONE)}"),
-        (grid is None or alone is not None, "grid beside go_alone: MODEL, found a configuration; "
-            "use set"),
-        (grid is None or well, f"grid: {{SETTING: [VALUE, …]}}, found {grid!r}"),
-        (isinstance(settings.set, Mapping), f"set: {{KEY: value}}, found {settings.set!r}"),
-    ):  # fmt: skip
-        if not holds:
-            raise ConfigError(f"{prefix}: expected {expected}")
-    for key in settings.set:
-        if key in _REFUSED:
-            raise ConfigError(
-                f"{prefix}: set: {key}: the mixture decides it for all its parts; leave it out here"
-            )
-        check_key(str(key), f"{prefix}: set.")
-    file = find_config(str(config), also=below, what=f"{prefix}: config:")
-    if is_mixture(file):
-        raise ConfigError(
-            f"{prefix}: config: expected a configuration of one run, found the mixture {file.name}"
-        )
-    return replace(settings, config=file)
-
-
-def typed_pairs(typed: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the configurations, and the mapping of each other key to its value, that were typed
-    after a command.
-    """
-    pairs = list(pairs_of(list(typed)))
-    configs = [value for flag, value in pairs if flag == "--config"]
-    return configs, {flag.removeprefix("--"): value for flag, value in pairs if flag != "--config"}
+def _check_trainer(trainer: object) -> None:
+    """Refuse keys of a part's Trainer, and say where they belong."""
+    keys = trainer if isinstance(trainer, Mapping) else ()
+    for key in keys:
+        expected = "only default_root_dir here"
+        advice = "set it in the configuration of a part, or in the set of a part"
+        expect(key == "default_root_dir", "trainer", expected, key, advice)
 
 
 CONFIG = "config.yaml"

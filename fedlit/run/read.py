@@ -74,12 +74,8 @@ def read(
         prefix = prefix or shown(source)
     for key, value in (overrides or {}).items():
         content = placed(content, key.split("."), value)
-    try:
+    with located(prefix):
         return _settings(kind, content, given)
-    except ConfigError as error:
-        if not prefix:
-            raise
-        raise type(error)(f"{prefix}: {error}") from error
 
 
 def placed(tree: object, path: Sequence[str], value: object) -> dict[str, object]:
@@ -115,6 +111,19 @@ def keys_of(kind: type[object], above: str = "") -> list[str]:
 
 
 @contextmanager
+def located(prefix: str) -> Iterator[None]:
+    """Begin the errors that are raised inside the block with a prefix, such as a file, unless they
+    begin with it already.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if str(error).startswith(prefix):
+            raise
+        raise type(error)(f"{prefix}: {error}") from error
+
+
+@contextmanager
 def below(key: str) -> Iterator[None]:
     """Put a key before the keys of errors that are raised inside the block.
 
@@ -138,6 +147,10 @@ def _fields(kind: type[object]) -> list[Field[Any]]:
     return [field for field in fields(kind) if field.init]
 
 
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
 def _group(hint: object) -> type[object] | None:
     """Return the dataclass that a field's type names, if it does."""
     for kind in _choices(hint):
@@ -157,18 +170,16 @@ def _settings(kind: type[_Settings], content: object, given: Content) -> _Settin
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
-        first = next(iter(open_fields))
-        raise ConfigError(f"expected keys and values such as {first}: …, found {content!r}")
+        raise ConfigError(f"expected {_words(kind)}, found {content!r}")
     for key in content:
         if key not in open_fields:
             hint = did_you_mean(str(key), open_fields)
             raise ConfigError(f"expected some of {', '.join(open_fields)}, found {key!r}.{hint}")
     filled = {key: value for key, value in content.items() if value is not None}
-    for key, field in open_fields.items():
-        required = field.default is MISSING and field.default_factory is MISSING
-        if required and key not in filled:
-            raise ConfigError(f"{key}: expected a value, found nothing")
     hints = get_type_hints(kind)
+    for key, field in open_fields.items():
+        if _required(field) and key not in filled:
+            raise ConfigError(f"{key}: expected {_words(hints[key])}, found nothing")
     values = dict[str, Any]()
     for key, value in filled.items():
         with below(key):
@@ -179,7 +190,7 @@ def _settings(kind: type[_Settings], content: object, given: Content) -> _Settin
 def _value(hint: object, value: object) -> object:
     """Return a value as its type says, with what a mapping or a list holds."""
     for kind in _choices(hint):
-        if kind is Any:
+        if kind is Any or kind is object:
             return value
         if isinstance(value, Mapping):
             if isinstance(kind, type) and is_dataclass(kind):
@@ -261,7 +272,8 @@ def _words(hint: object) -> str:
         return f"list of {_words(inside[0])}" if inside else "list"
     group = _group(hint)
     if group is not None:
-        return f"keys and values such as {_fields(group)[0].name}: …"
+        example = max(_fields(group), key=_required)  # the first that is required, if any is
+        return f"keys and values such as {example.name}: …"
     return _WORDS.get(hint, "anything")
 
 

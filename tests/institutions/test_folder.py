@@ -168,7 +168,7 @@ MISFITS = [
         "found 'patient'. Did you mean 'patience'",
     ),
     ("coordinator.yaml", "port: 9443", "port: 94430", "port: .*65535, found 94430"),
-    ("coordinator.yaml", "port: 9443", "", "port: expected a value, found nothing"),
+    ("coordinator.yaml", "port: 9443", "", "port: expected integer, found nothing"),
     (
         "coordinator.yaml",
         "[south, north]",
@@ -311,6 +311,6 @@ def test_reading_a_sites_file_keeps_its_source_as_written(
     path = write_site((folder / SITE).parent, read_invited((folder / SITE).parent))
     content = yaml.safe_load(path.read_text())
     for name in ("evil.Source", "fedlit.Tables"):
-        source = {"class_path": name, "init_args": {"code": "1", "files": {"north": "a.csv"}}}
+        source = {"class_path": name, "init_args": {"files": {"north": "a.csv"}, "target": "y"}}
         path.write_text(yaml.safe_dump({**content, "data": {"source": source}}))
         assert read_site(path).data == {"source": source}

@@ -64,9 +64,9 @@ def test_overrides_and_given_fields_replace_what_is_written() -> None:
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"part": {}}, "expected some of parts, .*", "Did you mean 'parts'"),
-    ({"parts": None}, "parts: expected a value", "nothing"),
+    ({"parts": None}, "parts: expected mapping to keys and values such as config", "nothing"),
     ({"parts": {"a": None}}, "parts.a: ", "None"),
-    ({"parts": {"a": {}}}, "parts.a.config: expected a value", "nothing"),
+    ({"parts": {"a": {}}}, "parts.a.config: expected a path", "nothing"),
     ({"parts": {"a": {"config": 3}}}, "parts.a.config: expected a path", "3"),
     ({"parts": {"a": {"config": "x", "sett": {}}}}, "parts.a: ", "Did you mean 'set'"),
     ({"parts": {"a": {"config": "x", "pace": "epcoh"}}}, "parts.a.pace: ", "'epoch'"),
