@@ -26,7 +26,8 @@ from fedlit.outcomes.base import (
     slope_of_minus_log,
 )
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, weighted_mean
-from fedlit.tasks.go_alone import COUNTERS, GoAlone
+from fedlit.tasks.baselines import COUNTERS
+from fedlit.tasks.go_alone import GoAlone
 
 
 @dataclass(frozen=True)

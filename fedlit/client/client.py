@@ -23,8 +23,8 @@ from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
 from fedlit.sharing import Live, State, select
 from fedlit.spec import ClientSpec
-from fedlit.tasks.base import LOSS, Score
 from fedlit.tasks.metrics import Site, SiteMetrics
+from fedlit.tasks.scores import LOSS, Score
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from fedlit.data.note import client_note
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import has_classes
 from fedlit.show.text import counted
-from fedlit.tasks.classification import plain, type_of
+from fedlit.tasks.label_values import plain, type_of
 
 Known = Mapping[str, Mapping[str, Any]]
 """Client → the ``target`` that it predicts, its ``labels`` and the ``positive`` one; empty for

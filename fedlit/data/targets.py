@@ -161,7 +161,7 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
     except FedlitError as error:
         raise type(error)(f"client {table.name!r}, {error}") from error
     if table.classes:
-        facts["labels"] = list(table.classes)
+        facts = {**facts, "labels": list(table.classes)}
     return {**facts, "shared": settings.get("targets") == "pooled"}
 
 

@@ -11,7 +11,7 @@ from fedlit.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.module import FederatedData
 from fedlit.spec import ClientSpec
-from fedlit.tasks.base import Score
+from fedlit.tasks.scores import Score
 
 
 class Members(Protocol):

@@ -43,7 +43,7 @@ from fedlit.run.thresholds import MIXTURE, check_two_classes, choose, keep, kept
 from fedlit.score.plain import write_json
 from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import for_terminal, say
-from fedlit.tasks.base import is_target
+from fedlit.tasks.frames import is_target
 from fedlit.train.results import wrote
 from fedlit.train.supplement import Supplement
 

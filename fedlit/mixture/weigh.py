@@ -17,7 +17,7 @@ from fedlit.errors import ConfigError, DataError, Told, expect
 from fedlit.outcomes import RowLoss
 from fedlit.outcomes.base import Array
 from fedlit.tasks import Score, Task
-from fedlit.tasks.base import of_people
+from fedlit.tasks.frames import of_people
 from fedlit.weights import Stack, checked, fitted, mixed, on_stack, stacked
 
 

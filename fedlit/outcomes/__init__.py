@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from fedlit.outcomes.base import Outcome as Outcome
 from fedlit.outcomes.base import RowLoss as RowLoss
 from fedlit.outcomes.labels import LabelSequence, OneLabel, SeveralLabels
 from fedlit.outcomes.models import OneEach as OneEach
 from fedlit.outcomes.numbers import Quantity, Rate
+from fedlit.types import State
 
 OUTCOMES: Mapping[str, type[Outcome]] = {
     "classification": OneLabel,
@@ -52,13 +52,13 @@ def outcome_type(task: str) -> type[Outcome] | None:
     return None
 
 
-def imported(path: str) -> Any:
+def imported(path: str) -> object:
     """Return what stands at a path, if its module has been imported; otherwise None."""
     module, _, name = path.rpartition(".")
     return getattr(sys.modules.get(module), name, None)
 
 
-def outcome_of(state: Mapping[str, Any]) -> Outcome:
+def outcome_of(state: State) -> Outcome:
     """Return the outcome of a task, given its state (see :func:`fedlit.tasks.task_state`).
 
     Raises:

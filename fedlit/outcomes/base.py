@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from fedlit.errors import ConfigError
+from fedlit.outcomes.models import Fitted
+from fedlit.types import Bools, Floats, Label, Numbers, Predictions, State
 
-Array = NDArray[np.float64]
-Logarithm = Callable[[Array], Array]
+Array = Floats
+Columns = dict[str, np.ndarray | list[Label] | list[str]]
+"""Columns for the user, by name."""
+Logarithm = Callable[[Floats], Floats]
 """The natural logarithm of each number. Those of NumPy and PyTorch differ in the last bit."""
 Family = Literal["gaussian", "poisson", "logistic"]
+EstimatorKind = Literal["Classifier", "Regressor"]
 
 PLAIN_LABELS = (bool, int, float, str)
 """The types that labels in a file may have."""
@@ -48,18 +53,18 @@ class RowLoss:
         (5.0, 10.0)
     """
 
-    losses: Callable[[Array], Array]
-    slopes: Callable[[Array], Array]
-    labelled: NDArray[np.bool_]
+    losses: Callable[[Floats], Floats]
+    slopes: Callable[[Floats], Floats]
+    labelled: Bools
     nats: bool = True
-    total: Callable[[Array], float] = np.sum
-    weight: Array | None = None
+    total: Callable[[Floats], float] = np.sum
+    weight: Floats | None = None
 
-    def __call__(self, predictions: Any) -> Array:
+    def __call__(self, predictions: ArrayLike) -> Floats:
         """Return the losses (n,) float64 of predictions (n, width), without weights."""
         return self.losses(np.asarray(predictions, float))
 
-    def terms(self, predictions: Array) -> tuple[float, Array]:
+    def terms(self, predictions: Floats) -> tuple[float, Floats]:
         """Return the sum over rows, and its gradient (n, width)."""
         losses = self.losses(predictions)
         slopes = self.slopes(predictions)
@@ -68,7 +73,7 @@ class RowLoss:
             slopes = slopes * self.weight[:, None]
         return float(self.total(losses)), slopes
 
-    def mean(self, predictions: Any) -> float:
+    def mean(self, predictions: ArrayLike) -> float:
         """Return the mean over the rows with a known target; NaN if there are none."""
         if not self.labelled.any():
             return math.nan
@@ -107,17 +112,17 @@ class Outcome(ABC):
     sequence: ClassVar[bool] = False
     noun: ClassVar[str] = "number"
     unit: ClassVar[str] = "row"
-    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = None
+    estimator: ClassVar[EstimatorKind | None] = None
     one_model_each: ClassVar[bool] = False
     family: ClassVar[Family | None] = None
-    classes: tuple[Any, ...] = ()
+    classes: tuple[Label, ...] = ()
 
     # ------------------------------------------------------------------ as plain data
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Self:
+    def of(cls, state: State) -> Self:
         """Build an outcome from a task's state (see :func:`fedlit.tasks.task_state`)."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]  # subclasses are dataclasses
             if name in state:
                 value = state[name]
@@ -125,7 +130,7 @@ class Outcome(ABC):
         return cls(**fields)
 
     @classmethod
-    def united(cls, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def united(cls, states: Sequence[State]) -> State:
         """Return the state of the task of which all these tasks predict a part.
 
         Args:
@@ -161,17 +166,17 @@ class Outcome(ABC):
         """Return the outcome with only some of the classes, chosen by their positions."""
         return self
 
-    def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
+    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
         """Return predictions for only some of the classes."""
         return predictions
 
     @abstractmethod
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return predictions as columns for the user: ``predicted``, or ``predicted_<label>`` for
         each of several labels, and ``probability_<label>`` for each class.
         """
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Return the predictions of a fitted scikit-learn model for rows (n, d), at least float32,
         in the user's units.
 
@@ -186,7 +191,7 @@ class Outcome(ABC):
 
     # ------------------------------------------------------------------ mixtures
 
-    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss | None:
+    def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss | None:
         """Return the loss by which predictions are mixed; None if there is none that is convex in
         predictions.
 
@@ -197,13 +202,13 @@ class Outcome(ABC):
         """
         return None
 
-    def link(self, predictions: Array) -> Array:
+    def link(self, predictions: Floats) -> Floats:
         """Return predictions (n, width) on the scale on which effects are added, (n, outputs)."""
         raise NotImplementedError(
             f"{type(self).__name__} has the family {self.family}, and so needs a link"
         )
 
-    def unlink(self, eta: Array) -> Array:
+    def unlink(self, eta: Floats) -> Floats:
         """Return the predictions (n, width) that :meth:`link` maps to these numbers (n,
         outputs).
         """
@@ -211,7 +216,7 @@ class Outcome(ABC):
             f"{type(self).__name__} has the family {self.family}, and so needs its inverse"
         )
 
-    def observed(self, y: NDArray[Any]) -> Array:
+    def observed(self, y: Numbers) -> Floats:
         """Return the target (n, outputs) as predictions would be without error: 0 and 1, or numbers
         in the user's units; NaN if unknown.
         """
@@ -220,7 +225,7 @@ class Outcome(ABC):
         )
 
 
-def minus_log(probability: Array, log: Logarithm) -> Array:
+def minus_log(probability: Floats, log: Logarithm) -> Floats:
     """Return −log p, and below :data:`FLOOR` its tangent there.
 
     Example:
@@ -232,7 +237,7 @@ def minus_log(probability: Array, log: Logarithm) -> Array:
     return np.where(probability < FLOOR, straight, logarithm)
 
 
-def slope_of_minus_log(probability: Array, factor: Any = 1.0) -> Array:
+def slope_of_minus_log(probability: Floats, factor: np.ndarray | float = 1.0) -> Floats:
     """Return the derivative of ``factor`` times :func:`minus_log`."""
-    slopes: Array = -factor / np.maximum(probability, FLOOR)
+    slopes: Floats = -factor / np.maximum(probability, FLOOR)
     return slopes

@@ -4,9 +4,9 @@ position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fedlit.errors import ConfigError, RunError
 from fedlit.outcomes.base import (
     EDGE,
-    Array,
+    Columns,
+    EstimatorKind,
     Family,
     Logarithm,
     Outcome,
@@ -22,6 +23,10 @@ from fedlit.outcomes.base import (
     minus_log,
     slope_of_minus_log,
 )
+from fedlit.outcomes.models import Fitted
+from fedlit.types import Floats, Label, Numbers, Predictions, State
+
+Precision = TypeVar("Precision", np.float32, np.float64)
 
 
 @dataclass(frozen=True)
@@ -38,14 +43,14 @@ class OneLabel(Outcome):
         ([0.5, 0.5], ['ill', 'well'])
     """
 
-    classes: tuple[Any, ...] = ()
+    classes: tuple[Label, ...] = ()
 
     one_label: ClassVar[bool] = True
-    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Classifier"
+    estimator: ClassVar[EstimatorKind | None] = "Classifier"
     family: ClassVar[Family | None] = "logistic"
 
     @classmethod
-    def united(cls, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def united(cls, states: Sequence[State]) -> State:
         """Return the task with the classes that any of the tasks has: those of the first with most
         classes in their order, or all of them sorted as text.
 
@@ -69,17 +74,17 @@ class OneLabel(Outcome):
         """Return the outcome with only some of the classes, chosen by their positions."""
         return OneLabel(tuple(self.classes[position] for position in classes))
 
-    def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
+    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
         """Return renormalised probabilities of some classes; they are equal if none of these
         classes has any.
         """
         return renormalised(predictions[:, list(classes)])
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return ``probability_<label>`` for each class, and ``predicted``, the first class of
         largest probability.
         """
-        columns: dict[str, Any] = {
+        columns: Columns = {
             f"probability_{label}": predictions[:, c] for c, label in enumerate(self.classes)
         }
         columns["predicted"] = [
@@ -87,7 +92,7 @@ class OneLabel(Outcome):
         ]
         return columns
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Return probabilities (n, classes) float32, 0 for a class that the model has not seen."""
         probabilities = np.zeros((len(x), self.width), np.float32)
         seen = getattr(model, "classes_", None)
@@ -96,17 +101,17 @@ class OneLabel(Outcome):
         probabilities[:, positions] = fitted
         return probabilities
 
-    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+    def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss:
         """Return minus the logarithm of the probability of a row's class."""
         labelled = y >= 0
         rows = np.arange(len(y))
         position = np.maximum(y, 0).astype(np.int64)
 
-        def losses_of(predictions: Array) -> Array:
-            losses: Array = minus_log(predictions[rows, position], log) * labelled
+        def losses_of(predictions: Floats) -> Floats:
+            losses: Floats = minus_log(predictions[rows, position], log) * labelled
             return losses
 
-        def slopes_of(predictions: Array) -> Array:
+        def slopes_of(predictions: Floats) -> Floats:
             slopes = np.zeros_like(predictions)
             slopes[rows, position] = slope_of_minus_log(
                 predictions[rows, position], labelled.astype(float)
@@ -115,22 +120,22 @@ class OneLabel(Outcome):
 
         return RowLoss(losses_of, slopes_of, labelled)
 
-    def link(self, predictions: Array) -> Array:
+    def link(self, predictions: Floats) -> Floats:
         """Return the log odds of the positive one of two classes, or of each of several."""
         return log_odds(predictions[:, 1:] if predictions.shape[1] == 2 else predictions)
 
-    def unlink(self, eta: Array) -> Array:
+    def unlink(self, eta: Floats) -> Floats:
         """Return probabilities (n, classes), of sum 1."""
         probabilities = from_log_odds(eta)
         if eta.shape[1] == 1:
             return np.hstack([1 - probabilities, probabilities])
-        whole: Array = probabilities / probabilities.sum(1, keepdims=True)
+        whole: Floats = probabilities / probabilities.sum(1, keepdims=True)
         return whole
 
-    def observed(self, y: NDArray[Any]) -> Array:
+    def observed(self, y: Numbers) -> Floats:
         """Return whether a row has the positive one of two classes, or each of several."""
         first = 1 if len(self.classes) == 2 else 0
-        observed: Array = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
+        observed: Floats = (y[:, None] == np.arange(first, len(self.classes))).astype(np.float64)
         observed[y < 0] = np.nan
         return observed
 
@@ -145,17 +150,17 @@ class SeveralLabels(Outcome):
         positives: the value of each label that means yes.
     """
 
-    classes: tuple[Any, ...] = ()
-    negatives: tuple[Any, ...] = ()
-    positives: tuple[Any, ...] = ()
+    classes: tuple[Label, ...] = ()
+    negatives: tuple[Label, ...] = ()
+    positives: tuple[Label, ...] = ()
 
     several_columns: ClassVar[bool] = True
-    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Classifier"
+    estimator: ClassVar[EstimatorKind | None] = "Classifier"
     one_model_each: ClassVar[bool] = True
     family: ClassVar[Family | None] = "logistic"
 
     @classmethod
-    def united(cls, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def united(cls, states: Sequence[State]) -> State:
         """Return the first task with most labels.
 
         Raises:
@@ -192,15 +197,15 @@ class SeveralLabels(Outcome):
         positives = tuple(self.positives[position] for position in classes)
         return SeveralLabels(labels, negatives, positives)
 
-    def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
+    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
         """Return the probabilities of some labels."""
         return predictions[:, list(classes)]
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return ``probability_<label>`` for each label, and ``predicted_<label>`` in that label's
         values.
         """
-        columns: dict[str, Any] = {
+        columns: Columns = {
             f"probability_{label}": predictions[:, c] for c, label in enumerate(self.classes)
         }
         values = zip(self.classes, self.negatives, self.positives, strict=True)
@@ -209,7 +214,7 @@ class SeveralLabels(Outcome):
             columns[f"predicted_{label}"] = [yes if row else no for row in positive]
         return columns
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Return probabilities (n, labels) float32 of one model for all labels, or of one for
         each.
         """
@@ -220,7 +225,7 @@ class SeveralLabels(Outcome):
         probabilities[:, range(fitted.shape[1])] = fitted
         return probabilities
 
-    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+    def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss:
         """Return the mean over a row's known labels of minus the logarithm of the probability of
         what is true.
         """
@@ -229,29 +234,29 @@ class SeveralLabels(Outcome):
         shares = (is_known / counts).astype(np.float32)  # in the precision of the target
         is_true = y == 1
 
-        def probabilities_of_truth(predictions: Array) -> Array:
+        def probabilities_of_truth(predictions: Floats) -> Floats:
             return np.where(is_true, predictions, 1 - predictions)
 
-        def losses_of(predictions: Array) -> Array:
-            losses: Array = minus_log(probabilities_of_truth(predictions), log) * shares
-            row_losses: Array = losses.sum(1)
+        def losses_of(predictions: Floats) -> Floats:
+            losses: Floats = minus_log(probabilities_of_truth(predictions), log) * shares
+            row_losses: Floats = losses.sum(1)
             return row_losses
 
-        def slopes_of(predictions: Array) -> Array:
+        def slopes_of(predictions: Floats) -> Floats:
             slopes = slope_of_minus_log(probabilities_of_truth(predictions), shares)
             return np.where(is_true, slopes, -slopes)
 
         return RowLoss(losses_of, slopes_of, is_known.any(1))
 
-    def link(self, predictions: Array) -> Array:
+    def link(self, predictions: Floats) -> Floats:
         """Return the log odds of each label."""
         return log_odds(predictions)
 
-    def unlink(self, eta: Array) -> Array:
+    def unlink(self, eta: Floats) -> Floats:
         """Return the probability of each label."""
         return from_log_odds(eta)
 
-    def observed(self, y: NDArray[Any]) -> Array:
+    def observed(self, y: Numbers) -> Floats:
         """Return 1 if a label is true and 0 if it is false."""
         return y.astype(np.float64)
 
@@ -265,7 +270,7 @@ class LabelSequence(Outcome):
         length: the number of positions.
     """
 
-    classes: tuple[Any, ...] = ()
+    classes: tuple[Label, ...] = ()
     length: int = 1
 
     sequence: ClassVar[bool] = True
@@ -286,7 +291,7 @@ class LabelSequence(Outcome):
         """Return the outcome with only some of the labels, chosen by their positions."""
         return LabelSequence(tuple(self.classes[position] for position in classes), self.length)
 
-    def narrow(self, classes: Sequence[int], predictions: NDArray[Any]) -> NDArray[Any]:
+    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
         """Return renormalised probabilities of some labels; they are equal if none of these labels
         has any.
         """
@@ -295,19 +300,19 @@ class LabelSequence(Outcome):
             len(predictions), self.length * len(classes)
         )
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return texts: a number for each position in ``probability_<label>``, a label for each in
         ``predicted``.
         """
         cells = predictions.reshape(len(predictions), self.length, len(self.classes))
-        columns: dict[str, Any] = {}
+        columns: Columns = {}
         for c, label in enumerate(self.classes):
             columns[f"probability_{label}"] = [" ".join(row) for row in cells[:, :, c].astype(str)]
         letters = np.array(self.classes)[cells.argmax(2)]
         columns["predicted"] = ["".join(row) for row in letters.tolist()]
         return columns
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Refuse the model.
 
         Raises:
@@ -320,7 +325,7 @@ class LabelSequence(Outcome):
         )
 
 
-def renormalised(probabilities: NDArray[Any]) -> NDArray[Any]:
+def renormalised(probabilities: NDArray[Precision]) -> NDArray[Precision]:
     """Return probabilities (n, classes) scaled to sum to 1; they are equal in a row without any.
 
     Example:
@@ -334,7 +339,7 @@ def renormalised(probabilities: NDArray[Any]) -> NDArray[Any]:
     return np.where(total < np.finfo(probabilities.dtype).tiny, equal, scaled)
 
 
-def log_odds(probabilities: Array) -> Array:
+def log_odds(probabilities: Floats) -> Floats:
     """Return the log odds of probabilities, within those of :data:`fedlit.outcomes.base.EDGE` and 1
     less it.
     """
@@ -342,7 +347,7 @@ def log_odds(probabilities: Array) -> Array:
     return np.log(inside / (1 - inside))
 
 
-def from_log_odds(eta: Array) -> Array:
+def from_log_odds(eta: Floats) -> Floats:
     """Return the probabilities of log odds."""
-    scaled: Array = np.exp(np.clip(eta, -30, 30))
+    scaled: Floats = np.exp(np.clip(eta, -30, 30))
     return scaled / (1 + scaled)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fedlit.types import Predictions
+
+
+class Fitted(Protocol):
+    """A fitted model with scikit-learn's interface, which may lack the method for the other kind of
+    target: ``predict`` is for numbers, ``predict_proba`` for labels.
+    """
+
+    @property
+    def classes_(self) -> np.ndarray | None:
+        """The positions of the classes to which the columns of probabilities belong."""
+
+    def predict(self, x: Predictions, /) -> np.ndarray:
+        """Return the predicted numbers (n,) of rows (n, d)."""
+
+    def predict_proba(self, x: Predictions, /) -> np.ndarray:
+        """Return the probabilities of the classes (n, classes) for rows (n, d)."""
 
 
 class OneEach:
@@ -18,14 +36,14 @@ class OneEach:
 
     classes_: None = None
 
-    def __init__(self, fitted: list[Any]) -> None:
+    def __init__(self, fitted: Sequence[Fitted]) -> None:
         self.fitted = fitted
 
-    def predict(self, x: NDArray[Any]) -> NDArray[Any]:
+    def predict(self, x: Predictions) -> np.ndarray:
         """Return the numbers (n,) that the single model predicts."""
         return np.asarray(self.fitted[0].predict(x))
 
-    def predict_proba(self, x: NDArray[Any]) -> NDArray[Any]:
+    def predict_proba(self, x: Predictions) -> np.ndarray:
         """Return the probability of 1 for each label, (n, labels)."""
         return np.stack(
             [model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlit.outcomes.base import (
     EDGE,
-    Array,
+    Columns,
+    EstimatorKind,
     Family,
     Logarithm,
     Outcome,
@@ -19,17 +19,23 @@ from fedlit.outcomes.base import (
     minus_log,
     slope_of_minus_log,
 )
+from fedlit.outcomes.models import Fitted
+from fedlit.types import Floats, Numbers, Predictions
 
 
-def check_standard(mean: Any, scale: Any) -> None:
+def check_standard(mean: object, scale: object) -> None:
     """Refuse values with which a number could not be standardised.
 
     Raises:
         ValueError: one is no number, or the scale is not positive and finite.
     """
-    numbers = all(type(value) in (int, float) for value in (mean, scale))
-    if not numbers or not 0 < scale < math.inf:
+    if not is_number(mean) or not is_number(scale) or not 0 < scale < math.inf:
         raise ValueError("expected numbers as mean and scale")
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a number; True and False are none."""
+    return type(value) in (int, float)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class Quantity(Outcome):
     scale: float = 1.0
 
     number: ClassVar[bool] = True
-    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Regressor"
+    estimator: ClassVar[EstimatorKind | None] = "Regressor"
     family: ClassVar[Family | None] = "gaussian"
 
     def check(self) -> None:
@@ -67,16 +73,16 @@ class Quantity(Outcome):
         """The scale."""
         return self.scale
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return ``predicted``, rounded to a billionth of the scale."""
         digits = 9 - math.ceil(math.log10(self.scale))
         return {"predicted": np.round(predictions[:, 0].astype(np.float64), digits) + 0.0}
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Return the numbers (n, 1) float64 of a model of the standardised target."""
         return np.asarray(model.predict(x), np.float64)[:, None] * self.scale + self.mean
 
-    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+    def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss:
         """Return the squared error in the user's unit."""
         true = self.observed(y)
         return RowLoss(
@@ -86,15 +92,15 @@ class Quantity(Outcome):
             nats=False,
         )
 
-    def link(self, predictions: Array) -> Array:
+    def link(self, predictions: Floats) -> Floats:
         """Return the numbers unchanged."""
         return predictions
 
-    def unlink(self, eta: Array) -> Array:
+    def unlink(self, eta: Floats) -> Floats:
         """Return the numbers unchanged."""
         return eta
 
-    def observed(self, y: NDArray[Any]) -> Array:
+    def observed(self, y: Numbers) -> Floats:
         """Return the target (n, 1) in the user's units."""
         return (y.astype(np.float64) * self.scale + self.mean)[:, None]
 
@@ -115,7 +121,7 @@ class Rate(Outcome):
     mean: float = 0.0
 
     number: ClassVar[bool] = True
-    estimator: ClassVar[Literal["Classifier", "Regressor"] | None] = "Regressor"
+    estimator: ClassVar[EstimatorKind | None] = "Regressor"
     one_model_each: ClassVar[bool] = True
     family: ClassVar[Family | None] = "poisson"
     noun: ClassVar[str] = "count"
@@ -129,18 +135,18 @@ class Rate(Outcome):
         """One number."""
         return 1
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return ``predicted``, the rate."""
         return {"predicted": predictions[:, 0].astype(np.float64)}
 
-    def of_model(self, model: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
         """Return rates (n, 1) float64. A rate is at least a thousandth of the mean, because trees
         predict 0 for a leaf whose rows have no count, and a count there would have an infinite
         deviance.
         """
         return np.maximum(np.asarray(model.predict(x), np.float64)[:, None], self.mean / 1000)
 
-    def row_loss(self, y: NDArray[Any], log: Logarithm = np.log) -> RowLoss:
+    def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss:
         """Return half the Poisson deviance."""
         true = self.observed(y)
         least = np.where(true > 0, true * log(np.maximum(true, 1e-300)) - true, 0.0)
@@ -150,14 +156,14 @@ class Rate(Outcome):
             y == y,
         )
 
-    def link(self, predictions: Array) -> Array:
+    def link(self, predictions: Floats) -> Floats:
         """Return the logarithms of the rates."""
         return np.log(np.maximum(predictions, EDGE))
 
-    def unlink(self, eta: Array) -> Array:
+    def unlink(self, eta: Floats) -> Floats:
         """Return the rates of these logarithms."""
         return np.exp(np.clip(eta, -30, 30))
 
-    def observed(self, y: NDArray[Any]) -> Array:
+    def observed(self, y: Numbers) -> Floats:
         """Return the counts (n, 1)."""
         return y.astype(np.float64)[:, None]

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from fedlit.files import read_named, write_frames
 from fedlit.tasks import Task
-from fedlit.tasks.base import of_people
+from fedlit.tasks.frames import of_people
 
 PREDICTIONS = "predictions.parquet"
 SCORE_FILE = "scores.csv"

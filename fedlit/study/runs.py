@@ -34,7 +34,7 @@ from fedlit.study.baselines import fit_baseline
 from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Frames, Job, Train, is_free
 from fedlit.study.mixtures import combined, train_mixture
 from fedlit.tasks import COMPARED, Task, read_predictions, read_weights
-from fedlit.tasks.base import is_target
+from fedlit.tasks.frames import is_target
 from fedlit.train.results import Results
 
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pydoc import ErrorDuringImport, locate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes import DEFAULT_TASK, imported, unknown_task
-from fedlit.tasks.base import BASELINES as BASELINES
-from fedlit.tasks.base import COMPARED as COMPARED
-from fedlit.tasks.base import SCORES as SCORES
-from fedlit.tasks.base import WEIGHT, add_task
-from fedlit.tasks.base import Score as Score
 from fedlit.tasks.base import Task as Task
 from fedlit.tasks.classification import Classification as Classification
+from fedlit.tasks.counts import Counts as Counts
+from fedlit.tasks.frames import WEIGHT
 from fedlit.tasks.multi_label import MultiLabel as MultiLabel
-from fedlit.tasks.number import Counts as Counts
-from fedlit.tasks.number import Regression as Regression
+from fedlit.tasks.regression import Regression as Regression
+from fedlit.tasks.scores import BASELINES as BASELINES
+from fedlit.tasks.scores import COMPARED as COMPARED
+from fedlit.tasks.scores import SCORES as SCORES
+from fedlit.tasks.scores import Score as Score
+from fedlit.tasks.scores import add_task
 from fedlit.tasks.sequence_labelling import SequenceLabelling as SequenceLabelling
+from fedlit.types import Label, State
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def task_of_settings(name: str) -> type[Task] | None:
     return None
 
 
-def default_task(classes: tuple[Any, ...], class_rows: tuple[int, ...]) -> Task:
+def default_task(classes: tuple[Label, ...], class_rows: tuple[int, ...]) -> Task:
     """Return the task if nobody names one: to predict one of these labels."""
     return TASKS[DEFAULT_TASK](classes, class_rows)  # type: ignore[call-arg]  # tasks are dataclasses
 
@@ -108,29 +109,27 @@ def read_weights(frame: pd.DataFrame) -> Tensor | None:
     return torch.tensor(frame[WEIGHT].to_numpy("float64"))
 
 
-def task_state(task: Task) -> dict[str, Any]:
+def task_state(task: Task) -> State:
     """Return a task as plain data.
 
     Example:
         >>> task_state(Classification(("ill", "well"), (3, 4)))
         {'name': 'classification', 'classes': ['ill', 'well'], 'class_rows': [3, 4]}
     """
-    fields: dict[str, Any] = asdict(task)  # type: ignore[call-overload]  # tasks are dataclasses
-    return {
-        "name": task.name,
-        **{
-            key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
-        },
-    }
+    state: dict[str, object] = {"name": task.name}
+    for key, value in asdict(task).items():  # type: ignore[call-overload]  # tasks are dataclasses
+        state[key] = list(value) if isinstance(value, tuple) else value
+    return state
 
 
-def task_from(state: Mapping[str, Any]) -> Task:
+def task_from(state: State) -> Task:
     """Restore a task from its :func:`task_state`.
 
     Raises:
         ConfigError: the task is not known here.
     """
-    fields = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in state.items()
-    }
-    return task_named(str(fields.pop("name")))(**fields)
+    fields = {}
+    for key, value in state.items():
+        if key != "name":
+            fields[key] = tuple(value) if isinstance(value, list) else value
+    return task_named(str(state["name"]))(**fields)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -15,7 +15,15 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes import Outcome
-from fedlit.outcomes.base import Family
+from fedlit.outcomes.base import Columns, Family
+from fedlit.outcomes.models import Fitted
+from fedlit.tasks.frames import WEIGHT
+from fedlit.tasks.scores import COMPARED, add_task
+from fedlit.tasks.scores import LOSS as LOSS
+from fedlit.tasks.scores import Score as Score
+from fedlit.tasks.weighing import balanced
+from fedlit.tasks.weighing import weighted_mean as weighted_mean
+from fedlit.types import Label, Predictions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,118 +31,13 @@ if TYPE_CHECKING:
 
     from fedlit.tasks.go_alone import GoAlone
 
+Facts = Mapping[str, Any]
+"""What a client sends about its target before training, as plain data: see :meth:`Task.facts`. The
+task that wrote the facts reads them again, after their types have been checked."""
+
 Scorer = Callable[[Tensor | None], dict[str, Tensor]]
 """Scores by name of the same predictions, for counts (n,) int64 that say how often each row counts;
 once if None."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """A measure of the quality of predictions. Only a score determines whether higher is better.
-
-    Attributes:
-        name: the name in files and configurations.
-        label: the name that is shown to the user.
-        higher_is_better: whether a higher value is better.
-        percent: whether it is shown in percent.
-        low: the smallest possible value; intervals are cut there.
-        high: the largest possible value.
-        test_only: whether it takes too long for every epoch, and is computed on test rows only.
-        always: whether it is defined for any finite predictions, so that an undefined value shows
-            that predictions are not finite.
-        context: whether it only states on what other scores were computed, and is never used to
-            choose anything.
-        in_units: whether it is in the unit of the target, so that values of targets in other units
-            have no mean.
-
-    Example:
-        >>> rmse = Score("rmse", "RMSE", higher_is_better=False, percent=False, low=0.0)
-        >>> rmse.gain(2.0, 3.0), rmse.best({"a": 2.0, "b": 3.0}), rmse.text(2.0), rmse.text(1.0, signed=True)
-        (1.0, 'a', '2', '+1')
-    """
-
-    name: str
-    label: str
-    higher_is_better: bool = True
-    percent: bool = True
-    low: float = -math.inf
-    high: float = math.inf
-    test_only: bool = False
-    always: bool = False
-    context: bool = False
-    in_units: bool = False
-
-    def gain(self, first: Any, second: Any) -> Any:
-        """Return by how much the first value is better than the second; positive if it is
-        better.
-        """
-        return first - second if self.higher_is_better else second - first
-
-    def least_lift(self, matters: float, value: float) -> float:
-        """Return the smallest lift that matters, in the unit of the score.
-
-        Args:
-            matters: percentage points for a score in percent; for other scores, percent of
-                ``value``.
-            value: the score to improve on.
-
-        Example:
-            >>> auroc, mae = Score("auroc", "AUROC"), Score("mae", "MAE", higher_is_better=False, percent=False)
-            >>> auroc.least_lift(0.5, 0.9), mae.least_lift(0.5, 40.0)
-            (0.005, 0.2)
-        """
-        return matters / 100 * (1.0 if self.percent else abs(value))
-
-    def best(self, values: Mapping[str, float]) -> str | None:
-        """Return the name with the best value, the first among equals; None if no value is a
-        number.
-        """
-        numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        return max(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
-
-    def worst(self, values: Mapping[str, float]) -> str | None:
-        """Return the name with the worst value, the first among equals; None if no value is a
-        number.
-        """
-        numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        return min(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
-
-    def text(self, value: float, *, signed: bool = False) -> str:
-        """Return the number as text for the user: percentages with two decimals, all others with
-        four significant digits.
-        """
-        if not math.isfinite(value):
-            return "–"
-        sign = "+" if signed else ""
-        return f"{100 * value + 0.0:{sign}.2f}" if self.percent else f"{value + 0.0:{sign}.4g}"
-
-
-WEIGHT = "weight"
-"""The column of predictions that says how much each row counts."""
-
-LOSS = Score("loss", "Loss", higher_is_better=False, percent=False)
-
-SCORES: dict[str, Score] = {}
-"""The scores of all tasks, by name: of those that ship with fedlit, and of those whose modules have
-been imported."""
-
-COMPARED: dict[str, Score] = {}
-"""Those by which models of different kinds can be compared."""
-
-BASELINES: dict[str, str] = {}
-"""The labels of these tasks' local baselines, by name."""
-
-
-def add_task(scores: Iterable[Score], go_alone: Mapping[str, GoAlone]) -> None:
-    """Add a task's scores and local baselines to those that are known; the first one counts if
-    names are equal.
-    """
-    for score in scores:
-        SCORES.setdefault(score.name, score)
-        if score.name != LOSS.name and not score.context:
-            COMPARED.setdefault(score.name, score)
-    for name, model in go_alone.items():
-        BASELINES.setdefault(name, model.label)
 
 
 class Task(ABC):
@@ -171,10 +74,10 @@ class Task(ABC):
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     go_alone: ClassVar[Mapping[str, GoAlone]]
     weighs_rows: ClassVar[bool] = True
-    classes: tuple[Any, ...] = ()
+    classes: tuple[Label, ...] = ()
     class_rows: tuple[int, ...] = ()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Name the task, and add its scores and local baselines to those that are known.
 
         Raises:
@@ -198,8 +101,8 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def facts(
-        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
-    ) -> dict[str, Any]:
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Label | None = None
+    ) -> Facts:
         """Return everything that a client may send about its target, as plain data.
 
         Args:
@@ -212,7 +115,7 @@ class Task(ABC):
         """
 
     @classmethod
-    def plausible(cls, facts: Mapping[str, Any]) -> bool:
+    def plausible(cls, facts: Facts) -> bool:
         """Return whether another site's facts, whose types have been checked, can be those of such
         a target.
         """
@@ -220,7 +123,7 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+    def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task of a client, given the facts of the clients that agree on it.
 
         Args:
@@ -240,7 +143,9 @@ class Task(ABC):
 
     def unknown(self, rows: int) -> Tensor:
         """Return an entirely unknown target, in the format of ``encode``."""
-        return torch.full((rows,), -1 if self.classes else math.nan)
+        if self.classes:
+            return torch.full((rows,), -1)
+        return torch.full((rows,), math.nan)
 
     def fit(self, y: Tensor) -> Self:
         """Return the task with the number of training rows of each class, counted in the encoded
@@ -306,7 +211,7 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Facts:
         """The description of the task in a plan: plain data, with ``classes``."""
 
     @property
@@ -342,10 +247,12 @@ class Task(ABC):
         return self.name
 
     def balance(self) -> Tensor | None:
-        """Return a weight for each class by which all classes count equally, see :func:`balanced`;
-        None if there are no classes.
+        """Return a weight for each class by which all classes count equally, see
+        :func:`fedlit.tasks.weighing.balanced`; None if there are no classes.
         """
-        return balanced(self.class_rows) if self.classes else None
+        if not self.classes:
+            return None
+        return balanced(self.class_rows)
 
     @abstractmethod
     def loss(
@@ -392,7 +299,7 @@ class Task(ABC):
         """What the task's predictions mean, in a form that does not need PyTorch."""
         return self.outcome_type.of(vars(self))
 
-    def of_model(self, model: Any, x: np.ndarray) -> Tensor:
+    def of_model(self, model: Fitted, x: Predictions) -> Tensor:
         """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of
         :meth:`predict`.
         """
@@ -444,16 +351,18 @@ class Task(ABC):
             A function that returns scalars by name, without the loss; NaN if a score is undefined.
             Counts may be floats, for weights of rows.
         """
-        finite = len(y) > 0 and bool(torch.isfinite(predictions).all())
-        score = self._scorer(predictions, y) if finite else None
-        scores = [entry for entry in self.scores if entry is not LOSS and not entry.test_only]
+        undefined = {}
+        for entry in self.scores:
+            if entry is not LOSS and not entry.test_only:
+                value = 0.0 if entry.context else math.nan
+                undefined[entry.name] = predictions.new_tensor(value)
+        if len(y) == 0 or not bool(torch.isfinite(predictions).all()):
+            return lambda counts: dict(undefined)
+        score = self._scorer(predictions, y)
 
         def scored(counts: Tensor | None) -> dict[str, Tensor]:
-            if score is None or (counts is not None and not float(counts.sum())):
-                return {
-                    entry.name: predictions.new_tensor(0.0 if entry.context else math.nan)
-                    for entry in scores
-                }
+            if counts is not None and not float(counts.sum()):
+                return dict(undefined)
             return score(counts)
 
         return scored
@@ -483,7 +392,7 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def written(self, y: Tensor) -> dict[str, Any]:
+    def written(self, y: Tensor) -> Columns:
         """Return the target as columns for the user: ``target``, or ``target_<label>`` for each of
         several labels.
         """
@@ -497,10 +406,12 @@ class Task(ABC):
         """
         import pandas as pd
 
-        weights = {} if weight is None else {WEIGHT: weight.cpu().numpy().astype("float64")}
-        return pd.DataFrame(
-            {"row": row, **weights, **self.written(y), **self.outcome.columns(predictions.numpy())}
-        )
+        columns: Columns = {"row": row}
+        if weight is not None:
+            columns[WEIGHT] = weight.cpu().numpy().astype("float64")
+        columns |= self.written(y)
+        columns |= self.outcome.columns(predictions.numpy())
+        return pd.DataFrame(columns)
 
     @classmethod
     @abstractmethod
@@ -508,67 +419,10 @@ class Task(ABC):
         """Return (task, predictions, y) of rows that ``frame`` wrote."""
 
 
-def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
-    """Return the mean of values (n,), each of which counts as much as its weight.
-
-    Example:
-        >>> weighted_mean(torch.tensor([1.0, 4.0]), torch.tensor([2.0, 1.0]))
-        tensor(2.)
-    """
-    return values.mean() if weight is None else (values * weight).sum() / weight.sum()
-
-
-def balanced(rows: Sequence[int]) -> Tensor:
-    """Return weights by which all classes count equally: the inverse of each class's share, scaled
-    to sum to the number of classes; 0 for a class without rows.
-
-    Args:
-        rows: the number of training rows of each class.
-
-    Example:
-        >>> balanced([30, 10, 0])
-        tensor([0.5000, 1.5000, 0.0000])
-    """
-    count = torch.tensor(rows, dtype=torch.float32)
-    present = count > 0
-    inverse = torch.where(present, 1 / count.clamp_min(1), 0.0)
-    return inverse * present.sum() / inverse.sum()
-
-
 def one_of(logits: Tensor) -> Tensor:
     """Return the probabilities of several exclusive classes (…, classes); if there is a single
     logit, that of the positive class.
     """
-    return logits.softmax(-1) if logits.shape[-1] > 1 else logits.sigmoid()
-
-
-def labels_of(frame: pd.DataFrame, prefix: str) -> list[str]:
-    """Return the labels of the columns that :meth:`Task.frame` names by ``prefix`` and a label, and
-    that have a value: the labels of the client with these rows.
-    """
-    columns = frame.columns[frame.columns.str.startswith(prefix)]
-    return [column.removeprefix(prefix) for column in columns if frame[column].notna().any()]
-
-
-def of_people(column: Hashable) -> bool:
-    """Return whether a column of :meth:`Task.frame` holds labels or numbers in the user's spelling,
-    not probabilities.
-
-    Example:
-        >>> [of_people(column) for column in ("row", "target", "predicted_died", "probability_died")]
-        [False, True, True, False]
-    """
-    return is_target(column) or str(column).partition("_")[0] == "predicted"
-
-
-def is_target(column: Hashable) -> bool:
-    """Return whether a column of :meth:`Task.frame` holds the target."""
-    return str(column).partition("_")[0] == "target"
-
-
-def by_name(scores: Iterable[Score]) -> dict[str, Score]:
-    """Return scores by their names; the first one counts if names are equal."""
-    named: dict[str, Score] = {}
-    for score in scores:
-        named.setdefault(score.name, score)
-    return named
+    if logits.shape[-1] == 1:
+        return logits.sigmoid()
+    return logits.softmax(-1)

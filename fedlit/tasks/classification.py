@@ -13,22 +13,34 @@ every class and as wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError, Told, expect
-from fedlit.outcomes.base import Family, Outcome
+from fedlit.errors import DataError
+from fedlit.outcomes.base import Columns, Family, Outcome
 from fedlit.outcomes.labels import OneLabel
-from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of, weighted_mean
-from fedlit.tasks.go_alone import CLASSIFIERS, GoAlone
+from fedlit.tasks.base import Facts, Scorer, Task
+from fedlit.tasks.baselines import CLASSIFIERS
+from fedlit.tasks.class_scores import (
+    ClassScorer,
+    auroc_one_versus_one,
+    confusion_cells,
+    log_loss,
+    restrict,
+)
+from fedlit.tasks.frames import labels_of
+from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.label_values import plain, sorted_labels, type_of, types_of
+from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.weighing import mean_logit, weighted_mean
+from fedlit.types import Label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +69,7 @@ class Classification(Task):
         0.5
     """
 
-    classes: tuple[Any, ...]
+    classes: tuple[Label, ...]
     class_rows: tuple[int, ...] = ()
 
     name: ClassVar[str] = "classification"
@@ -83,11 +95,11 @@ class Classification(Task):
 
     @classmethod
     def facts(
-        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
-    ) -> dict[str, Any]:
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Label | None = None
+    ) -> Facts:
         """Return the sorted labels; if there are two, the positive one is last."""
         subject = f"target {target.name!r}"
-        types = _types(target)
+        types = types_of(target)
         if len(types) > 1:
             mixture = " and ".join(f"{type_} ({label!r})" for type_, label in types.items())
             raise DataError(
@@ -95,16 +107,12 @@ class Classification(Task):
                 "column"
             )
         unsupported = types.keys() - {"true/false", "numbers", "text"}
-        expected = "numbers, text or true/false as labels"
-        expect(
-            not unsupported,
-            subject,
-            expected,
-            Told(", ".join(unsupported)),
-            "convert the column",
-            DataError,
-        )
-        labels = _sorted_labels(subject, map(plain, target.unique().tolist()), positive)
+        if unsupported:
+            raise DataError(
+                f"{subject}: expected numbers, text or true/false as labels, found "
+                f"{', '.join(unsupported)}; convert the column"
+            )
+        labels = sorted_labels(subject, map(plain, target.unique().tolist()), positive)
         return {
             "task": cls.name,
             "target": str(target.name),
@@ -113,7 +121,7 @@ class Classification(Task):
         }
 
     @classmethod
-    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+    def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the labels of all clients."""
         subject = f"target {facts[client]['target']!r}"
         first = dict[str, str]()
@@ -130,9 +138,11 @@ class Classification(Task):
                 "none or features"
             )
         positives = {client_facts["positive"] for client_facts in facts.values()} - {None}
-        positive = positives.pop() if len(positives) == 1 else None
+        positive = None
+        if len(positives) == 1:
+            positive = positives.pop()
         union = chain.from_iterable(client_facts["labels"] for client_facts in facts.values())
-        classes = _sorted_labels(subject, union, positive)
+        classes = sorted_labels(subject, union, positive)
         if len(classes) < 2:
             raise DataError(
                 f"client {client!r}: expected at least two classes in its training rows, found one "
@@ -146,7 +156,7 @@ class Classification(Task):
         one of them.
         """
         expected = type_of(self.classes[0])
-        types = _types(target)
+        types = types_of(target)
         if unexpected := [label for type_, label in types.items() if type_ != expected]:
             raise DataError(
                 f"target {target.name!r}: expected {expected} as labels, found {unexpected[0]!r}; write "
@@ -164,15 +174,17 @@ class Classification(Task):
     @property
     def outputs(self) -> int:
         """A logit for each class, or a single one (for the positive class) if there are two."""
-        return 1 if len(self.classes) == 2 else len(self.classes)
+        if len(self.classes) == 2:
+            return 1
+        return len(self.classes)
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The labels; only the positive one if there are two."""
-        return tuple(map(str, self.classes if self.outputs > 1 else self.classes[-1:]))
+        return tuple(map(str, self.classes[-self.outputs :]))
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Facts:
         """The labels."""
         return {"classes": list(self.classes)}
 
@@ -193,16 +205,10 @@ class Classification(Task):
         weights are scaled to sum to the number of rows.
         """
         if rows is not None:
-            row_weights = rows if weight is None else rows * weight[y]
-            if outputs.shape[1] > 1:
-                return weighted_mean(
-                    functional.cross_entropy(outputs, y, reduction="none"), row_weights
-                )
-            true = y.to(outputs.dtype)
-            return weighted_mean(
-                functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none"),
-                row_weights,
-            )
+            row_weights = rows
+            if weight is not None:
+                row_weights = rows * weight[y]
+            return weighted_mean(self._losses(outputs, y), row_weights)
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
         if weight is not None:
@@ -211,6 +217,14 @@ class Classification(Task):
         return functional.binary_cross_entropy_with_logits(
             outputs[:, 0], y.to(outputs.dtype), weight
         )
+
+    @staticmethod
+    def _losses(outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the cross-entropy of each row (n,)."""
+        if outputs.shape[1] > 1:
+            return functional.cross_entropy(outputs, y, reduction="none")
+        true = y.to(outputs.dtype)
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], true, reduction="none")
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return probabilities (n, classes) float32; each row sums to 1."""
@@ -224,10 +238,8 @@ class Classification(Task):
         """See :class:`~fedlit.tasks.base.Task`."""
         outputs = outputs.float()
         members = math.log(outputs.shape[1])
-        if outputs.shape[2] == 1:  # log of the mean σ(z), less that of the mean σ(−z)
-            return functional.logsigmoid(outputs).logsumexp(1) - functional.logsigmoid(
-                -outputs
-            ).logsumexp(1)
+        if outputs.shape[2] == 1:
+            return mean_logit(outputs)
         return outputs.log_softmax(2).logsumexp(1) - members
 
     @property
@@ -249,18 +261,22 @@ class Classification(Task):
         outputs for other classes, the loss is the cross-entropy of the renormalised predictions,
         because the model's loss also counts classes that the site does not have.
         """
+        # The last position stays −1, so that the label −1 keeps its code.
         position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
         position[list(classes)] = torch.arange(len(classes), device=y.device)
-        # position[-1] is -1
         narrowed = restrict(predictions, classes)
         y = position[y]
         if len(classes) < predictions.shape[1]:
-            losses = -narrowed[y >= 0, y[y >= 0]].clamp_min(torch.finfo(narrowed.dtype).tiny).log()
-            loss = weighted_mean(losses, None if rows is None else rows[y >= 0])
+            labelled = y >= 0
+            probability = narrowed[labelled, y[labelled]]
+            losses = -probability.clamp_min(torch.finfo(narrowed.dtype).tiny).log()
+            if rows is not None:
+                rows = rows[labelled]
+            loss = weighted_mean(losses, rows)
         return narrowed, y, loss
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        return _Scorer(predictions, y)
+        return ClassScorer(predictions, y)
 
     def evaluate_once(
         self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
@@ -286,11 +302,13 @@ class Classification(Task):
                     [1, 0]])
         """
         width = predictions.shape[1]
-        return torch.bincount(_cells(predictions, y), minlength=(width + 1) * width).view(-1, width)
+        return torch.bincount(confusion_cells(predictions, y), minlength=(width + 1) * width).view(
+            -1, width
+        )
 
-    def written(self, y: Tensor) -> dict[str, Any]:
+    def written(self, y: Tensor) -> Columns:
         """Return ``target``, None if it is not among the classes."""
-        # of type object, numbers stay what they are beside a None
+        # In an array of objects, None does not turn numbers into floats.
         return {"target": np.array([*self.classes, None], object)[y.numpy()]}
 
     @classmethod
@@ -298,209 +316,8 @@ class Classification(Task):
         """Return (task, predictions, y), with labels as text. A class whose probability is missing
         in every row does not belong to the client.
         """
-        # where no predictions are finite, of whatever classes
+        # Where no prediction is finite, the labels are those of all columns.
         labels = labels_of(frame, _PROBABILITY) or labels_of(frame.fillna(0), _PROBABILITY)
         predictions = frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
         task = cls(tuple(labels))
         return task, torch.tensor(predictions), task.encode(frame["target"])
-
-
-class _Scorer:
-    """Computes scores from probabilities (n, C) and class positions (n,). It sorts the rows by
-    probability once for each class.
-    """
-
-    def __init__(self, probabilities: Tensor, y: Tensor) -> None:
-        self.probabilities = probabilities
-        self.y = y
-        self.cells = _cells(probabilities, y)
-        self._curves: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-
-    def __call__(self, counts: Tensor | None = None) -> dict[str, Tensor]:
-        width = self.probabilities.shape[1]
-        nan = self.probabilities.new_tensor(math.nan)
-        if counts is not None and counts.dtype.is_floating_point:
-            counts = counts.double()
-        weights = None if counts is None else counts.cpu().double()
-        confusion = (
-            torch.bincount(self.cells, weights, minlength=(width + 1) * width)
-            .double()
-            .view(-1, width)
-        )
-        hits = confusion.diagonal()
-        support = confusion.sum(1)[:width]
-        predicted = confusion.sum(0)
-        present = support > 0
-        rows = confusion.sum()
-        either = support + predicted
-        f1 = 2 * hits / torch.where(either > 0, either, 1)
-        if width == 2:
-            f1_of_classes = f1[1] if present[1] else nan
-        else:
-            f1_of_classes = f1[present].mean()
-        ranked = [1] if width == 2 else range(width)
-        curves = [self._areas(c, counts) for c in ranked if 0 < support[c] < rows]
-        auroc, auprc = (
-            (torch.stack(areas).mean() for areas in zip(*curves, strict=True))
-            if curves
-            else (nan, nan)
-        )
-        return {
-            "auroc": auroc,
-            "auprc": auprc,
-            "balanced_accuracy": (hits / support)[present].mean().float(),
-            "accuracy": (hits.sum() / rows).float(),
-            "f1": f1_of_classes.float(),
-            "weighted_f1": ((f1 * support)[present].sum() / support.sum()).float()
-            if present.any()
-            else nan,
-            "classes": torch.full_like(nan, len(curves)),
-        }
-
-    def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the areas under the ROC curve and under the precision–recall steps of one class
-        versus the rest. They are computed in whole numbers up to the last division, so that they do
-        not depend on the order of equal scores.
-        """
-        if position not in self._curves:
-            score, order = self.probabilities[:, position].sort(descending=True)
-            ends = functional.pad(
-                torch.where(score[1:] != score[:-1])[0], [0, 1], value=len(score) - 1
-            )
-            # ends: the last of equal scores
-            self._curves[position] = order, (self.y[order] == position).long(), ends
-        order, positive, ends = self._curves[position]
-        counts = torch.ones_like(positive) if counts is None else counts
-        ordered_counts = counts.index_select(0, order)
-        hits = (ordered_counts * positive).cumsum(0).index_select(0, ends)
-        predicted = ordered_counts.cumsum(0).index_select(0, ends)
-        # A score that no counted row has is none: it gets the place of the one above, whose numbers
-        # it repeats.
-        step = (predicted.diff(prepend=predicted.new_zeros(1)) != 0).cumsum(0)
-        hits, predicted = (
-            x.new_zeros(int(step[-1]) + 1).scatter_(0, step, x) for x in (hits, predicted)
-        )
-        missed = predicted - hits
-        recall = hits / hits[-1]
-        auroc = torch.trapz(recall, missed / missed[-1])
-        backwards = recall.flip(0)
-        precision = (hits[1:] / predicted[1:]).flip(0)
-        return auroc.float(), -torch.sum(backwards.diff() * precision).float()
-
-
-def _cells(probabilities: Tensor, y: Tensor) -> Tensor:
-    """Return the cell of the confusion matrix, counted row by row, for each row of data, (n,) int64
-    on the CPU.
-    """
-    width = probabilities.shape[1]
-    return (torch.where(y < 0, width, y) * width + probabilities.argmax(1)).cpu()
-
-
-def type_of(label: Any) -> str:
-    """Return the type of a label in words: ``true/false``, ``numbers``, ``text``, or the name of
-    the Python type.
-    """
-    if isinstance(label, bool | np.bool_):
-        return "true/false"
-    if isinstance(label, Real):
-        return "numbers"
-    return "text" if isinstance(label, str) else type(label).__name__
-
-
-def _types(target: pd.Series) -> dict[str, Any]:
-    """Map each type to its first label. Python considers True equal to 1, so types are counted
-    separately even for equal labels.
-    """
-    labels = (
-        target.dropna().tolist() if target.dtype == object else target.dropna().unique().tolist()
-    )
-    first = {type(label): label for label in reversed(labels)}
-    return {type_of(label): label for label in first.values()}
-
-
-def plain(label: Any) -> Any:
-    """Return a label as a Python value."""
-    return label.item() if isinstance(label, np.generic) else label
-
-
-def _sorted_labels(subject: str, labels: Iterable[Any], positive: Any) -> list[Any]:
-    """Return each label once, sorted; if there are two, the positive one is last."""
-    distinct = sorted(dict.fromkeys(labels))
-    if len(distinct) == 2 and positive is not None:
-        if positive not in distinct:
-            raise DataError(
-                f"{subject}: expected the positive label to be one of {distinct}, found {positive!r}"
-            )
-        distinct.sort(key=lambda label: bool(label == positive))
-    return distinct
-
-
-def restrict(probabilities: Tensor, columns: Sequence[int]) -> Tensor:
-    """Return the renormalised probabilities of some classes only; they are equal if none of these
-    classes has any.
-
-    Shape:
-        - probabilities: (n, C), float in [0, 1]
-        - output: (n, len(columns)), each row sums to 1
-
-    Example:
-        >>> restrict(torch.tensor([[0.2, 0.6, 0.2]]), [0, 2])
-        tensor([[0.5000, 0.5000]])
-    """
-    selected = probabilities[:, list(columns)]
-    total = selected.sum(1, keepdim=True)
-    return torch.where(total < torch.finfo(selected.dtype).tiny, 1 / len(columns), selected / total)
-
-
-def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None) -> float:
-    """Return the mean of −log p of the true class, with p at least 1e-6; NaN if no row has a known
-    label.
-
-    Args:
-        probabilities: (n, C) float in [0, 1].
-        target: (n,) int64 in [−1, C).
-        weight: (n,) how much each row counts; once if None.
-    """
-    labelled = target >= 0
-    true = (
-        probabilities[labelled].gather(1, target[labelled].long()[:, None]).double().clamp_min(1e-6)
-    )
-    if not len(true):
-        return math.nan
-    if weight is None:
-        return float(-true.log().mean())
-    return float(weighted_mean(-true.log()[:, 0], weight[labelled].to(true)))
-
-
-def auroc_one_versus_one(
-    probabilities: Tensor, target: Tensor, weight: Tensor | None = None
-) -> float:
-    """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till
-    2001), computed by scikit-learn over the classes present in the split. With two classes it is
-    the AUROC; NaN if fewer are present.
-
-    Args:
-        probabilities: (n, C) float in [0, 1], each row sums to 1.
-        target: (n,) int64 in [−1, C); rows with −1 belong to no pair.
-        weight: (n,) how much each row counts; once if None. It is not defined for more than two
-            classes.
-
-    Example:
-        >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))
-        1.0
-    """
-    from sklearn.metrics import roc_auc_score
-
-    labelled = target >= 0
-    present = torch.unique(target[labelled]).tolist()
-    if len(present) < 2 or not torch.isfinite(probabilities).all():
-        return math.nan
-    selected = restrict(probabilities[labelled].cpu().double(), present).numpy()
-    rank = {position: index for index, position in enumerate(present)}
-    labels = [rank[position] for position in target[labelled].tolist()]
-    weights = None if weight is None else weight[labelled].cpu().numpy()
-    if len(present) == 2:
-        return float(roc_auc_score(labels, selected[:, 1], sample_weight=weights))
-    if weights is not None:
-        return math.nan
-    return float(roc_auc_score(labels, selected, multi_class="ovo"))

@@ -5,32 +5,63 @@ interface.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pydoc import locate
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
 from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
 from fedlit.outcomes import OneEach, Outcome
+from fedlit.outcomes.models import Fitted
+from fedlit.types import State
 
-MOST_CATEGORIES = 255  # of a column in gradient boosting
-# the mean of what two other models predict, with equal weights
+MOST_CATEGORIES = 255
+"""Gradient boosting accepts a column with as many categories as categorical."""
 TREES_AND_LINEAR = "trees_and_linear"
-# which two; by task
+"""The mean of the predictions of two other models, with equal weights. The names of these two, which
+depend on the task, are among :data:`TREES` and :data:`LINEAR`."""
 TREES = ("extra_trees",)
 LINEAR = ("logistic_regression", "ridge", "poisson_regression")
 
-Grid = Mapping[str, list[Any]]
-_TOLD = {"class_path": str, "init_args": dict, "grid": dict, "scale": bool, "label": str}
+Settings = Mapping[str, object]
+"""Keyword arguments of a model's class."""
+Grid = Mapping[str, Sequence[object]]
+"""The values to try for each keyword argument."""
+_KEY_TYPES: Mapping[str, type] = {
+    "class_path": str,
+    "init_args": dict,
+    "grid": dict,
+    "scale": bool,
+    "label": str,
+}
 
 
-def is_any_model(settings: Any) -> bool:
+class Estimator(Fitted, Protocol):
+    """A model with scikit-learn's interface, which can be fitted."""
+
+    @property
+    def fit(self) -> Callable[..., Estimator]:
+        """Fits the model to rows (n, d) and their targets, and returns it."""
+
+
+class ScikitModel(Estimator, Protocol):
+    """A model of a scikit-learn class, or of one with the same interface."""
+
+    def set_params(self, **settings: object) -> ScikitModel:
+        """Set keyword arguments, and return the model."""
+
+
+def is_any_model(settings: object) -> TypeGuard[State]:
     """Return whether the settings of a local baseline describe a class, and not only a grid of
     settings.
     """
     return isinstance(settings, Mapping) and "class_path" in settings
+
+
+def _is_model_class(value: object) -> TypeGuard[Callable[..., ScikitModel]]:
+    return inspect.isclass(value)
 
 
 @dataclass(frozen=True)
@@ -55,6 +86,7 @@ class GoAlone:
         on_request: whether it is used only if a study names it, because it is no match for the others.
 
     Example:
+        >>> from fedlit.tasks.baselines import CLASSIFIERS
         >>> CLASSIFIERS["extra_trees"].make({"n_estimators": 10}, [])
         ExtraTreesClassifier(n_estimators=10, n_jobs=1, random_state=0)
         >>> own = {"class_path": "sklearn.svm.SVC", "init_args": {"probability": True}, "scale": True}
@@ -64,7 +96,7 @@ class GoAlone:
 
     name: str
     class_path: str
-    init_args: Mapping[str, Any] = field(default_factory=dict)
+    init_args: Settings = field(default_factory=dict)
     grid: Grid = field(default_factory=dict)
     scale: bool = False
     label: str = ""
@@ -74,23 +106,19 @@ class GoAlone:
     on_request: bool = False
 
     @classmethod
-    def read(cls, name: str, settings: Mapping[str, Any]) -> GoAlone:
+    def read(cls, name: str, settings: State) -> GoAlone:
         """Read the description of a class from a study.
 
         Raises:
             ConfigError: a key is unknown, or a value is of the wrong kind.
         """
-        must_be_known(f"baselines.{name}", settings, _TOLD)
+        must_be_known(f"baselines.{name}", settings, _KEY_TYPES)
         for key, value in settings.items():
-            expect(
-                isinstance(value, _TOLD[key]),
-                f"baselines.{name}.{key}",
-                f"a {_TOLD[key].__name__}",
-                value,
-            )
+            kind = _KEY_TYPES[key]
+            expect(isinstance(value, kind), f"baselines.{name}.{key}", f"a {kind.__name__}", value)
         for key, values in settings.get("grid", {}).items():
-            well = isinstance(values, list) and len(values) > 0
-            expect(well, f"baselines.{name}.grid.{key}", "a list of values", values)
+            is_filled = isinstance(values, list) and len(values) > 0
+            expect(is_filled, f"baselines.{name}.grid.{key}", "a list of values", values)
         return cls(**{"label": name, **settings, "name": name})
 
     @property
@@ -127,12 +155,12 @@ class GoAlone:
 
     def make(
         self,
-        settings: Mapping[str, Any],
+        settings: Settings,
         categorical: list[int],
         seed: int = 0,
         threads: int = 1,
         wide: Collection[int] = (),
-    ) -> Any:
+    ) -> Estimator:
         """Return an untrained model.
 
         Args:
@@ -146,23 +174,26 @@ class GoAlone:
         """
         parameters = inspect.signature(self._class()).parameters
         arguments = dict(settings)
-        one_hot = categorical if arguments.pop("categories", "codes") == "one_hot" else []
-        defaults: dict[str, Any] = {"random_state": seed, "n_jobs": threads}
+        one_hot: list[int] = []
+        if arguments.pop("categories", "codes") == "one_hot":
+            one_hot = categorical
+        defaults: dict[str, object] = {"random_state": seed, "n_jobs": threads}
         if self.native:
-            defaults["categorical_features"] = [
-                column for column in categorical if column not in wide
-            ] or None
+            narrow = [column for column in categorical if column not in wide]
+            defaults["categorical_features"] = narrow or None
         defaults = {
             key: value
             for key, value in defaults.items()
             if key in parameters and key not in self.init_args
         }
-        model = self._made({**defaults, **arguments})
+        model: Estimator = self._made({**defaults, **arguments})
         if one_hot or self.scale:
             model = _prepared(model, one_hot, scale=self.scale)
-        return FitEach(model) if self.by_column else model
+        if self.by_column:
+            return FitEach(model)
+        return model
 
-    def _class(self) -> Any:
+    def _class(self) -> Callable[..., ScikitModel]:
         key = f"baselines.{self.name}.class_path"
         module = self.class_path.rpartition(".")[0]
         try:
@@ -171,13 +202,10 @@ class GoAlone:
             raise ConfigError(
                 f"{key}: expected the path of a class, found {self.class_path!r}: {error}"
             ) from error
-        if not inspect.isclass(resolved):
+        if not _is_model_class(resolved):
             around = locate(module) if module else None
-            classes = (
-                [name for name, value in vars(around).items() if inspect.isclass(value)]
-                if around
-                else []
-            )
+            contents = vars(around) if around else {}
+            classes = [name for name, value in contents.items() if inspect.isclass(value)]
             raise ConfigError(
                 f"{key}: expected the path of a class, such as sklearn.svm.SVC, found "
                 f"{self.class_path!r}."
@@ -185,17 +213,21 @@ class GoAlone:
             )
         return resolved
 
-    def _built(self, value: Any) -> Any:
+    def _built(self, value: object) -> object:
         """Return a value of ``init_args``, built as a model if it has a class path itself."""
-        return GoAlone.read(self.name, value)._made({}) if is_any_model(value) else value
+        if is_any_model(value):
+            return GoAlone.read(self.name, value)._made({})
+        return value
 
-    def _made(self, settings: Mapping[str, Any]) -> Any:
+    def _made(self, settings: Settings) -> ScikitModel:
         model_class = self._class()
         try:
             model = model_class(
                 **{key: self._built(value) for key, value in self.init_args.items()}
             )
-            return model.set_params(**settings) if settings else model
+            if settings:
+                model = model.set_params(**settings)
+            return model
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"baselines.{self.name}: expected settings of {self.class_path}, found "
@@ -221,7 +253,7 @@ class FitEach(OneEach):
                [0.7, 0. ]])
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Estimator) -> None:
         super().__init__([])
         self.model = model
 
@@ -236,27 +268,30 @@ class FitEach(OneEach):
         self.fitted = [self._fit(x, column, sample_weight) for column in y.reshape(len(y), -1).T]
         return self
 
-    def _fit(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Any:
+    def _fit(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Estimator:
         from sklearn.base import clone, is_regressor
         from sklearn.dummy import DummyClassifier, DummyRegressor
 
         observed = ~np.isnan(y)
-        rows, target = (
-            (x[observed], y[observed])
-            if observed.any()
-            else (x[:2], np.array([0.0, 1.0])[: len(x)])
-        )
-        varies = observed.any() and target.min() < target.max()
-        constant = DummyRegressor if is_regressor(self.model) else DummyClassifier
-        model = clone(self.model) if varies else constant()
-        return (
-            model.fit(rows, target)
-            if weight is None
-            else fit_weighted(model, rows, target, weight[observed])
-        )
+        if observed.any():
+            rows = x[observed]
+            target = y[observed]
+        else:
+            rows = x[:2]
+            target = np.array([0.0, 1.0])[: len(x)]
+        model: Estimator
+        if observed.any() and target.min() < target.max():
+            model = clone(self.model)
+        elif is_regressor(self.model):
+            model = DummyRegressor()
+        else:
+            model = DummyClassifier()
+        if weight is None:
+            return model.fit(rows, target)
+        return fit_weighted(model, rows, target, weight[observed])
 
 
-def fit_weighted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Any:
+def fit_weighted(model: Estimator, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Estimator:
     """Fit a model, and each step before it that takes weights of rows, to weighted rows.
 
     Args:
@@ -270,87 +305,30 @@ def fit_weighted(model: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -
     """
     from sklearn.utils.validation import has_fit_parameter
 
-    steps = getattr(model, "steps", [("", model)])
-    weighs = [(name, step) for name, step in steps if has_fit_parameter(step, "sample_weight")]
-    *_, last = steps
-    expect(last in weighs, "data.source.weight", "models that weigh rows", type(last[1]).__name__)
-    return model.fit(
-        x,
-        y,
-        **{f"{name}__sample_weight" if name else "sample_weight": weight for name, _ in weighs},
-    )
+    steps = getattr(model, "steps", None)
+    if steps is None:
+        weighing = has_fit_parameter(model, "sample_weight")
+        last = model
+        weights = {"sample_weight": weight}
+    else:
+        names = [name for name, step in steps if has_fit_parameter(step, "sample_weight")]
+        last_name, last = steps[-1]
+        weighing = last_name in names
+        weights = {f"{name}__sample_weight": weight for name in names}
+    expect(weighing, "data.source.weight", "models that weigh rows", type(last).__name__)
+    return model.fit(x, y, **weights)
 
 
-def _prepared(model: Any, one_hot: list[int], *, scale: bool) -> Any:
+def _prepared(model: Estimator, one_hot: list[int], *, scale: bool) -> Estimator:
     from sklearn.compose import make_column_transformer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    steps = (
-        [make_column_transformer((encoder, one_hot), remainder="passthrough")] if one_hot else []
-    )
-    return make_pipeline(*steps, *([StandardScaler()] if scale else []), model)
-
-
-_CATEGORIES = {"categories": ["codes", "one_hot"]}
-
-
-def _models(
-    kind: str, features: list[Any], linear: GoAlone, *, poisson: bool = False
-) -> dict[str, GoAlone]:
-    """Return trees, boosting, a linear model and the mean, by name.
-
-    Args:
-        kind: ``Classifier`` or ``Regressor``.
-        features: the values of ``max_features`` of the trees.
-        linear: the linear model.
-        poisson: whether the other models minimise the Poisson deviance.
-    """
-    criterion, loss = ({key: "poisson"} if poisson else {} for key in ("criterion", "loss"))
-    models = (
-        GoAlone(
-            "extra_trees", f"sklearn.ensemble.ExtraTrees{kind}", criterion,
-            {"n_estimators": [300], "min_samples_leaf": [1, 3], "max_features": features}, label="Extra "
-                "trees",
-        ),
-        GoAlone(
-            "gradient_boosting", f"sklearn.ensemble.HistGradientBoosting{kind}", {**loss, "early_stopping": False},
-            {"max_iter": [100, 300], "learning_rate": [0.05], "max_leaf_nodes": [7, 31]}, label="Gradient "
-                "boosting",
-            native=True, seedless=True,
-        ),
-        linear,
-        GoAlone("mean", f"sklearn.dummy.Dummy{kind}", label="Mean of its own rows", seedless=True, on_request=True),
-    )  # fmt: skip
-    return {model.name: model for model in models}
-
-
-def _one_each(models: Mapping[str, GoAlone]) -> dict[str, GoAlone]:
-    """Return the same models with one copy for each column of the target, so that they accept any
-    target.
-    """
-    return {name: replace(model, by_column=True) for name, model in models.items()}
-
-
-def _linear(name: str, label: str, kind: str, init_args: dict[str, Any], grid: Grid) -> GoAlone:
-    path = f"sklearn.linear_model.{kind}"
-    return GoAlone(
-        name, path, init_args, {**grid, **_CATEGORIES}, scale=True, label=label, seedless=True
-    )
-
-
-_LOGISTIC = _linear(
-    "logistic_regression", "Logistic regression", "LogisticRegression", {"max_iter": 2000, "n_jobs": None},
-    {"C": [0.01, 0.05, 0.2, 1.0, 10.0]},
-)  # fmt: skip
-_RIDGE = _linear("ridge", "Ridge", "Ridge", {}, {"alpha": [0.1, 1.0, 10.0, 100.0, 1000.0]})
-_POISSON = _linear(
-    "poisson_regression", "Poisson regression", "PoissonRegressor", {"max_iter": 2000},
-    {"alpha": [0.0001, 0.01, 0.1, 1.0, 10.0]},
-)  # fmt: skip
-
-CLASSIFIERS = _models("Classifier", ["sqrt", None], _LOGISTIC)
-REGRESSORS = _models("Regressor", [1.0, "sqrt"], _RIDGE)
-LABELLERS = _one_each(CLASSIFIERS)
-COUNTERS = _one_each(_models("Regressor", [1.0, "sqrt"], _POISSON, poisson=True))
+    steps = []
+    if one_hot:
+        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        steps.append(make_column_transformer((encoder, one_hot), remainder="passthrough"))
+    if scale:
+        steps.append(StandardScaler())
+    pipeline: Estimator = make_pipeline(*steps, model)
+    return pipeline

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -15,8 +15,9 @@ from torchmetrics import Metric
 
 from fedlit.names import joined
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import Score, Task
+from fedlit.tasks.base import Task
 from fedlit.tasks.classification import Classification
+from fedlit.tasks.scores import Score
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ class SiteMetrics(Metric):
         return torch.cat(self.predictions), torch.cat(self.target)
 
     def _weights(self) -> Tensor | None:
-        return torch.cat(self.weight) if self.weight else None
+        if not self.weight:
+            return None
+        return torch.cat(self.weight)
 
     def compute(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
@@ -153,11 +156,27 @@ def lost_sites(
     return lost
 
 
+class Summary(TypedDict):
+    """The scores of all sites together, see :func:`summarise`; each maps a metric to its value.
+
+    Attributes:
+        mean: the mean over sites.
+        worst: the worst value.
+        worst_client: the site with the worst value; None if no site has one.
+        counted: the number of sites with a value.
+    """
+
+    mean: dict[str, float]
+    worst: dict[str, float]
+    worst_client: dict[str, str | None]
+    counted: dict[str, int]
+
+
 def summarise(
     scores: Mapping[str, Mapping[str, float]],
     sites: Iterable[Site],
     listed: Mapping[str, Score] = SCORES,
-) -> dict[str, dict[str, Any]]:
+) -> Summary:
     """Return the mean over sites and the worst site for each metric. Sites without a value are left
     out of both.
 
@@ -169,10 +188,6 @@ def summarise(
         sites: the sites; a union of other sites does not count.
         listed: the scores whose direction is known, by name.
 
-    Returns:
-        ``{"mean": {metric: value}, "worst": {metric: value}, "worst_client": {metric: name},
-        "counted": {metric: number of sites}}``.
-
     Example:
         >>> sites = [Site("a", (0, 1), {}), Site("b", (0, 1), {}), Site("c", (0, 1), {})]
         >>> summarise({"a": {"auroc": 0.75}, "b": {"auroc": 0.25}, "c": {"auroc": float("nan")}}, sites)
@@ -182,28 +197,27 @@ def summarise(
     counted = {
         site.name: scores[site.name] for site in sites if not site.union and site.name in scores
     }
-    # Leaving such a site out of the mean would make a federation look better for the client that it
-    # lost.
+    # A mean without the sites whose predictions are not finite would make a federation look better
+    # for the clients that it lost.
     lost = lost_sites(counted, listed)
-    summary: dict[str, dict[str, Any]] = {
-        "mean": {},
-        "worst": {},
-        "worst_client": {},
-        "counted": {},
-    }
+    summary = Summary(mean={}, worst={}, worst_client={}, counted={})
     for metric in joined(counted.values()):
         values = {
             name: of_site[metric]
             for name, of_site in counted.items()
             if not math.isnan(of_site.get(metric, math.nan))
         }
-        without = [name for name in lost if metric in counted[name]]
-        worst = listed[metric].worst(values) if metric in listed else None
-        worst = without[0] if without else worst
-        summary["mean"][metric] = (
-            sum(values.values()) / len(values) if values and not without else math.nan
-        )
-        summary["worst"][metric] = values.get(worst, math.nan) if worst is not None else math.nan
+        without_value = [name for name in lost if metric in counted[name]]
+        mean = math.nan
+        worst = None
+        if without_value:
+            worst = without_value[0]
+        elif metric in listed:
+            worst = listed[metric].worst(values)
+        if values and not without_value:
+            mean = sum(values.values()) / len(values)
+        summary["mean"][metric] = mean
+        summary["worst"][metric] = math.nan if worst is None else values.get(worst, math.nan)
         summary["worst_client"][metric] = worst
         summary["counted"][metric] = len(values)
     return summary

@@ -11,10 +11,9 @@ predicted if its probability is above one half.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,11 +21,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedlit.errors import DataError
-from fedlit.outcomes.base import Outcome
+from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.labels import SeveralLabels
-from fedlit.tasks.base import LOSS, Score, Scorer, Task, balanced, labels_of
-from fedlit.tasks.classification import Classification, plain, type_of
-from fedlit.tasks.go_alone import LABELLERS, GoAlone
+from fedlit.tasks.base import Facts, Scorer, Task
+from fedlit.tasks.baselines import LABELLERS
+from fedlit.tasks.classification import Classification
+from fedlit.tasks.frames import labels_of
+from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.label_values import plain
+from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.weighing import balanced, mean_logit
+from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
+from fedlit.types import Label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +69,9 @@ class MultiLabel(Task):
         {'auroc': 0.75, 'balanced_accuracy': 0.625, 'exact_match': 0.333, 'labels': 2.0}
     """
 
-    classes: tuple[Any, ...]
-    negatives: tuple[Any, ...] = ()
-    positives: tuple[Any, ...] = ()
+    classes: tuple[str, ...]
+    negatives: tuple[Label, ...] = ()
+    positives: tuple[Label, ...] = ()
     class_rows: tuple[int, ...] = ()
     known_rows: tuple[int, ...] = ()
 
@@ -90,10 +96,10 @@ class MultiLabel(Task):
 
     @classmethod
     def facts(
-        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
-    ) -> dict[str, Any]:
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Label | None = None
+    ) -> Facts:
         """Return the labels, and the values of each."""
-        values: dict[str, list[Any]] = {}
+        values: dict[str, list[Label]] = {}
         for label, column in columns_of(target).items():
             distinct = list(dict.fromkeys(value for value in column if value is not None))
             check_values(label, distinct, f"of {len(column):,}")
@@ -103,20 +109,15 @@ class MultiLabel(Task):
         return {**facts, "positive": plain(positive)}
 
     @classmethod
-    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+    def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the labels of all clients, in the order of the table if all have the
         same labels, otherwise sorted.
         """
-        labels, *other_lists = (client_facts["labels"] for client_facts in facts.values())
-        if any(client_facts != labels for client_facts in other_lists):
-            labels = sorted(
-                set[str]().union(*(client_facts["labels"] for client_facts in facts.values()))
-            )
-        positives = {
-            value
-            for client_facts in facts.values()
-            if (value := client_facts["positive"]) is not None
-        }
+        lists = [client_facts["labels"] for client_facts in facts.values()]
+        labels = lists[0]
+        if any(client_labels != labels for client_labels in lists):
+            labels = sorted(set[str]().union(*lists))
+        positives = {client_facts["positive"] for client_facts in facts.values()} - {None}
         pairs = [pair_of(label, facts, positives) for label in labels]
         if positives and not any(positives & set(pair) for pair in pairs):
             raise DataError(
@@ -139,11 +140,8 @@ class MultiLabel(Task):
             pair = [self.negatives[position], self.positives[position]]
             if label not in columns:  # only other clients have it
                 continue
-            wrong = [
-                (row, v)
-                for row, v in zip(target.index, columns[label], strict=True)
-                if not among(v, pair)
-            ]
+            cells = zip(target.index, columns[label], strict=True)
+            wrong = [(row, value) for row, value in cells if not among(value, pair)]
             if wrong:
                 raise DataError(
                     f"target {label!r}: expected {pair[0]!r} or {pair[1]!r}, found {len(wrong)} "
@@ -206,7 +204,7 @@ class MultiLabel(Task):
         )
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Facts:
         """The labels, and the value of each that means yes."""
         return {"classes": list(self.classes), "task": self.name, "positive": list(self.positives)}
 
@@ -214,14 +212,13 @@ class MultiLabel(Task):
         """Return (2, labels): for each label, the weights of rows without it and of rows that have
         it.
         """
-        counted = zip(self.class_rows, self.known_rows, strict=True)
-        return torch.stack(
-            [
-                balanced([known_rows - true_rows, true_rows]) if known_rows else torch.ones(2)
-                for true_rows, known_rows in counted
-            ],
-            1,
-        )
+        weights = []
+        for true_rows, known_rows in zip(self.class_rows, self.known_rows, strict=True):
+            if known_rows:
+                weights.append(balanced([known_rows - true_rows, true_rows]))
+            else:
+                weights.append(torch.ones(2))
+        return torch.stack(weights, 1)
 
     def loss(
         self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
@@ -262,9 +259,7 @@ class MultiLabel(Task):
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
-        return functional.logsigmoid(outputs.float()).logsumexp(1) - functional.logsigmoid(
-            -outputs.float()
-        ).logsumexp(1)
+        return mean_logit(outputs.float())
 
     # ------------------------------------------------------------------ scores
 
@@ -283,12 +278,7 @@ class MultiLabel(Task):
 
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         known_labels = y == y
-        two = Classification((0, 1))
-        scorers = []
-        for column, rows in enumerate(known_labels.unbind(1)):
-            positive = predictions[rows, column]
-            probabilities = torch.stack([1 - positive, positive], 1)
-            scorers.append(two.scorer(probabilities, y[rows, column].long()))
+        scorers = _scorers_of_labels(predictions, y)
         true = (y == 1).cpu()
         predicted = (predictions > 0.5).cpu() & known_labels.cpu()
         hits = (true & predicted).sum(1)
@@ -297,27 +287,32 @@ class MultiLabel(Task):
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             nan = predictions.new_tensor(math.nan).float().cpu()
-            rows = torch.ones_like(hits) if counts is None else counts.cpu()
-            scores = [
-                scorer(None if counts is None else counts[labelled])
-                for scorer, labelled in zip(scorers, known_labels.unbind(1), strict=True)
-            ]
+            if counts is None:
+                rows = torch.ones_like(hits)
+                scores = [scorer(None) for scorer in scorers]
+            else:
+                rows = counts.cpu()
+                pairs = zip(scorers, known_labels.unbind(1), strict=True)
+                scores = [scorer(counts[labelled]) for scorer, labelled in pairs]
             scores = [values for values in scores if values["classes"] > 0]
             total = (rows * chosen).sum().double()
             right = (rows * hits).sum().double()
             means = dict.fromkeys(_MEANS, nan)
             if scores:
                 means = {name: _mean_of(name, scores) for name in _MEANS}
+            micro_f1 = nan
+            if total > 0:
+                micro_f1 = (2 * right / total).float()
             return {
                 **means,
-                "micro_f1": (2 * right / total).float() if total > 0 else nan,
+                "micro_f1": micro_f1,
                 "exact_match": ((rows * exact).sum().double() / rows.sum()).float(),
                 "labels": torch.full_like(nan, len(scores)),
             }
 
         return score
 
-    def written(self, y: Tensor) -> dict[str, Any]:
+    def written(self, y: Tensor) -> Columns:
         """Return ``target_<label>`` for each label, in that label's values; None if it is
         unknown.
         """
@@ -349,116 +344,18 @@ class MultiLabel(Task):
         return cls(tuple(labels)), predictions, y
 
 
-_SAID = (
-    ("no", "yes"),
-    ("n", "y"),
-    ("false", "true"),
-    ("f", "t"),
-    ("nein", "ja"),
-    ("non", "oui"),
-    ("-", "+"),
-)
-_WORDS = {no: (no, yes) for no, yes in _SAID} | {yes: (no, yes) for no, yes in _SAID}
+def _scorers_of_labels(predictions: Tensor, y: Tensor) -> list[Scorer]:
+    """Return the scorer of each label, as in classification with two classes, over the rows in which
+    the label is known.
+    """
+    two = Classification((0, 1))
+    scorers = []
+    for column, rows in enumerate((y == y).unbind(1)):
+        positive = predictions[rows, column]
+        probabilities = torch.stack([1 - positive, positive], 1)
+        scorers.append(two.scorer(probabilities, y[rows, column].long()))
+    return scorers
 
 
 def _mean_of(name: str, scores: Sequence[Mapping[str, Tensor]]) -> Tensor:
     return torch.stack([values[name].cpu() for values in scores]).mean()
-
-
-def columns_of(target: pd.Series) -> dict[str, tuple[Any, ...]]:
-    """Map each label to its value in each row, or None if it is unknown."""
-    if not isinstance(target.name, tuple):
-        raise DataError(
-            f"target {target.name!r}: expected several columns for task: multi_label, found one; "
-            f"list the columns (target: [{target.name}, …]), or take task: classification"
-        )
-    rows = [(None,) * len(target.name) if row is None else row for row in target.tolist()]
-    values = list(zip(*rows, strict=True)) or [()] * len(target.name)
-    return dict(zip(map(str, target.name), values, strict=True))
-
-
-def among(value: Any, pair: Sequence[Any]) -> bool:
-    """Return whether a value is one of the two, or unknown. The number 1 is not the same as
-    true.
-    """
-    return value is None or (value in pair and type_of(value) == type_of(pair[0]))
-
-
-def check_values(label: str, values: Sequence[Any], rows: str) -> None:
-    """Refuse values that cannot belong to a yes/no label: of several types, or more than two, or
-    two that differ by letters' case or spaces alone.
-    """
-    types = {type_of(value) for value in values}
-    repeated = len({str(value).strip().casefold() for value in values}) < len(values)
-    if (
-        len(types) != 1
-        or not types <= {"true/false", "numbers", "text"}
-        or len(values) > 2
-        or repeated
-    ):
-        examples = (
-            f"{len(values)}, such as {', '.join(map(repr, values[:3]))}" if values else "none"
-        )
-        raise DataError(
-            f"target {label!r}: expected two values (0 and 1, true and false, or two of one type) "
-            f"in the training rows ({rows}) for task: multi_label, found {examples}; mend the column, "
-            "or leave it out of the target"
-        )
-
-
-def pair_of(label: str, facts: Mapping[str, Mapping[str, Any]], positive: set[Any]) -> list[Any]:
-    """Return the value that means no and the one that means yes, given the values of all clients
-    that have the label.
-    """
-    values_of = {
-        name: client_facts["values"][label]
-        for name, client_facts in facts.items()
-        if label in client_facts["values"]
-    }
-    values = list(chain.from_iterable(values_of.values()))
-    if len({type_of(value) for value in values}) > 1 or len(set(values)) > 2:
-        spellings = "; ".join(
-            f"{', '.join(map(repr, spelling))} at {name!r}" for name, spelling in values_of.items()
-        )
-        raise DataError(
-            f"target {label!r}: expected the same two values at all clients, found {spellings}; use "
-            "one spelling, or leave labels apart with data.align: none or features"
-        )
-    pair = ordered(set(values))
-    if len(pair) == 1:
-        pair = _completed(pair[0])
-    if len(pair) == 1:
-        raise DataError(
-            f"target {label!r}: expected two values in training rows, found {pair[0]!r} alone at "
-            f"{', '.join(map(repr, values_of))}, which does not say whether it means yes or no; write 0 "
-            "and 1, or leave the column out of the target"
-        )
-    return pair[::-1] if positive & {pair[0]} else pair
-
-
-def ordered(values: Iterable[Any]) -> list[Any]:
-    """Return the values with the one that means no first; if they are no such words, with the
-    smaller one first.
-    """
-    pairs = {_WORDS.get(value.casefold()) if isinstance(value, str) else None for value in values}
-    pair = pairs.pop()
-    if pair is None or pairs:
-        return sorted(values)
-    return sorted(values, key=lambda text: (pair.index(text.casefold()), text))
-
-
-def _completed(value: Any) -> list[Any]:
-    """Return both values of a label of which only one is known, or that value alone if the other
-    cannot be inferred.
-    """
-    if not isinstance(value, str):
-        if type_of(value) == "true/false":
-            return [False, True]
-        return [0, 1] if value in (0, 1) else [value]
-    pair = _WORDS.get(value.casefold(), (value,))
-    spell: Callable[[str], str] = str
-    if value.isupper():
-        spell = str.upper
-    elif value.istitle():
-        spell = str.title
-    return [spell(text) for text in pair] if len(pair) > 1 else [value]

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlit.errors import expect
+from fedlit.types import Bools, Floats, Predictions
 
 YOUDEN = "youden"
 ThresholdRule = Literal["youden"] | dict[str, float]
 """How a threshold is chosen: by Youden's index, or by the value that sensitivity or specificity
 must reach."""
-Labels = NDArray[np.bool_]
-Weights = NDArray[np.float64] | None
+Weights = Floats | None
 
 _REACHED = ("sensitivity", "specificity")
 _ROUNDING = 1e-12
 
 
-def check_rule(rule: Any, key: str) -> None:
+def check_rule(rule: object, key: str) -> None:
     """Refuse what is no rule for a threshold.
 
     Raises:
@@ -53,7 +52,7 @@ def rule_text(rule: ThresholdRule) -> str:
 
 
 def choose_threshold(
-    positive: Labels, probability: NDArray[Any], rule: ThresholdRule, weight: Weights = None
+    positive: Bools, probability: Predictions, rule: ThresholdRule, weight: Weights = None
 ) -> float | None:
     """Return the threshold from which on a row counts as positive.
 
@@ -98,11 +97,13 @@ def choose_threshold(
     if best == -math.inf:
         return None
     position = int(np.argmax(merit >= best - _ROUNDING))
-    below = scores[position + 1] if position + 1 < len(scores) else 0.0
+    below = 0.0
+    if position + 1 < len(scores):
+        below = scores[position + 1]
     return float((scores[position] + below) / 2)
 
 
-def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> dict[str, float]:
+def scores_at(positive: Bools, predicted: Bools, weight: Weights = None) -> dict[str, float]:
     """Return the scores of predicted classes, and the numbers of rows behind them; NaN if a score
     is undefined.
 
@@ -123,11 +124,9 @@ def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> di
         "false_negatives": positive & ~predicted,
     }
     counts = {name: int(cell.sum()) for name, cell in cells.items()}
-    total = (
-        counts
-        if weight is None
-        else {name: float(weight[cell].sum()) for name, cell in cells.items()}
-    )
+    total: Mapping[str, float] = counts
+    if weight is not None:
+        total = {name: float(weight[cell].sum()) for name, cell in cells.items()}
     sensitivity = _share(total["true_positives"], total["false_negatives"])
     specificity = _share(total["true_negatives"], total["false_positives"])
     return {
@@ -141,4 +140,6 @@ def scores_at(positive: Labels, predicted: Labels, weight: Weights = None) -> di
 
 
 def _share(right: float, wrong: float) -> float:
-    return right / (right + wrong) if right + wrong else math.nan
+    if right + wrong == 0:
+        return math.nan
+    return right / (right + wrong)

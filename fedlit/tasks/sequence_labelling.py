@@ -14,19 +14,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError, Told, expect
-from fedlit.outcomes.base import Outcome
+from fedlit.errors import DataError
+from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.labels import LabelSequence
-from fedlit.tasks.base import LOSS, Score, Scorer, Task, labels_of
-from fedlit.tasks.classification import Classification, log_loss
+from fedlit.tasks.base import Facts, Scorer, Task
+from fedlit.tasks.class_scores import log_loss
+from fedlit.tasks.classification import Classification
+from fedlit.tasks.frames import labels_of
 from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.scores import LOSS, Score
+from fedlit.types import Label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +78,7 @@ class SequenceLabelling(Task):
         0.8
     """
 
-    classes: tuple[Any, ...]
+    classes: tuple[str, ...]
     length: int = 1
     class_rows: tuple[int, ...] = ()
 
@@ -91,8 +95,8 @@ class SequenceLabelling(Task):
 
     @classmethod
     def facts(
-        cls, target: pd.Series, settings: Mapping[str, str], positive: Any = None
-    ) -> dict[str, Any]:
+        cls, target: pd.Series, settings: Mapping[str, str], positive: Label | None = None
+    ) -> Facts:
         """Return the sorted labels, and the number of positions of a sequence."""
         subject = f"target {target.name!r}"
         texts = _texts(target, subject)
@@ -109,32 +113,24 @@ class SequenceLabelling(Task):
         }
 
     @classmethod
-    def agree(cls, client: str, facts: Mapping[str, Mapping[str, Any]]) -> Self:
+    def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the labels of all clients."""
         lengths = {name: client_facts["length"] for name, client_facts in facts.items()}
         subject = f"target {facts[client]['target']!r}"
         do = "cut sequences, or leave labels apart with data.align: none"
-        expect(
-            len({*lengths.values()}) == 1,
-            subject,
-            "as many positions at all clients",
-            lengths,
-            do,
-            DataError,
-        )
+        if len({*lengths.values()}) > 1:
+            raise DataError(
+                f"{subject}: expected as many positions at all clients, found {lengths}; {do}"
+            )
         classes = sorted(
             set[str]().union(*(client_facts["labels"] for client_facts in facts.values()))
         )
-        message = Told(f"one ({classes[0]!r})")
-        do = "leave the client out, or give all the common labels (align: classes)"
-        expect(
-            len(classes) > 1,
-            f"client {client!r}",
-            "at least two labels in its training rows",
-            message,
-            do,
-            DataError,
-        )
+        if len(classes) < 2:
+            raise DataError(
+                f"client {client!r}: expected at least two labels in its training rows, found one "
+                f"({classes[0]!r}); leave the client out, or give all the common labels (align: "
+                "classes)"
+            )
         return cls(tuple(classes), facts[client]["length"])
 
     def encode(self, target: pd.Series) -> Tensor:
@@ -187,7 +183,7 @@ class SequenceLabelling(Task):
         return tuple(f"{number}:{label}" for number, label in product(positions, self.classes))
 
     @property
-    def described(self) -> dict[str, Any]:
+    def described(self) -> Facts:
         """The labels, and the number of positions of a sequence."""
         return {"classes": list(self.classes), "task": self.name, "length": self.length}
 
@@ -266,11 +262,14 @@ class SequenceLabelling(Task):
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         probabilities, label, labelled = self._positions(predictions, y)
         score = Classification(self.classes).scorer(probabilities, label)
-        return lambda counts: score(
-            None
-            if counts is None
-            else counts.repeat_interleave(self.length)[labelled.to(counts.device)]
-        )
+
+        def scored(counts: Tensor | None) -> dict[str, Tensor]:
+            if counts is None:
+                return score(None)
+            counts_of_positions = counts.repeat_interleave(self.length)
+            return score(counts_of_positions[labelled.to(counts.device)])
+
+        return scored
 
     def evaluate_once(
         self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
@@ -283,7 +282,7 @@ class SequenceLabelling(Task):
         """Return counts of positions (labels + 1, labels) int64."""
         return Classification(self.classes).confusion(*self._positions(predictions, y)[:2])
 
-    def written(self, y: Tensor) -> dict[str, Any]:
+    def written(self, y: Tensor) -> Columns:
         """Return ``target``, a text of labels: ``?`` if there is none, ``!`` for one that no
         training read has.
         """

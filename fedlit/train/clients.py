@@ -34,7 +34,7 @@ from fedlit.nn.native import fuse_optimizer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
-from fedlit.tasks.base import Score
+from fedlit.tasks.scores import Score
 from fedlit.train.fitting import check_batch_size, check_settings, check_weights
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import LOSS, Score, by_name
+from fedlit.tasks.scores import LOSS, Score, by_name
 
 ScoresOf = Mapping[str, tuple[Score, ...]]
 

@@ -22,7 +22,7 @@ from fedlit.errors import ConfigError, did_you_mean, expect
 from fedlit.exchange.members import Members
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.sharing import named_tensors
-from fedlit.tasks.base import LOSS, Score
+from fedlit.tasks.scores import LOSS, Score
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient

@@ -31,8 +31,8 @@ from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.shown import Grid, Part, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES
-from fedlit.tasks.base import Score, by_name
-from fedlit.tasks.metrics import Site, SiteMetrics, lost_sites, summarise
+from fedlit.tasks.metrics import Site, SiteMetrics, Summary, lost_sites, summarise
+from fedlit.tasks.scores import Score, by_name
 from fedlit.train.monitor import all_scores
 from fedlit.train.supplement import SUPPLEMENTS, Supplement
 
@@ -280,7 +280,7 @@ class Results(Shown):
     step: int
     scores: dict[str, dict[str, float]]
     rows: dict[str, int]
-    summary: dict[str, dict[str, Any]]
+    summary: Summary
     unseen: dict[str, int]
     absent: dict[str, tuple[str, ...]] = field(default_factory=dict, kw_only=True)
     planted: tuple[str, ...] = field(default=(), kw_only=True)
@@ -376,7 +376,7 @@ class Results(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. Undefined values are None."""
-        clients = {
+        clients: dict[str, dict[str, Any]] = {
             name: {"rows": self.rows[name], **_plain(scores)}
             for name, scores in self.scores.items()
         }
@@ -395,7 +395,11 @@ class Results(Shown):
             "guarded": {name: dict(counts) for name, counts in self.guarded.items()},
         }
         data |= {key: value for key, value in optional.items() if value}
-        return data | {key: _plain(values) for key, values in self.summary.items()}
+        data["mean"] = _plain(self.summary["mean"])
+        data["worst"] = _plain(self.summary["worst"])
+        data["worst_client"] = self.summary["worst_client"]
+        data["counted"] = self.summary["counted"]
+        return data
 
     def parts(self) -> list[Part]:
         """Return the table with mean and worst client, followed by notes for the user."""
@@ -431,8 +435,9 @@ class Results(Shown):
             for label, row in zip(("25 %", "median", "75 %"), rows, strict=True):
                 lines.append([label, "", *self._cells(metrics, self._without_context(row))])
         undefined = dict.fromkeys(self.incomparable, math.nan)
-        for label in ("mean", "worst"):
-            values = self._without_context(self.summary[label])
+        over_sites = {"mean": self.summary["mean"], "worst": self.summary["worst"]}
+        for label, summary in over_sites.items():
+            values = self._without_context(summary)
             values |= dict.fromkeys(self.incomparable & values.keys(), math.nan)
             lines.append([label, "", *self._cells(metrics, values)])
         if self.best_epoch:
@@ -531,8 +536,6 @@ def _write(content: bytes, file: IO[bytes]) -> None:
     file.write(content)
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in values.items()
-    }
+def _plain(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return values in which numbers that are not finite are None."""
+    return {key: value if math.isfinite(value) else None for key, value in values.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError, RunError, did_you_mean, expect
 from fedlit.exchange.members import Members
-from fedlit.tasks.base import LOSS, Score
+from fedlit.tasks.scores import LOSS, Score
 from fedlit.train.monitor import ScoresOf, check_monitor, score_of
 from fedlit.train.personal import Personal
 

@@ -21,7 +21,8 @@ from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
 from fedlit.score.estimator import estimator_of
 from fedlit.score.scorer import Function, Scorer, united
 from fedlit.tasks import Classification, MultiLabel, Regression, task_state
-from fedlit.tasks.go_alone import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS, GoAlone
+from fedlit.tasks.baselines import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS
+from fedlit.tasks.go_alone import GoAlone
 
 TABLE = clinic()
 ENCODER = TableEncoder("north").fit(TABLE)

@@ -30,7 +30,7 @@ from fedlit.show.text import Verbatim, definitions, in_markdown, terminal_width,
 from fedlit.study.sections import Section
 from fedlit.study.sections import html as report_of
 from fedlit.tasks import Classification
-from fedlit.tasks.base import LOSS, Score
+from fedlit.tasks.scores import LOSS, Score
 from fedlit.train.results import Results
 
 METRICS = (

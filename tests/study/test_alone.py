@@ -28,7 +28,7 @@ from fedlit.study.method import Method
 from fedlit.study.resolve import resolve
 from fedlit.study.study import StudyFile
 from fedlit.tasks import Classification
-from fedlit.tasks.go_alone import CLASSIFIERS
+from fedlit.tasks.baselines import CLASSIFIERS
 
 CONFIG = str(BUNDLED)
 CLIENTS = {"data.source.init_args.clients": ["wine", "breast_cancer"]}

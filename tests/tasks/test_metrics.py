@@ -24,7 +24,7 @@ from torch.nn import functional
 from torchmetrics.functional.classification import binary_auroc
 
 from fedlit.tasks import Classification
-from fedlit.tasks.classification import auroc_one_versus_one, restrict
+from fedlit.tasks.class_scores import auroc_one_versus_one, restrict
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)

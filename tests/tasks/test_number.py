@@ -31,7 +31,7 @@ from fedlit.data.targets import task_for
 from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 from fedlit.tasks import Classification, Counts, Regression, read_predictions
-from fedlit.tasks.go_alone import COUNTERS
+from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.number import Number
 
 HUBER = Regression("huber", 100.0, 20.0, "length")
