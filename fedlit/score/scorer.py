@@ -19,6 +19,7 @@ from fedlit.data.sources.reads import are_positions
 from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
 from fedlit.outcomes import outcome_of, outcome_type
 from fedlit.show.text import shorten
+from fedlit.types import State
 from fedlit.weights import Stack, mixed, on_stack
 
 Function = Callable[[NDArray[np.float32]], NDArray[Any]]
@@ -394,7 +395,7 @@ def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]
 _UNUSED = "columns that the client does not use"
 
 
-def united(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def united(states: Sequence[State]) -> State:
     """Return the task of all parts' models together, as plain data, with the classes that any of
     them can predict.
 

@@ -34,8 +34,8 @@ def types_of(target: pd.Series) -> dict[str, Label]:
     """Map each type to its first label. Python considers True equal to 1, so types are counted
     separately even for equal labels.
     """
-    known = target.dropna()
-    labels = known.tolist() if target.dtype == object else known.unique().tolist()
+    cells = target.dropna()
+    labels = cells.tolist() if target.dtype == object else cells.unique().tolist()
     first = {type(label): label for label in reversed(labels)}
     return {type_of(label): label for label in first.values()}
 

@@ -227,7 +227,7 @@ def copied(model: Any) -> Any:
     "settings", [{"n_estimators": 20}, {"n_estimators": 5, "min_samples_leaf": 3}]
 )
 def test_trees_are_equal_to_the_bit(settings: dict[str, Any]) -> None:
-    model = CLASSIFIERS["extra_trees"].make(settings, [4], seed=1).fit(X, CLASSES)
+    model: Any = CLASSIFIERS["extra_trees"].make(settings, [4], seed=1).fit(X, CLASSES)
     new = RNG.normal(size=(2000, 5)).astype(np.float32)
     np.testing.assert_array_equal(copied(model).predict_proba(new), model.predict_proba(new))
     number = REGRESSORS["extra_trees"].make(settings, [4], seed=1).fit(X, X[:, 0] * X[:, 1])

@@ -88,7 +88,7 @@ def results(names: list[str]) -> Results:
         1,
         scores,
         dict.fromkeys(names, 123456),
-        {"mean": middle, "worst": middle},
+        {"mean": middle, "worst": middle, "worst_client": {}, "counted": {}},
         {names[0]: 7},
     )
 

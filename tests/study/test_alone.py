@@ -151,18 +151,18 @@ def test_categories_are_known_for_what_they_are() -> None:
     code = rng.integers(0, 6, 600)
     x = np.column_stack([rng.normal(size=600), code]).astype(np.float32)
     y = np.isin(code, [0, 2, 5]).astype(int)  # no order in the codes
-    codes = (
+    codes: Any = (
         CLASSIFIERS["logistic_regression"]
         .make({"C": 1.0, "categories": "codes"}, [1], 0, 1, ())
         .fit(x, y)
     )
-    one_hot = (
+    one_hot: Any = (
         CLASSIFIERS["logistic_regression"]
         .make({"C": 1.0, "categories": "one_hot"}, [1], 0, 1, ())
         .fit(x, y)
     )
     assert one_hot.score(x, y) == 1.0 and codes.score(x, y) < 0.8
-    boosting = CLASSIFIERS["gradient_boosting"].make({"max_iter": 5}, [1], 0, 1, ()).fit(x, y)
+    boosting: Any = CLASSIFIERS["gradient_boosting"].make({"max_iter": 5}, [1], 0, 1, ()).fit(x, y)
     assert boosting.is_categorical_.tolist() == [False, True]
     # a category unseen
     assert np.isfinite(boosting.predict_proba(np.array([[0.0, -1.0]], np.float32))).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ SUMMARIES: list[tuple[dict[str, dict[str, float]], dict[str, dict[str, object]]]
 def test_summary_over_sites(
     scores: dict[str, dict[str, float]], expected: dict[str, dict[str, object]]
 ) -> None:
-    found = summarise(scores, [Site(name, (0, 1), {}) for name in scores])
+    found: Mapping[str, object] = summarise(scores, [Site(name, (0, 1), {}) for name in scores])
     for key, values in expected.items():
         assert (
             found[key] == pytest.approx(values, nan_ok=True)
