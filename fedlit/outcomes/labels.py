@@ -24,7 +24,7 @@ from fedlit.outcomes.base import (
     slope_of_minus_log,
 )
 from fedlit.outcomes.models import Fitted
-from fedlit.types import Floats, Label, Numbers, Predictions, State
+from fedlit.types import Bools, Floats, Label, Numbers, Predictions, State
 
 Precision = TypeVar("Precision", np.float32, np.float64)
 
@@ -229,7 +229,7 @@ class SeveralLabels(Outcome):
         """Return the mean over a row's known labels of minus the logarithm of the probability of
         what is true.
         """
-        is_known = ~np.isnan(y)
+        is_known: Bools = ~np.isnan(y)
         counts = np.maximum(is_known.sum(1, keepdims=True), 1)
         shares = (is_known / counts).astype(np.float32)  # in the precision of the target
         is_true = y == 1
