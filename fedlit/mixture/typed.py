@@ -65,12 +65,12 @@ def _paths(
         return [["mixture", "parts", part, "set", key] for part in parts]
     if group == "parts" and inner and (name in parts or inner == "go_alone"):
         # A name that is not known is a further part, which is fitted to the tables of the others.
-        place = ["set", inner]
+        inside = ["set", inner]
         if inner in of_part:
-            place = [inner]
+            inside = [inner]
         elif inner.startswith("grid."):
-            place = ["grid", inner.removeprefix("grid.")]
-        return [["mixture", "parts", name, *place]]
+            inside = ["grid", inner.removeprefix("grid.")]
+        return [["mixture", "parts", name, *inside]]
     if key in known:
         return [key.split(".")]
     if key.startswith("mixture.weights."):

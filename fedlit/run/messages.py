@@ -7,17 +7,13 @@ from __future__ import annotations
 import re
 import traceback
 from argparse import ArgumentError
-from collections.abc import Mapping
-from copy import deepcopy
-from pathlib import Path
 from pydoc import ErrorDuringImport
 from typing import Any
 
 from fedlit.errors import ConfigError, FedlitError, Told, closest, described, did_you_mean
 from fedlit.run.allowed import ALL, NAMES
-from fedlit.run.config import shown
 from fedlit.run.keys import KEYS
-from fedlit.run.layers import Given, Layer, find_class, given_in, parameters_of
+from fedlit.run.layers import Given, find_class, parameters_of
 
 _NOISE = re.compile(
     r"^[ -]*|Type .{,300} callable class: |\.? ?(Got|Given) value: .*|Does not validate .*|Subtypes:.*|Errors:.*"
@@ -30,26 +26,6 @@ _TERMS = {
     "int": "integer", "float": "number", "str": "text", "bool": "true or false", "dict": "mapping", "NoneType": "null",
 }  # fmt: skip
 """Python's name of a type → the keys' page's."""
-
-
-def misfit(content: Mapping[str, Any], hints: Mapping[str, Any], file: Path) -> str | None:
-    """Return why the values in a file do not fit the types of their keys; None if they do.
-
-    Args:
-        content: the content of the file.
-        hints: maps each key to its type.
-        file: the file, for messages.
-    """
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(exit_on_error=False)
-    for key, hint in hints.items():
-        parser.add_argument(f"--{key}", type=hint)
-    try:
-        parser.parse_object(deepcopy(dict(content)))
-    except ArgumentError as error:
-        return str(why_refused(error, given_in([Layer(content, f"{shown(file)}: ")])))
-    return None
 
 
 def why_refused(error: Exception, given: Given) -> FedlitError:

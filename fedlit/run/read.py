@@ -267,14 +267,18 @@ def _words(hint: object) -> str:
         return " or ".join(map(str, inside))
     container = _container(hint)
     if container is Mapping:
-        return f"mapping to {_words(inside[-1])}" if inside else "mapping"
+        return " to ".join(["mapping", *map(_words, _typed(inside[1:]))])
     if container is Sequence:
-        return f"list of {_words(inside[0])}" if inside else "list"
+        return " of ".join(["list", *map(_words, _typed(inside[:1]))])
     group = _group(hint)
     if group is not None:
         example = max(_fields(group), key=_required)  # the first that is required, if any is
         return f"keys and values such as {example.name}: …"
     return _WORDS.get(hint, "anything")
+
+
+def _typed(kinds: Sequence[object]) -> list[object]:
+    return [kind for kind in kinds if kind not in (Any, object)]
 
 
 def _hint(hint: object, value: object) -> str:

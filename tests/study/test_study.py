@@ -87,6 +87,9 @@ REFUSED: list[tuple[str, str, str]] = [
     ),
     (SMALL.replace("}", ", reference: gl}"), "methods.local.reference", "'gl'"),
     (SMALL.replace("}", ", of: local}"), "methods.local", "both"),
+    (SMALL.replace("}", ", sett: {}}"), "methods.local", "'set'"),
+    (SMALL + "scenarios: {a: {sets: {}}}\n", "scenarios.a", "'set'"),
+    (SMALL + "paper: {source: x, values: {gl: {a: {auroc: b}}}}\n", "paper.values.gl.a.auroc", "b"),
     (tuned(**{LR: []}), f"methods.local.tune.{LR}", "[]"),
     (tuned(**{LR: 0.1}), "methods", "0.1"),
     (tuned(**{LR: [0.1, 0.1]}), f"methods.local.tune.{LR}", "twice"),
@@ -106,6 +109,11 @@ def test_a_wrong_study_is_refused_with_its_file_and_key(
         study(tmp_path, text)
     told = str(caught.value)
     assert "mine.yaml" in told and key in told and word in told and len(told) < 1000
+
+
+def test_a_key_without_a_value_has_its_default(tmp_path: Path) -> None:
+    text = SMALL.replace("}", ", of:, pooled:}") + "small:\ntune:\nreference:\nbaselines:\n"
+    assert study(tmp_path, text) == study(tmp_path, SMALL)
 
 
 def test_configurations_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
