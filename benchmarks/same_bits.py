@@ -8,9 +8,9 @@ Both checkouts run, on this machine:
 - a study with its local baselines.
 
 Hashes of tensors, scores, plans and files are compared. No hash is kept: another machine gives
-other bits. What a checkout has answered lies in ``--cache`` and is not computed again for the same
-commit and script. Nothing is downloaded: a row whose data is missing is skipped, with the reason.
-The exit status is 0 only if no row differs and none fails.
+other bits. Rows of a clean checkout are kept in ``--cache``: the same script does not compute them
+again, and continues after it was stopped. Nothing is downloaded: a row whose data is missing is
+skipped, with the reason. The exit status is 0 only if no row differs and none fails.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from typing import Any
 Hashes = dict[str, str]
 """Part of a result → its hash. A row that could not be computed has one part alone: ``failed`` or
 ``skipped``, with the reason."""
+Row = tuple[str, Hashes, float]
+"""Name, hashes, CPU seconds."""
 Case = Callable[[Path], Hashes]
 """Computes a row in a fresh folder."""
 
@@ -266,8 +268,8 @@ def _shipped(folder: Path) -> dict[str, Case]:
     return rows
 
 
-def serve(only: list[str]) -> None:
-    """Print one JSON line for each row of this checkout: name, hashes, CPU seconds."""
+def serve(only: list[str], cached: Path) -> None:
+    """Compute the rows of this checkout that are not in a file, and append them to it."""
     checkout = os.environ["CHECKOUT"]
     sys.path[:0] = [checkout, str(Path(checkout) / "tests")]
     os.chdir(tempfile.mkdtemp())
@@ -276,8 +278,9 @@ def serve(only: list[str]) -> None:
     assert fedlit.__file__.startswith(checkout), fedlit.__file__
     output = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    known = {name for name, _, _ in _rows_in(cached)}
     for name, work in cases(Path(checkout)).items():
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
+        if name in known or not _is_asked(name, only):
             continue
         began = sum(os.times()[:4])
         with tempfile.TemporaryDirectory() as folder:
@@ -287,33 +290,45 @@ def serve(only: list[str]) -> None:
                 reason = f"{type(error).__name__}: {error}"
                 is_missing = any(phrase in reason for phrase in MISSING)
                 hashes = {"skipped" if is_missing else "failed": reason[:400]}
-        print(json.dumps([name, hashes, sum(os.times()[:4]) - began]), file=output, flush=True)
+        line = json.dumps([name, hashes, sum(os.times()[:4]) - began])
+        with cached.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        print(line, file=output, flush=True)
 
 
-def answers(checkout: Path, only: list[str], cache: Path) -> Iterator[tuple[str, Hashes, float]]:
-    """Yield the rows of a checkout, from the cache if it is clean and was asked before."""
+def answers(checkout: Path, only: list[str], cache: Path) -> Iterator[Row]:
+    """Yield the rows of a checkout. If it is clean, rows are cached one by one, so that a script
+    that was stopped continues.
+    """
     git = ["git", "-C", str(checkout)]
     commit = _output([*git, "rev-parse", "HEAD"]).strip()
     dirty = _output([*git, "status", "--porcelain"])
-    question = digest_text(Path(__file__).read_text(encoding="utf-8") + "\n".join(only))
-    cached = cache / f"{commit}-{question}.json"
-    if not dirty and cached.is_file():
-        yield from json.loads(cached.read_text())
-        return
+    cached = cache / f"{commit}-{digest_text(Path(__file__).read_text(encoding='utf-8'))}.jsonl"
+    if dirty:
+        cached = Path(tempfile.mkdtemp()) / "rows.jsonl"
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    cached.touch()
+    for row in _rows_in(cached):
+        if _is_asked(row[0], only):
+            yield row
     path = str(checkout.resolve())
     environment = {**os.environ, **NO_NETWORK, "CHECKOUT": path, "PYTHONPATH": path}
-    command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--only", *only]
-    rows = []
+    options = ["--serve", str(cached), "--only", *only]
+    command = [sys.executable, str(Path(__file__).resolve()), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            rows.append(json.loads(line))
-            yield rows[-1]
+            yield json.loads(line)
     if process.returncode != 0:
         sys.exit(f"{checkout}: the rows ended with exit status {process.returncode}")
-    if not dirty:
-        cache.mkdir(parents=True, exist_ok=True)
-        cached.write_text(json.dumps(rows))
+
+
+def _rows_in(cached: Path) -> list[Row]:
+    return [json.loads(line) for line in cached.read_text(encoding="utf-8").splitlines()]
+
+
+def _is_asked(name: str, only: list[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in only)
 
 
 def _output(command: list[str]) -> str:
@@ -338,7 +353,10 @@ def verdict(before: Hashes, after: Hashes) -> tuple[str, list[str]]:
 
 def compare(old: Path, new: Path, only: list[str], cache: Path) -> int:
     """Print a line for each row, and return how many differ or fail."""
-    expected = {name: hashes for name, hashes, _ in answers(old, only, cache)}
+    expected: dict[str, Hashes] = {}
+    for name, hashes, seconds in answers(old, only, cache):
+        expected[name] = hashes
+        print(f"{old}: {seconds:6.1f} s  {name}", file=sys.stderr, flush=True)
     counts = dict.fromkeys(("same", "skipped", "DIFFERENT", "FAILED"), 0)
     unknown = []
     total = 0.0
@@ -363,11 +381,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", nargs="*", type=Path, help="the old one, and the new one")
     parser.add_argument("--only", nargs="+", default=["*"], help="patterns of names of rows")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "fedlit-bits")
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.only)
+        serve(arguments.only, arguments.serve)
         return 0
     old, new = arguments.checkouts
     return int(compare(old, new, arguments.only, arguments.cache) > 0)
