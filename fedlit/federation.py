@@ -328,7 +328,7 @@ class Member:
             DataError: a row has no label.
         """
         from fedlit.data.labels import read_target
-        from fedlit.tasks import read_predictions
+        from fedlit.tasks import task_from
 
         rows = frame_of(rows)
         if self.label not in rows:
@@ -341,7 +341,7 @@ class Member:
         scored = self.scorer.predict(rows.drop(columns=self.label), keys=[])
         if self.scorer.outcome.classes:
             target = target.map(str)  # the columns of probabilities have names
-        task, predictions, y = read_predictions(scored.assign(target=target, task=name))
+        task, predictions, y = task_from(self.scorer.own_state).read(scored.assign(target=target))
         context_of = {score.name: score.context for score in task.scores}
         return {
             name: float(value)

@@ -174,10 +174,9 @@ class Claims(Task):
         claims, years = y.numpy().T
         return {"target_claims": claims, "target_years": years}
 
-    @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
         names = ["predicted", "predicted_any"], ["target_claims", "target_years"]
         predictions, y = (
             torch.tensor(frame[list(own)].astype("float64").to_numpy()) for own in names
         )
-        return cls(), predictions, y
+        return self, predictions, y

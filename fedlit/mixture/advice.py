@@ -13,7 +13,7 @@ import numpy as np
 
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
-from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.mixture.weigh import weights_of
 from fedlit.outcomes.base import Array
 from fedlit.score.plain import defined
 from fedlit.statistics import (
@@ -28,6 +28,7 @@ from fedlit.statistics import (
     verdict,
 )
 from fedlit.tasks import Score
+from fedlit.tasks.predictions import Predictions
 from fedlit.weights import mixed
 
 BLEND = "mixture"
@@ -101,7 +102,7 @@ class Advice:
 
 
 def advise(
-    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, labels: Mapping[str, str],
+    client: str, rows: Predictions, local: Collection[str], mixing: Mixing, labels: Mapping[str, str],
     *, matters: float = MATTERS, seed: int = 0,
 ) -> Advice:  # fmt: skip
     """Return the advice that a client's held-out rows give.
@@ -180,7 +181,7 @@ class _Chosen:
     weights: dict[str, float]
     parts: tuple[str, ...]
 
-    def predictions(self, rows: Predicted) -> tuple[Array, Array]:
+    def predictions(self, rows: Predictions) -> tuple[Array, Array]:
         """Return the predictions of the mixture and of the best model alone. Without a federated
         part, a client keeps the latter.
         """
@@ -188,7 +189,7 @@ class _Chosen:
         return (mixed(rows.parts, self.combined.weights) if self.parts else alone), alone
 
 
-def _chosen(client: str, rows: Predicted, local: Collection[str], mixing: Mixing) -> _Chosen:
+def _chosen(client: str, rows: Predictions, local: Collection[str], mixing: Mixing) -> _Chosen:
     combined = combine({client: rows}, local, mixing)[client]
     judge = rows.judge(combined.metric)
     local_names = [name for name in rows.parts if name in local]
@@ -202,7 +203,7 @@ def _chosen(client: str, rows: Predicted, local: Collection[str], mixing: Mixing
 
 
 def _honest(
-    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, seed: int
+    client: str, rows: Predictions, local: Collection[str], mixing: Mixing, seed: int
 ) -> float:
     """Return the mean lift of what resamples chose, on the rows that each resample left out; NaN if
     no lift could be computed.

@@ -13,9 +13,11 @@ from typing import Any
 from fedlit.errors import Told, expect
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together
-from fedlit.mixture.weigh import Judge, Predicted, weights_of
+from fedlit.mixture.weigh import weights_of
 from fedlit.score.plain import defined
 from fedlit.tasks import COMPARED
+from fedlit.tasks.judge import Judge
+from fedlit.tasks.predictions import Predictions
 from fedlit.weights import Stack, mixed, stacked
 
 
@@ -54,7 +56,7 @@ class Combined:
 
 
 def combine(
-    clients: Mapping[str, Predicted],
+    clients: Mapping[str, Predictions],
     local: Collection[str],
     mixing: Mixing,
     networks: Collection[str] = (),
@@ -84,7 +86,7 @@ def combine(
         >>> from fedlit.tasks import Regression
         >>> y = torch.tensor([0.0, 1.0, 2.0])
         >>> parts = {name: y.double().numpy()[:, None] + off for name, off in (("own", 1), ("joint", -0.5), ("far", 9))}
-        >>> rows = Predicted(Regression(), np.arange(3), y, parts)
+        >>> rows = Predictions(Regression(), np.arange(3), y, parts)
         >>> found = combine({"a": rows}, ["own"], Mixing(by="mae"))["a"]
         >>> found.weights, found.own, found.mixture, found.changes["far"] < 0
         ({'own': 0.5, 'joint': 0.5}, 1.0, 0.25, True)
@@ -102,7 +104,7 @@ def combine(
 
 
 def _combined(
-    client: str, rows: Predicted, local: Collection[str], mixing: Mixing, stack: Stack = ()
+    client: str, rows: Predictions, local: Collection[str], mixing: Mixing, stack: Stack = ()
 ) -> Combined:
     stacked(rows.parts)  # names a part at fault
     comparable = [
@@ -150,7 +152,7 @@ def _combined(
 
 
 def _admitted(
-    rows: Predicted, local: Collection[str], judge: Judge, mixing: Mixing
+    rows: Predictions, local: Collection[str], judge: Judge, mixing: Mixing
 ) -> tuple[dict[str, float], float, dict[str, float], list[str]]:
     """Return the weights, the score of the mixture of local parts, the changes, and the notes; see
     :class:`Combined`.

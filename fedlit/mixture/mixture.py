@@ -16,12 +16,12 @@ from fedlit.data.table import Split, check_client
 from fedlit.errors import ConfigError, FedlitError, Told, expect, must_be_known
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
-from fedlit.files import exclusive, write_frames, write_text
+from fedlit.files import exclusive, write_text
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.jobs import Tell, run_jobs
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.plan import MixturePlan
-from fedlit.mixture.results import MixtureResults, results_of, scored_rows
+from fedlit.mixture.results import MixtureResults, mixtures_of, results_of
 from fedlit.mixture.settings import (
     CONFIG,
     FORMAT,
@@ -33,10 +33,9 @@ from fedlit.mixture.settings import (
     settings_from,
     settings_of,
 )
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.folders import find_trained, new_folder
 from fedlit.run.load import run_of
-from fedlit.run.predictions import Predictions
+from fedlit.run.predictions import PredictionFiles
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings, supplements_of
 from fedlit.run.thresholds import MIXTURE, check_two_classes, choose, keep, kept, with_threshold
@@ -44,6 +43,7 @@ from fedlit.score.plain import write_json
 from fedlit.score.scorer import MixedScorer, Scorer
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.frames import is_target
+from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.train.results import wrote
 from fedlit.train.supplement import Supplement
 
@@ -78,7 +78,7 @@ class Mixture:
         self.out: dict[str, str] = {}
         self.score = ScoreSettings(**self.settings.score)
         self.plan = MixturePlan(self.settings)
-        self._held: dict[str, Predicted] | None = None
+        self._held: dict[str, Predictions] | None = None
         self._built = dict[Path, dict[str, Part]]()
 
     @property
@@ -154,10 +154,11 @@ class Mixture:
                 {name: part for name, part in parts.items() if part.done()}, "validation"
             )
             self.mix()
-            frames = list[pd.DataFrame]()
+            table = PredictionTable()
             for name, rows in self.held.items():
-                frames += [rows.frame(name, part, rows.mixed({part: 1.0})) for part in rows.parts]
-            write_frames({folder / "out_of_fold.parquet": pd.concat(frames, ignore_index=True)})
+                for part in rows.each_part():
+                    table.add(name, part)
+            table.write(folder / "out_of_fold.parquet")
             results = self._results("validation")
         notify("")
         notify(for_terminal(results.brief() if brief else results))
@@ -170,7 +171,7 @@ class Mixture:
         assert self.folder is not None
         plan = self.plan
         entering = list(parts or self.settings.parts)
-        rows_of = dict[str, Predicted]()
+        rows_of = dict[str, Predictions]()
         for name, rows in self.held.items():
             rows_of[name] = rows.only([part for part in rows.parts if part in entering])
         mixtures = combine(rows_of, plan.local, self.settings.mixing, plan.networks)
@@ -270,7 +271,7 @@ class Mixture:
         return {name: part for name, part in self.built().items() if part.done()}
 
     @property
-    def held(self) -> dict[str, Predicted]:
+    def held(self) -> dict[str, Predictions]:
         """Maps each client to its parts' predictions for rows that they have not seen."""
         if self._held is None:
             self._trained()
@@ -290,7 +291,7 @@ class Mixture:
     def _supplements(
         self,
         clients: Mapping[str, Mapping[str, Any]],
-        predictions: Mapping[str, Predicted],
+        predictions: Mapping[str, Predictions],
         main: str,
     ) -> tuple[Supplement, ...]:
         """Return what the user asked for beside the scores, and keep the thresholds for
@@ -299,11 +300,11 @@ class Mixture:
         chosen: dict[str, dict[str, Any]] = {}
         if self.score.threshold is not None:
             check_two_classes({name: rows.task for name, rows in predictions.items()})
-            chosen = choose(self.score.threshold, scored_rows(self.held, clients))
+            chosen = choose(self.score.threshold, mixtures_of(self.held, clients))
             keep(cast(Path, self.folder), MIXTURE, chosen)
         # The first part has the tables of all clients.
         widest = self.built()[next(iter(self.settings.parts))].load(0)
-        scored = scored_rows(predictions, clients)
+        scored = mixtures_of(predictions, clients)
         seed = self.settings.seed
         return supplements_of(
             self.score, scored, chosen, widest.data.source, seed, main, Transport()
@@ -352,7 +353,7 @@ class Mixture:
 
     def predict(
         self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
-    ) -> Predictions:
+    ) -> PredictionFiles:
         """Predict each client's test rows, and write one file per client.
 
         Args:
@@ -364,11 +365,13 @@ class Mixture:
         clients = self._trained()
         frames = dict[str, pd.DataFrame]()
         chosen = kept(self.folder, MIXTURE, list(clients), self.score.threshold)
-        for name, rows in scored_rows(predicted(self._done(), "test"), clients).items():
+        for name, rows in mixtures_of(predicted(self._done(), "test"), clients).items():
             frame = rows.task.frame(rows.row, rows.y, rows.predictions)
             frame = frame[[column for column in frame if not is_target(column)]]
             frames[name] = with_threshold(frame, rows, chosen.get(name, {}).get("value"))
-        return Predictions.written(frames, cast(Path, self.folder) / "predictions" / "test", format)
+        return PredictionFiles.written(
+            frames, cast(Path, self.folder) / "predictions" / "test", format
+        )
 
     def client(self, name: str) -> MixedScorer:
         """Return one client's mixture, to score rows without labels:

@@ -31,7 +31,6 @@ from fedlit.data.table import ClientTable, Split
 from fedlit.errors import ConfigError, FedlitError
 from fedlit.files import write_text
 from fedlit.mixture.settings import MixtureSettings, PartSettings
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.allowed import is_of_run
 from fedlit.run.config import flatten, listed
 from fedlit.run.folders import newest_run, to_score
@@ -41,6 +40,7 @@ from fedlit.score.folder import MAIN, load
 from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer, aligned, united
 from fedlit.tasks import Task, task_from
+from fedlit.tasks.predictions import Predictions
 
 CONFIG = "config.yaml"
 DONE = "DONE"
@@ -273,7 +273,7 @@ def _said(run: Run, about: str) -> str:
     )
 
 
-def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predicted]:
+def predicted(parts: Mapping[str, Part], split: Split) -> dict[str, Predictions]:
     """Map each client to its parts' predictions for its rows.
 
     Args:
@@ -324,7 +324,7 @@ def _weights(table: ClientTable, rows: np.ndarray) -> Tensor | None:
 
 def _together(
     parts: Mapping[str, list[_OfFold]], targets: Mapping[int, Any], split: Split
-) -> Predicted:
+) -> Predictions:
     """Combine the parts' predictions for a client's rows, in ascending order of row numbers."""
     every = itertools.chain.from_iterable(parts.values())
     task = task_from(united([of_fold.scorer.own_state for of_fold in every]))
@@ -333,7 +333,7 @@ def _together(
     if split == "test":
         y = task.encode(targets[first[0].fold])
         means = {name: np.asarray(sum(folds)) / len(folds) for name, folds in arrays.items()}
-        return Predicted(task, first[0].row, y, means, weight=first[0].weight)
+        return Predictions(task, first[0].row, y, means, weight=first[0].weight)
     row = np.concatenate([of_fold.row for of_fold in first])
     fold = np.concatenate([np.full(of_fold.row.shape, of_fold.fold) for of_fold in first])
     order = np.argsort(row, kind="stable")
@@ -341,7 +341,7 @@ def _together(
     weights = [of_fold.weight for of_fold in first if of_fold.weight is not None]
     weight = torch.cat(weights) if weights else None
     joined = {name: np.concatenate(folds) for name, folds in arrays.items()}
-    return Predicted(task, row, y, joined, fold, weight).some(order)
+    return Predictions(task, row, y, joined, fold, weight).some(order)
 
 
 def _in_order(folds: Sequence[_OfFold], task: Task) -> list[np.ndarray]:

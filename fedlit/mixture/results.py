@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedlit.data.table import Split
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.caveats import mixed_units
-from fedlit.run.predictions import ScoredRows
 from fedlit.score.plain import defined
 from fedlit.show.shown import Grid, Part
 from fedlit.tasks import SCORES
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
+from fedlit.tasks.predictions import Predictions
 from fedlit.train.results import Results
 
 
@@ -80,7 +78,7 @@ class MixtureResults(Results):
 
 
 def results_of(
-    split: Split, predictions: Mapping[str, Predicted], clients: dict[str, dict[str, Any]]
+    split: Split, predictions: Mapping[str, Predictions], clients: dict[str, dict[str, Any]]
 ) -> MixtureResults:
     """Compute the scores of predictions.
 
@@ -89,6 +87,7 @@ def results_of(
         predictions: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
+    mixtures = mixtures_of(predictions, clients)
     scores = {}
     of_parts = {}
     sites = []
@@ -96,19 +95,15 @@ def results_of(
     for client, client_rows in predictions.items():
         site = Site(client, tuple(range(len(client_rows.task.classes))), {})
         sites.append(site)
-        metrics = _metrics(
-            site,
-            client_rows,
-            client_rows.mixed(clients[client]["weights"], clients[client]["stack"]),
-        )
+        metrics = _metrics(site, mixtures[client])
         scores[client] = _floats(metrics.compute()) | (
             metrics.compute_once() if split == "test" else {}
         )
         if unknown := metrics.unseen():
             unseen[client] = unknown
         of_parts[client] = {
-            part: _floats(_metrics(site, client_rows, client_rows.mixed({part: 1.0})).compute())
-            for part in client_rows.parts
+            part: _floats(_metrics(site, of_part).compute())
+            for part, of_part in zip(client_rows.parts, client_rows.each_part(), strict=True)
         }
     tasks = [client_rows.task for client_rows in predictions.values()]
     rows = {client: len(client_rows.row) for client, client_rows in predictions.items()}
@@ -123,29 +118,29 @@ def results_of(
     )
 
 
-def scored_rows(
-    by_client: Mapping[str, Predicted], clients: Mapping[str, Mapping[str, Any]]
-) -> dict[str, ScoredRows]:
-    """Return the rows of each client with the predictions of its mixture.
+def mixtures_of(
+    by_client: Mapping[str, Predictions], clients: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Predictions]:
+    """Return what each client's mixture predicts for its rows.
 
     Args:
         by_client: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
-    scored = {}
-    for client, rows in by_client.items():
-        predictions = rows.mixed(clients[client]["weights"], clients[client]["stack"])
-        scored[client] = ScoredRows(rows.task, rows.row, rows.y, predictions, rows.weight)
-    return scored
+    return {
+        client: rows.mixture(clients[client]["weights"], clients[client]["stack"])
+        for client, rows in by_client.items()
+    }
 
 
-def _metrics(site: Site, rows: Predicted, predictions: Tensor) -> SiteMetrics:
+def _metrics(site: Site, rows: Predictions) -> SiteMetrics:
+    """Return the metrics of a single model's predictions."""
     metrics = SiteMetrics(site, rows.task)
-    loss = rows.loss
-    value = (
-        loss.mean(predictions.double().numpy()) if torch.isfinite(predictions).all() else math.nan
-    )
-    metrics.update(predictions, rows.y, torch.tensor(value), rows.weight)
+    predictions = rows.predictions
+    loss = math.nan
+    if torch.isfinite(predictions).all():
+        loss = rows.loss.mean(predictions.double().numpy())
+    metrics.update(predictions, rows.y, torch.tensor(loss), rows.weight)
     return metrics
 
 

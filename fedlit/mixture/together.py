@@ -16,8 +16,9 @@ import numpy as np
 from scipy.stats import norm
 
 from fedlit import reml
-from fedlit.mixture.weigh import HOW, Predicted, weights_of
+from fedlit.mixture.weigh import HOW, weights_of
 from fedlit.outcomes.base import Array
+from fedlit.tasks.predictions import Predictions
 from fedlit.weights import Stack, mixed
 
 ALONE = "alone"
@@ -65,7 +66,7 @@ class Chosen:
 
 
 def choose_together(
-    clients: Mapping[str, Predicted],
+    clients: Mapping[str, Predictions],
     local: Collection[str],
     shrink: float = 100,
     networks: Collection[str] = (),
@@ -93,7 +94,7 @@ def choose_together(
         >>> from fedlit.tasks import Regression
         >>> y = torch.arange(40.0) - 20
         >>> good, bad = y.double().numpy()[:, None] + 0.1, np.zeros((40, 1))
-        >>> one = Predicted(Regression(), np.arange(40), y, {"mine": bad, "ours": good})
+        >>> one = Predictions(Regression(), np.arange(40), y, {"mine": bad, "ours": good})
         >>> choose_together({"a": one, "b": one}, ["mine"])["a"].candidate
         'ours'
     """
@@ -123,7 +124,7 @@ def choose_together(
     return chosen
 
 
-def _counts(rows: Predicted) -> Array:
+def _counts(rows: Predictions) -> Array:
     """Return how much each row with a known target counts, (n,)."""
     labelled = rows.loss.labelled
     return np.ones(int(labelled.sum())) if rows.weight is None else rows.weight.numpy()[labelled]
@@ -163,7 +164,7 @@ def _mean(values: Array, counts: Array) -> float:
     return float(np.average(values, weights=counts))
 
 
-def _candidates(rows: Predicted, local: Collection[str], networks: Collection[str]) -> Candidates:
+def _candidates(rows: Predictions, local: Collection[str], networks: Collection[str]) -> Candidates:
     every = [*rows.parts]
     without_networks = [name for name in rows.parts if name not in networks]
     local_names = [name for name in every if name in local]
@@ -178,7 +179,7 @@ def _candidates(rows: Predicted, local: Collection[str], networks: Collection[st
 
 
 def _losses(
-    rows: Predicted, local: Collection[str], shrink: float, candidates: Candidates
+    rows: Predictions, local: Collection[str], shrink: float, candidates: Candidates
 ) -> dict[str, Array]:
     """Map each candidate to the losses of the rows with a known target, with weights that were
     fitted to the other half of the rows.
@@ -200,7 +201,7 @@ def _losses(
     return by_candidate
 
 
-def _stack_losses(clients: Mapping[str, Predicted]) -> dict[str, Array]:
+def _stack_losses(clients: Mapping[str, Predictions]) -> dict[str, Array]:
     """Map each client to the losses of its rows with a known target, by the stack that was fitted
     to the other half of all clients' rows.
     """
@@ -223,7 +224,7 @@ _LEAST_CLIENTS = 5
 _RIDGE = 0.1  # as of fedlit.MixedEffects
 
 
-def stackable(clients: Mapping[str, Predicted]) -> bool:
+def stackable(clients: Mapping[str, Predictions]) -> bool:
     """Return whether there are at least five clients, which all have the same parts and one task
     with the same outputs, and enough targets to fit the model to each fold of the rows.
     """
@@ -244,7 +245,7 @@ def stackable(clients: Mapping[str, Predicted]) -> bool:
     return True
 
 
-def stacks(clients: Mapping[str, Predicted]) -> dict[str, Stack]:
+def stacks(clients: Mapping[str, Predictions]) -> dict[str, Stack]:
     """Map each client to the intercept and slope of each output, on the scale of the outcome's
     link.
 
@@ -306,10 +307,10 @@ def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float,
     return lines
 
 
-def _equal(rows: Predicted) -> Array:
+def _equal(rows: Predictions) -> Array:
     return mixed(rows.parts, weights_of("equal", rows, []))
 
 
-def _observed(rows: Predicted) -> Array:
+def _observed(rows: Predictions) -> Array:
     """Return the target (n, outputs), see :meth:`fedlit.outcomes.base.Outcome.observed`."""
     return rows.task.outcome.observed(rows.y.cpu().numpy())

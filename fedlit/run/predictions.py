@@ -1,16 +1,15 @@
-"""Writes predictions to files, one for each client, in the source's labels and units."""
+"""Writes predictions to files, one for each client, in the source's labels and units; and the
+predictions from which a run's scores were computed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -18,11 +17,11 @@ from fedlit.errors import expect
 from fedlit.files import write_frames
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim
-from fedlit.tasks import Task
+from fedlit.tasks.predictions import Predictions
 from fedlit.train.loop import FederatedLoop
 
 
-class Predictions(Shown, dict[str, pd.DataFrame]):
+class PredictionFiles(Shown, dict[str, pd.DataFrame]):
     """Maps each client to its predictions: one row for each row of the split, with the columns
     ``row`` (its number in the source), for a classifier ``probability_<label>`` for each of the
     client's classes, and ``predicted``, in the source's labels or units; with several labels
@@ -33,7 +32,7 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
         files: maps each client to the file of its predictions.
 
     Example:
-        >>> made = Predictions({"ash": pd.DataFrame({"row": [3], "predicted": ["ill"]})}, {"ash": Path("ash.csv")})
+        >>> made = PredictionFiles({"ash": pd.DataFrame({"row": [3], "predicted": ["ill"]})}, {"ash": Path("ash.csv")})
         >>> made["ash"]["predicted"].tolist(), made.files["ash"].name
         (['ill'], 'ash.csv')
         >>> print(made)
@@ -45,7 +44,9 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
         self.files = dict(files)
 
     @classmethod
-    def written(cls, frames: Mapping[str, pd.DataFrame], folder: Path, format: str) -> Predictions:
+    def written(
+        cls, frames: Mapping[str, pd.DataFrame], folder: Path, format: str
+    ) -> PredictionFiles:
         """Write ``<folder>/<client>.<format>``. Existing files of these names are replaced after
         all new ones are complete.
 
@@ -68,47 +69,8 @@ class Predictions(Shown, dict[str, pd.DataFrame]):
         return [Verbatim(f"{name}: {path}") for name, path in self.files.items()]
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """The rows of a site from which scores were computed.
-
-    Attributes:
-        task: the task, with the site's classes only.
-        row: (n,) the numbers of the rows in the source.
-        y: the target, encoded by the task.
-        predictions: (n, width), at least float32.
-        weight: (n,) float32, how much each row counts; None if all count alike.
-    """
-
-    task: Task
-    row: np.ndarray
-    y: Tensor
-    predictions: Tensor
-    weight: Tensor | None = None
-
-    @property
-    def known(self) -> np.ndarray:
-        """Which rows have a label that some training row has, (n,) bool."""
-        return self.y.numpy() >= 0
-
-    @property
-    def weights(self) -> np.ndarray | None:
-        """How much each known row counts, (known,) float64; None if all count alike."""
-        return (
-            None
-            if self.weight is None
-            else self.weight.cpu().numpy().astype(np.float64)[self.known]
-        )
-
-    def some(self, place: np.ndarray) -> ScoredRows:
-        """Return the rows at some positions."""
-        at = torch.from_numpy(place)
-        weight = None if self.weight is None else self.weight[at]
-        return ScoredRows(self.task, self.row[place], self.y[at], self.predictions[at], weight)
-
-
-def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, ScoredRows]:
-    """Return the rows of each site from which the scores of a split were computed."""
+def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[str, Predictions]:
+    """Return the predictions of each site from which the scores of a split were computed."""
     outputs = loop.federation.evaluations.scoring[split].predictions
     scored = {}
     for owner, name, rows in data.sites(split):
@@ -122,24 +84,7 @@ def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[
         predictions, y, _ = spec.task.narrow(
             classes, predictions, rows.y.cpu(), predictions.new_tensor(math.nan)
         )
-        scored[name] = ScoredRows(spec.task.at(classes), rows.row, y, predictions, rows.weight)
-    return scored
-
-
-def scored_predictions(
-    loop: FederatedLoop, data: FederatedData, split: Split
-) -> dict[str, pd.DataFrame]:
-    """Return the predictions from which the scores of a split were computed.
-
-    Returns:
-        Maps each site to a frame with one row for each row of data, and the columns ``row``,
-        ``target`` (missing if no training row of the site has the label), for a classifier
-        ``probability_<label>`` for each of the site's classes, ``predicted`` and ``task``; with
-        several labels, ``target_<label>`` and ``predicted_<label>`` for each.
-    """
-    return {
-        name: rows.task.frame(rows.row, rows.y, rows.predictions, rows.weight).assign(
-            task=rows.task.name
+        scored[name] = Predictions.of_model(
+            spec.task.at(classes), rows.row, y, predictions, rows.weight
         )
-        for name, rows in scored_rows(loop, data, split).items()
-    }
+    return scored

@@ -56,7 +56,7 @@ from fedlit.train.results import Results, wrote
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS, spared
 
 if TYPE_CHECKING:
-    from fedlit.run.predictions import Predictions
+    from fedlit.run.predictions import PredictionFiles
     from fedlit.score.scorer import Scorer
     from fedlit.train.supplement import Supplement
 
@@ -412,7 +412,7 @@ class Run:
 
     def predict(
         self, ckpt_path: str | Path | None = None, *, format: str = "csv", quiet: bool = False
-    ) -> Predictions:
+    ) -> PredictionFiles:
         """Predict each client's rows, and write one file per client: row number in the source,
         probability of each class, predicted label or number.
 
@@ -425,7 +425,7 @@ class Run:
             client → what its file holds, as a frame; ``.files`` has client → file, also of other
             processes' clients.
         """
-        from fedlit.run.predictions import Predictions
+        from fedlit.run.predictions import PredictionFiles
 
         checkpoint, header = self._find(ckpt_path, quiet, "predict")
         assert self.folder is not None
@@ -447,7 +447,7 @@ class Run:
         }
         folder = self.folder / "predictions" / self.data.predict
         replaced = folder.exists() and not quiet
-        predictions = Predictions.written(frames, folder, format)
+        predictions = PredictionFiles.written(frames, folder, format)
         if replaced:
             say(f"Replaced the predictions in {folder}")
         for paths in self.group.gather(

@@ -12,10 +12,10 @@ from typing import Any
 from fedlit.data.sources.base import Source
 from fedlit.exchange.transport import Transport
 from fedlit.run import subgroups, thresholds
-from fedlit.run.predictions import ScoredRows
 from fedlit.run.thresholds import Chosen
 from fedlit.spec import ClientSpec
 from fedlit.tasks.operating import ThresholdRule, check_rule
+from fedlit.tasks.predictions import Predictions
 from fedlit.train.supplement import Supplement
 
 
@@ -62,7 +62,7 @@ class ScoreSettings:
 
 def supplements_of(
     settings: ScoreSettings,
-    scored: Mapping[str, ScoredRows],
+    scored: Mapping[str, Predictions],
     chosen: Chosen,
     source: Source,
     seed: int,

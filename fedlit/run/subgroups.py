@@ -11,11 +11,11 @@ import pandas as pd
 
 from fedlit.data.sources.base import Source
 from fedlit.errors import ConfigError, DataError, expect
-from fedlit.run.predictions import ScoredRows
 from fedlit.run.thresholds import AT_HALF, AT_THRESHOLD, Chosen, at_thresholds
 from fedlit.show.text import shorten
 from fedlit.tasks import Task
 from fedlit.tasks.operating import scores_at
+from fedlit.tasks.predictions import Predictions
 from fedlit.train.supplement import Supplement
 
 Cuts = Mapping[str, Sequence[float] | None]
@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def records_of(
-    cuts: Cuts, source: Source, seed: int, scored: Mapping[str, ScoredRows], chosen: Chosen
+    cuts: Cuts, source: Source, seed: int, scored: Mapping[str, Predictions], chosen: Chosen
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Return the scores of each level of each column at each client, and the columns that each
     client has.
@@ -139,14 +139,14 @@ def records_of(
 
 
 def _by_level(
-    rows: ScoredRows, level: pd.Series, threshold: float | None
+    rows: Predictions, level: pd.Series, threshold: float | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in level.cat.categories:
         positions = np.flatnonzero(level == name)
         yield str(name), _scores(rows.some(positions), threshold)
 
 
-def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
+def _scores(rows: Predictions, threshold: float | None) -> dict[str, Any]:
     """Return the scores of some rows; NaN if undefined, as AUROC is where one class has no row."""
     task: Task = rows.task
     scores: dict[str, Any] = {"rows": len(rows.y)}
@@ -154,14 +154,13 @@ def _scores(rows: ScoredRows, threshold: float | None) -> dict[str, Any]:
     if two:
         scores["positives"] = int((rows.y == 1).sum())
     context = {score.name for score in task.scores if score.context}
-    evaluated = task.evaluate(rows.predictions, rows.y, rows.weight)
-    scores |= {name: float(value) for name, value in evaluated.items() if name not in context}
+    scores |= {name: value for name, value in rows.scores().items() if name not in context}
     if two:
         labelled = rows.known
         positive = rows.y.numpy()[labelled] == 1
         for at, predicted in at_thresholds(rows, threshold).items():
             suffix = "" if at == AT_HALF else f"_at_{AT_THRESHOLD}"
-            at_threshold = scores_at(positive, predicted[labelled], rows.weights)
+            at_threshold = scores_at(positive, predicted[labelled], rows.known_weight)
             scores |= {
                 f"{measure}{suffix}": at_threshold[measure]
                 for measure in ("sensitivity", "specificity")

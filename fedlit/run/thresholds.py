@@ -15,10 +15,10 @@ import pandas as pd
 
 from fedlit.errors import ConfigError, DataError
 from fedlit.files import write_text
-from fedlit.run.predictions import ScoredRows
 from fedlit.score.scorer import no_threshold
 from fedlit.tasks import Task
 from fedlit.tasks.operating import ThresholdRule, choose_threshold, rule_text, scores_at
+from fedlit.tasks.predictions import Predictions
 from fedlit.train.supplement import Supplement
 
 THRESHOLDS = "thresholds.json"
@@ -58,7 +58,7 @@ def check_two_classes(tasks: Mapping[str, Task]) -> None:
         )
 
 
-def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[str, dict[str, Any]]:
+def choose(rule: ThresholdRule, validation: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
     """Return the threshold of each client, chosen on its validation rows."""
     chosen = {}
     for client, rows in validation.items():
@@ -68,9 +68,9 @@ def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[st
         reached = {"sensitivity": math.nan, "specificity": math.nan}
         if len(rows.task.classes) == 2:
             probability = rows.predictions[:, 1].numpy()[labelled]
-            value = choose_threshold(positive, probability, rule, rows.weights)
+            value = choose_threshold(positive, probability, rule, rows.known_weight)
             if value is not None:
-                reached = scores_at(positive, probability >= value, rows.weights)
+                reached = scores_at(positive, probability >= value, rows.known_weight)
         reached_scores = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
         chosen[client] = {
             "value": value,
@@ -81,7 +81,7 @@ def choose(rule: ThresholdRule, validation: Mapping[str, ScoredRows]) -> dict[st
     return chosen
 
 
-def at_thresholds(rows: ScoredRows, value: float | None) -> dict[str, np.ndarray]:
+def at_thresholds(rows: Predictions, value: float | None) -> dict[str, np.ndarray]:
     """Return which rows are predicted as positive (n,): at 0.5 as ``predicted`` says, and at the
     threshold if there is one.
     """
@@ -92,7 +92,7 @@ def at_thresholds(rows: ScoredRows, value: float | None) -> dict[str, np.ndarray
     return decisions
 
 
-def with_threshold(frame: pd.DataFrame, rows: ScoredRows, value: float | None) -> pd.DataFrame:
+def with_threshold(frame: pd.DataFrame, rows: Predictions, value: float | None) -> pd.DataFrame:
     """Return predictions with the column ``predicted_at_threshold`` if there is a threshold."""
     if value is None:
         return frame
@@ -101,7 +101,7 @@ def with_threshold(frame: pd.DataFrame, rows: ScoredRows, value: float | None) -
     return frame.assign(**{f"predicted_at_{AT_THRESHOLD}": labels[reached.astype(int)]})
 
 
-def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[str, Any]]:
+def records_of(chosen: Chosen, scored: Mapping[str, Predictions]) -> list[dict[str, Any]]:
     """Return the scores of each client at 0.5 and at its threshold. A row does not count if no
     training row has its label.
     """
@@ -113,7 +113,9 @@ def records_of(chosen: Chosen, scored: Mapping[str, ScoredRows]) -> list[dict[st
         for at, predicted in at_thresholds(rows, value).items():
             threshold = 0.5 if at == AT_HALF else value
             record = {"client": client, "at": at, "threshold": threshold}
-            records.append({**record, **scores_at(positive, predicted[labelled], rows.weights)})
+            records.append(
+                {**record, **scores_at(positive, predicted[labelled], rows.known_weight)}
+            )
     return records
 
 

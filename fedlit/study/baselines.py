@@ -25,15 +25,16 @@ from fedlit.data.folds import fold_of
 from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.job import FORMAT, OUT_OF_FOLD, FitAlone, Frames, Job, digest_of
+from fedlit.study.job import FORMAT, OUT_OF_FOLD, FitAlone, Job, JobResults, digest_of
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.predictions import Predictions
 
 FEW_FOLDS = 5
 """Of the training rows of clients with few validation rows."""
 
 
-def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
+def fit_baseline(job: Job) -> tuple[JobResults, dict[str, Any]]:
     """Fit a local baseline for every client of a job's data whose task has it, choose its settings
     on rows that it has not seen, and score it on the test split.
 
@@ -48,7 +49,7 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
         # Trees take categories as such, and linear models get a column for each.
         data.categories = "codes"
     data.setup()
-    frames = Frames()
+    results = JobResults()
     chosen = dict[str, Any]()
     without = list[str]()
     for client in data.clients:
@@ -58,10 +59,10 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
         if model is None or task.name not in work.grid:
             without.append(name)
             continue
-        client_frames, chosen[name] = _cached(
+        client_results, chosen[name] = _cached(
             job, work, client, replace(model, grid=work.grid[task.name])
         )
-        frames.extend(client_frames)
+        results.extend(client_results)
     splits = ("train", "validation") if work.folds else ("train",)
     train_rows = dict[str, int]()
     for client in data.clients:
@@ -69,12 +70,12 @@ def fit_baseline(job: Job) -> tuple[Frames, dict[str, Any]]:
     details: dict[str, Any] = {"settings": chosen, "train_rows": train_rows}
     if without:
         details["without"] = without
-    return frames, details
+    return results, details
 
 
 def _cached(
     job: Job, work: FitAlone, client: EncodedClient, model: GoAlone
-) -> tuple[Frames, dict[str, Any]]:
+) -> tuple[JobResults, dict[str, Any]]:
     """Fit a model only once for the same rows, even if it occurs again with other seeds or in other
     studies of this folder.
     """
@@ -99,21 +100,21 @@ def _cached(
     # If two workers want the same model, one fits it and the other reads it.
     with FileLock(locks / folder.name):
         # The files may be missing, or cut short by more than a killed process, say a full disk.
-        with suppress(OSError, ValueError):
-            return Frames.read(folder), json.loads(
+        with suppress(OSError, ValueError, LookupError):
+            return JobResults.read(folder), json.loads(
                 (folder / "settings.json").read_text(encoding="utf-8")
             )
-        frames, settings = _fit(job, client, model, work.folds, few)
+        results, settings = _fit(job, client, model, work.folds, few)
         partial = cache / f"{folder.name}.{os.getpid()}.part"
         shutil.rmtree(folder, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
-        frames.write(partial)
+        results.write(partial)
         (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         # On a machine that cannot lock files, another worker may have written the same folder.
         with suppress(OSError):
             partial.rename(folder)
         # They are read back, so that a result does not depend on who computed it.
-        return Frames.read(folder), settings
+        return JobResults.read(folder), settings
 
 
 def _few(client: EncodedClient, small: int) -> int:
@@ -128,7 +129,7 @@ def _few(client: EncodedClient, small: int) -> int:
 
 def _fit(
     job: Job, client: EncodedClient, model: GoAlone, folds: int, few: int
-) -> tuple[Frames, dict[str, Any]]:
+) -> tuple[JobResults, dict[str, Any]]:
     """Return the predictions of the model with the best settings, and these settings.
 
     Args:
@@ -160,13 +161,14 @@ def _fit(
             for number in numbers
         ]
     fitted, _ = fit_alone(parts, model.grid, COMPARED[job.choose[name]])
-    frames = Frames()
+    results = JobResults()
     unseen_rows = np.concatenate([part.held_out.row for part in parts])
     order = np.argsort(unseen_rows)
     unseen = torch.cat(fitted.held_out)[torch.from_numpy(order)]
     models = [fit_rows(task, make(fitted.settings), train)] if few else fitted.models
     if folds or few:
-        frames.score(name, OUT_OF_FOLD, task, rows.row, rows.y, unseen, rows.weight)
+        predicted = Predictions.of_model(task, rows.row, rows.y, unseen, rows.weight)
+        results.add(name, OUT_OF_FOLD, predicted)
     for split, split_rows in (("validation", validation), ("test", test)):
         if not len(split_rows):
             continue
@@ -179,7 +181,8 @@ def _fit(
                 [task.of_model(fitted_model, split_rows.x.numpy()) for fitted_model in models]
             )
             predictions = predictions[0] if len(predictions) == 1 else predictions.mean(0)
-        frames.score(
-            name, split, task, split_rows.row, split_rows.y, predictions, split_rows.weight
+        predicted = Predictions.of_model(
+            task, split_rows.row, split_rows.y, predictions, split_rows.weight
         )
-    return frames, fitted.settings
+        results.add(name, split, predicted)
+    return results, fitted.settings

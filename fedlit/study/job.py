@@ -5,7 +5,8 @@ of a finished job.
 written last
                               /predictions.parquet   of validation and test rows; out_of_fold: of
                               rows that a fold of a
-                                                     local baseline was not trained on
+                                                     local baseline was not trained on; with the
+                                                     states of clients' tasks
                               /scores.csv            split, client, metric, value
                               /bootstrap.parquet     test scores of resampled rows
                               /version_0/            what every run of fedlit has: configuration,
@@ -24,18 +25,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from fedlit.files import read_named, write_frames
-from fedlit.tasks import Task
-from fedlit.tasks.frames import of_people
+from fedlit.tasks.predictions import Predictions, PredictionTable
 
 PREDICTIONS = "predictions.parquet"
 SCORE_FILE = "scores.csv"
@@ -43,97 +41,70 @@ OUT_OF_FOLD = "out_of_fold"
 """A split: rows that the models of a fold were not trained on."""
 
 
-class Frames:
-    """Predictions and scores for each client and split.
+class JobResults:
+    """What a job predicts for each client and split, and the scores of these predictions.
 
-    Args:
-        predictions: tables with the rows of :data:`PREDICTIONS`.
-        scores: tables with the rows of :data:`SCORE_FILE`: split, client, metric, value.
+    Attributes:
+        table: the rows of :data:`PREDICTIONS`.
     """
 
-    def __init__(
-        self, predictions: Iterable[pd.DataFrame] = (), scores: Iterable[pd.DataFrame] = ()
-    ) -> None:
-        self._predictions = list(predictions)
-        self._scores = list(scores)
+    def __init__(self) -> None:
+        self.table = PredictionTable()
+        self._scores = list[pd.DataFrame]()
 
     def add(
-        self, client: str, split: str, frame: pd.DataFrame, scores: Mapping[str, float]
+        self,
+        client: str,
+        split: str,
+        predictions: Predictions,
+        scores: Mapping[str, float] | None = None,
     ) -> None:
-        """Add a client's predictions for a split, and the scores that are known. Labels become
-        text, because clients' types differ.
+        """Add a model's predictions for a client's split.
+
+        Args:
+            client: the client whose rows they are.
+            split: the split of the rows.
+            predictions: the predictions of one model.
+            scores: the scores of these predictions, if they are known.
         """
-        frame.insert(0, "client", client)
-        frame.insert(1, "split", split)
-        self._predictions.append(
-            frame.astype({column: "string" for column in frame if of_people(column)})
-        )
+        self.table.add(client, predictions, split)
+        if scores is None:
+            scores = predictions.scores(once=split == "test")
         rows = pd.DataFrame({"metric": list(scores), "value": list(scores.values())})
         rows.insert(0, "split", split)
         rows.insert(1, "client", client)
         self._scores.append(rows)
 
-    def score(
-        self,
-        client: str,
-        split: str,
-        task: Task,
-        row: np.ndarray,
-        y: Tensor,
-        predictions: Tensor,
-        weight: Tensor | None = None,
-    ) -> None:
-        """Add predictions, and compute their scores.
-
-        Args:
-            client: the client whose rows they are.
-            split: the split of the rows.
-            task: the task of the predictions.
-            row: (n,) the numbers of the rows in the source.
-            y: (n, …) the target, encoded by the task.
-            predictions: (n, …) the predictions for the rows.
-            weight: (n,) how much each row counts; None if all count alike.
-        """
-        scores = {
-            name: float(value) for name, value in task.evaluate(predictions, y, weight).items()
-        }
-        if split == "test":
-            scores |= task.evaluate_once(predictions, y, weight)
-        frame = task.frame(row, y, predictions, weight).assign(task=task.name)
-        self.add(client, split, frame, scores)
-
-    def extend(self, frames: Frames) -> None:
+    def extend(self, other: JobResults) -> None:
         """Add all predictions and scores of another object."""
-        self._predictions += frames._predictions
-        self._scores += frames._scores
-
-    @property
-    def predictions(self) -> pd.DataFrame:
-        """All predictions."""
-        return pd.concat(self._predictions, ignore_index=True)
+        self.table.extend(other.table)
+        self._scores += other._scores
 
     @property
     def scores(self) -> pd.DataFrame:
-        """All scores."""
+        """All scores: split, client, metric, value."""
         return pd.concat(self._scores, ignore_index=True)
 
     def write(self, folder: Path) -> None:
         """Write predictions and scores to a folder."""
-        self.predictions.to_parquet(folder / PREDICTIONS, index=False)
+        self.table.write(folder / PREDICTIONS)
         write_frames({folder / SCORE_FILE: self.scores})
 
     @classmethod
-    def read(cls, folder: Path) -> Frames:
+    def read(cls, folder: Path) -> JobResults:
         """Read what :meth:`write` wrote.
 
         Raises:
-            OSError, ValueError: a file is missing or damaged.
+            OSError, ValueError, LookupError: a file is missing or damaged.
         """
-        return cls([pd.read_parquet(folder / PREDICTIONS)], [read_named(folder / SCORE_FILE)])
+        results = cls()
+        results.table = PredictionTable.read(folder / PREDICTIONS)
+        results._scores.append(read_named(folder / SCORE_FILE))
+        return results
 
 
 # The version of what is written and how it is computed: runs of another format are run again.
-FORMAT = 3
+FORMAT = 4
 DONE = "DONE"
 BESIDE = ("loss", "classes")  # what stands beside the scores by which models are judged
 BOOTSTRAP = "bootstrap.parquet"

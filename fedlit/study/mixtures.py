@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,17 @@ from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.config import typed_value
 from fedlit.score.scorer import aligned
-from fedlit.study.job import DONE, OUT_OF_FOLD, PREDICTIONS, Combine, Frames, Job, Train
-from fedlit.tasks import read_predictions, read_weights
+from fedlit.study.job import DONE, OUT_OF_FOLD, PREDICTIONS, Combine, Job, JobResults, Train
+from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.weights import Stack
 
 PARTS = "parts.parquet"
 """What each part of a mixture predicts of rows that it has not seen; rows as predictions have them,
 and its name."""
 
-Computed = tuple[Frames, dict[str, Any]]
+Computed = tuple[JobResults, dict[str, Any]]
 
 
 def mixture_settings(config: str | Path, overrides: Mapping[str, Any]) -> MixtureSettings:
@@ -60,25 +60,23 @@ def train_mixture(job: Job) -> Computed:
     stacks = {client: result["stack"] for client, result in fitted.clients.items()}
     dealt = _dealt_rows(parts)
     test = predicted(parts, "test")
-    frames = Frames()
-    tables = list[pd.DataFrame]()
+    results = JobResults()
+    every_part = PredictionTable()
     train_rows = {}
-    for client, unseen in mixture.held.items():
+    for client, held in mixture.held.items():
+        unseen = replace(held, fold=None)  # a study's files have no folds
         splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": unseen}
         if folds and (chosen := np.isin(unseen.row, dealt[client]["validation"])).any():
             # These out-of-fold rows are the validation rows that it would have without folds.
             splits["validation"] = unseen.some(chosen)
-        _add(frames, client, splits, weights[client], stacks[client])
+        _add(results, client, splits, weights[client], stacks[client])
         train_rows[client] = len(unseen.row if folds else dealt[client]["train"])
         for split, rows in splits.items():
-            tables += [
-                rows.frame(client, part, rows.mixed({part: 1.0})).assign(split=split)
-                for part in rows.parts
-            ]
-    every_part = pd.concat([table.drop(columns="fold") for table in tables], ignore_index=True)
-    every_part.to_parquet(folder / PARTS, index=False)
+            for part in rows.each_part():
+                every_part.add(client, part, split)
+    every_part.write(folder / PARTS)
     names = {"own": list(mixture.plan.local), "networks": list(mixture.plan.networks)}
-    return frames, {"train_rows": train_rows, **names, "weights": weights}
+    return results, {"train_rows": train_rows, **names, "weights": weights}
 
 
 def combined(job: Job) -> Computed:
@@ -94,21 +92,18 @@ def combined(job: Job) -> Computed:
     work = job.work
     assert isinstance(work, Combine)
     records = {folder: _record(job, Path(folder)) for folder in job.after}
-    predictions = pd.concat(
-        [_part(name, folders, work.mixing is not None) for name, folders in work.parts.items()]
-    )
-    clients = dict[str, dict[str, Predicted]]()
+    by_part = _parts(work)
+    every_client = sorted(set().union(*by_part.values()))
+    clients = dict[str, dict[str, Predictions]]()
     without = list[str]()
-    for client, rows_of_client in predictions.groupby("client"):
-        shared = dict[str, Predicted]()
-        for split, rows in rows_of_client.groupby("split"):
-            together = _together(job, rows, list(work.parts))
-            if together is not None:
-                shared[str(split)] = together
+    for client in every_client:
+        shared = _shared(
+            job, client, {name: part.get(client, {}) for name, part in by_part.items()}
+        )
         if shared:
-            clients[str(client)] = shared
+            clients[client] = shared
         else:
-            without.append(str(client))
+            without.append(client)
     if not clients:
         raise RunError(
             f"{job.name}: expected clients that have all of {', '.join(work.parts)}, found none; "
@@ -127,30 +122,28 @@ def combined(job: Job) -> Computed:
             unseen, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"]
         )
         how = {client: (mixture.weights, mixture.stack) for client, mixture in mixed.items()}
-    frames = Frames()
+    results = JobResults()
     train_rows = dict[str, int]()
     for client, shared in clients.items():
-        _add(frames, client, shared, *how[client])
+        _add(results, client, shared, *how[client])
     for record in records.values():
         train_rows = {**record["train_rows"], **train_rows}
     weights = {client: client_weights for client, (client_weights, _) in how.items()}
     details: dict[str, Any] = {"train_rows": train_rows, "weights": weights}
     if without:
         details["without"] = without
-    return frames, details
+    return results, details
 
 
 def _add(
-    frames: Frames,
+    results: JobResults,
     client: str,
-    splits: Mapping[str, Predicted],
+    splits: Mapping[str, Predictions],
     weights: Mapping[str, float],
     stack: Stack,
 ) -> None:
     for split, rows in splits.items():
-        frames.score(
-            client, split, rows.task, rows.row, rows.y, rows.mixed(weights, stack), rows.weight
-        )
+        results.add(client, split, rows.mixture(weights, stack))
 
 
 def _record(job: Job, folder: Path) -> dict[str, Any]:
@@ -163,56 +156,78 @@ def _record(job: Job, folder: Path) -> dict[str, Any]:
     return record
 
 
-def _part(name: str, folders: list[str], of_mixture: bool) -> pd.DataFrame:
-    """Return a part's predictions for all clients. Each client's predictions come from the first of
-    these folders that has the client.
+def _parts(work: Combine) -> dict[str, dict[str, dict[str, Predictions]]]:
+    """Map each part → client → split to the part's predictions. Each client's predictions come from
+    the first of the part's folders that has the client.
     """
-    frames = [
-        pd.read_parquet(Path(folder) / (PARTS if of_mixture else PREDICTIONS)) for folder in folders
-    ]
-    if of_mixture:
-        return frames[0][frames[0]["part"] == name]
-    first = dict[str, int]()
-    for position, frame in enumerate(frames):
-        for client in frame["client"].unique():
-            first.setdefault(client, position)
-    chosen = [
-        frame[frame["client"].map(first) == position] for position, frame in enumerate(frames)
-    ]
-    return pd.concat(chosen, ignore_index=True).assign(part=name)
+    if work.mixing is not None:
+        (folder,) = {folders[0] for folders in work.parts.values()}
+        stored = PredictionTable.read(Path(folder) / PARTS).read_back()
+        return {name: _of_part(stored, name) for name in work.parts}
+    by_part = {}
+    for name, folders in work.parts.items():
+        clients = dict[str, dict[str, Predictions]]()
+        for folder in folders:
+            stored = PredictionTable.read(Path(folder) / PREDICTIONS).read_back()
+            clients = {**stored, **clients}
+        by_part[name] = clients
+    return by_part
 
 
-def _together(job: Job, predictions: pd.DataFrame, names: list[str]) -> Predicted | None:
-    """Return the parts' predictions for the rows of a client's split that all of them predicted;
-    None if a part has no row.
+def _of_part(
+    stored: Mapping[str, Mapping[str, Predictions]], name: str
+) -> dict[str, dict[str, Predictions]]:
+    """Return the predictions of one part of a mixture, of the clients that have it."""
+    clients: dict[str, dict[str, Predictions]] = {}
+    for client, splits in stored.items():
+        for split, rows in splits.items():
+            if name in rows.parts:
+                clients.setdefault(client, {})[split] = rows.only([name])
+    return clients
+
+
+def _shared(
+    job: Job, client: str, by_part: Mapping[str, Mapping[str, Predictions]]
+) -> dict[str, Predictions]:
+    """Map each split of which all parts predicted rows to the parts' predictions for these rows.
+
+    Args:
+        job: the job, for messages.
+        client: the client whose rows they are.
+        by_part: maps each part → split to its predictions.
     """
-    frames = {name: predictions[predictions["part"] == name] for name in names}
-    if any(frame.empty for frame in frames.values()):
-        return None
-    first = frames[names[0]]
-    shared = set.intersection(*(set(frame["row"]) for frame in frames.values()))
-    if first["split"].iloc[0] == "test" and any(
-        len(frame) != len(shared) for frame in frames.values()
-    ):
-        counts = ", ".join(f"{len(frame)} of {name}" for name, frame in frames.items())
+    shared = {}
+    for split in sorted(set.intersection(*map(set, by_part.values()))):
+        of_split = {name: splits[split] for name, splits in by_part.items()}
+        together = _together(job, client, split, of_split)
+        if together is not None:
+            shared[split] = together
+    return shared
+
+
+def _together(
+    job: Job, client: str, split: str, by_part: Mapping[str, Predictions]
+) -> Predictions | None:
+    """Return the parts' predictions for the rows that all of them predicted, in the order of the
+    first part; None if there are none.
+    """
+    first = next(iter(by_part.values()))
+    shared = set.intersection(*(set(rows.row.tolist()) for rows in by_part.values()))
+    if split == "test" and any(len(rows.row) != len(shared) for rows in by_part.values()):
+        counts = ", ".join(f"{len(rows.row)} of {name}" for name, rows in by_part.items())
         raise RunError(
-            f"{job.name}, client {first['client'].iloc[0]!r}: expected predictions of the same "
-            f"test rows, found {counts}, of which {len(shared)} are the same; run the parts again"
+            f"{job.name}, client {client!r}: expected predictions of the same test rows, found "
+            f"{counts}, of which {len(shared)} are the same; run the parts again"
         )
     if not shared:
         return None
-    order = first.loc[first["row"].isin(shared), "row"]
-    read = {
-        name: read_predictions(frame.set_index("row", drop=False).loc[order])
-        for name, frame in frames.items()
-    }
-    task, _, y = read[names[0]]
-    parts = {
-        name: aligned(part_predictions.numpy(), frame.classes, task.classes)
-        for name, (frame, part_predictions, _) in read.items()
-    }
-    weight = read_weights(first.set_index("row", drop=False).loc[order])
-    return Predicted(task, order.to_numpy(), y, parts, weight=weight)
+    first = first.some(np.isin(first.row, list(shared)))
+    parts = {}
+    for name, rows in by_part.items():
+        position = pd.Index(rows.row).get_indexer(first.row)
+        predictions = rows.some(position).predictions.numpy()
+        parts[name] = aligned(predictions, rows.task.classes, first.task.classes)
+    return replace(first, parts=parts)
 
 
 def _dealt_rows(parts: Mapping[str, Part]) -> dict[str, dict[str, np.ndarray]]:

@@ -27,14 +27,26 @@ from fedlit.files import write_text
 from fedlit.run.config import flatten
 from fedlit.run.folders import newest_run
 from fedlit.run.load import load
-from fedlit.run.predictions import scored_predictions
+from fedlit.run.predictions import scored_rows
 from fedlit.run.run import Run
 from fedlit.seeding import derive_seed
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.job import BESIDE, BOOTSTRAP, DONE, FORMAT, Combine, Frames, Job, Train, is_free
+from fedlit.study.job import (
+    BESIDE,
+    BOOTSTRAP,
+    DONE,
+    FORMAT,
+    PREDICTIONS,
+    Combine,
+    Job,
+    JobResults,
+    Train,
+    is_free,
+)
 from fedlit.study.mixtures import combined, train_mixture
-from fedlit.tasks import COMPARED, Task, read_predictions, read_weights
+from fedlit.tasks import COMPARED
 from fedlit.tasks.frames import is_target
+from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.train.results import Results
 
 
@@ -46,14 +58,14 @@ def execute(job: Job) -> None:
     folder = Path(job.folder)
     begun = time.perf_counter()
     if isinstance(job.work, Train):
-        frames, details = train_mixture(job) if job.work.mixture else _train(job)
+        results, details = train_mixture(job) if job.work.mixture else _train(job)
     else:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        frames, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
+        results, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
     if not details.get("resumed"):  # a resumed run took longer than this process saw
         details["seconds"] = time.perf_counter() - begun
-    _write(job, folder, frames, details)
+    _write(job, folder, results, details)
 
 
 def serve(request: Mapping[str, Any]) -> None:
@@ -74,12 +86,13 @@ def record(job: Job, run: Run, trained: Results) -> None:
     _write(job, folder, *_scored(job, run, trained, resumed=False))
 
 
-def _write(job: Job, folder: Path, frames: Frames, details: Mapping[str, Any]) -> None:
+def _write(job: Job, folder: Path, results: JobResults, details: Mapping[str, Any]) -> None:
     """Write all results of a job, and the mark of its completion last."""
-    frames.write(folder)
-    predictions = frames.predictions
+    results.write(folder)
+    predictions = results.table.frame
     if job.bootstrap:
-        bootstrap_scores(read_tested(predictions), job.bootstrap).to_parquet(folder / BOOTSTRAP)
+        tested = read_tested(PredictionTable.read(folder / PREDICTIONS))
+        bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
     record = {
         "format": FORMAT,
         "digest": job.digest,
@@ -142,7 +155,7 @@ def _lines(labels: pd.Series) -> str:
     return "\n".join(labels.fillna(""))
 
 
-def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
+def _train(job: Job) -> tuple[JobResults, dict[str, Any]]:
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
     best = best_checkpoint(job.work.checkpoint, job.choose)
@@ -168,23 +181,23 @@ def _train(job: Job) -> tuple[Frames, dict[str, Any]]:
 
 def _scored(
     job: Job, run: Run, trained: Results, *, resumed: bool
-) -> tuple[Frames, dict[str, Any]]:
+) -> tuple[JobResults, dict[str, Any]]:
     """Return the predictions and scores of a run's clients, and details for its record."""
     assert isinstance(job.work, Train)
     checkpoint = job.work.checkpoint
     validation = run.validate("best", quiet=True) if checkpoint == "best" else trained
     splits = [validation, run.test(checkpoint, quiet=True)] if job.work.test else [validation]
-    frames = Frames()
+    job_results = JobResults()
     for results in splits:
         # Pooled rows are scored by client; their union is no client.
-        for client, predictions in scored_predictions(run.loop, run.data, results.split).items():
+        for client, predictions in scored_rows(run.loop, run.data, results.split).items():
             scores = results.scores[client]
             compared = {
                 metric: scores[metric]
                 for metric in scores
                 if metric in COMPARED or metric in BESIDE
             }
-            frames.add(client, results.split, predictions, compared)
+            job_results.add(client, results.split, predictions, compared)
     train_rows = dict[str, int]()
     for spec in run.data.specs:
         train_rows |= {site.name: site.rows["train"] for site in spec.sites}
@@ -208,7 +221,7 @@ def _scored(
         "resumed": resumed,
         "train_rows": train_rows,
     }
-    return frames, details
+    return job_results, details
 
 
 def _federated(run: Run, client: str) -> int:
@@ -276,19 +289,18 @@ def _machine() -> dict[str, Any]:
 
 
 Numbers = NDArray[np.float64]
-Tested = Mapping[str, tuple[Task, Tensor, Tensor, Tensor | None]]
-"""Client → its task, the predictions of its test rows, their targets, and their weights, if rows
-have some."""
 
 
-def read_tested(predictions: pd.DataFrame) -> Tested:
-    """Return the test rows of ``predictions.parquet`` as tensors, ordered by their numbers."""
-    test = predictions[predictions["split"] == "test"].sort_values("row", kind="stable")
-    clients = test.groupby("client", observed=True)
-    return {str(client): (*read_predictions(rows), read_weights(rows)) for client, rows in clients}
+def read_tested(table: PredictionTable) -> dict[str, Predictions]:
+    """Map each client to its predictions for test rows, in ascending order of their numbers."""
+    return {
+        client: splits["test"].in_order()
+        for client, splits in table.read_back().items()
+        if "test" in splits
+    }
 
 
-def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
+def bootstrap_scores(tested: Mapping[str, Predictions], resamples: int) -> pd.DataFrame:
     """Return the scores of rows drawn with replacement, by the client's task: all scores except
     those that take too long.
 
@@ -297,18 +309,19 @@ def bootstrap_scores(tested: Tested, resamples: int) -> pd.DataFrame:
     taken draw by draw.
 
     Args:
-        tested: the rows that :func:`read_tested` returns.
+        tested: maps each client to a model's predictions for its test rows.
         resamples: the number of draws.
 
     Returns:
         One row per draw; the columns are (client, metric).
     """
     columns: dict[tuple[str, str], Numbers] = {}
-    for client, (task, predictions, y, weight) in tested.items():
-        scorer = task.scorer(predictions, y)
-        drawn = _draws(client, len(y), resamples)
+    for client, rows in tested.items():
+        scorer = rows.task.scorer(rows.predictions, rows.y)
+        weight = rows.weight
+        drawn = _draws(client, len(rows.y), resamples)
         draws = [scorer(counts if weight is None else counts * weight) for counts in drawn]
-        for score in task.scores if draws else ():
+        for score in rows.task.scores if draws else ():
             if score.name in draws[0] and not score.context:
                 columns[client, score.name] = np.array([float(draw[score.name]) for draw in draws])
     return pd.DataFrame(

@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from fedlit.data.sources.base import Source
 from fedlit.mixture.parts import ReadOnce
 from fedlit.run import subgroups, thresholds
-from fedlit.run.predictions import ScoredRows
 from fedlit.run.scoring import ScoreSettings
 from fedlit.study.collect import Collected
 from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, Job, finished
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.study import HINDSIGHT
-from fedlit.tasks import read_predictions, read_weights
 from fedlit.tasks.operating import rule_text
+from fedlit.tasks.predictions import Predictions, PredictionTable
 
 _COUNTS = (
     "rows",
@@ -125,15 +123,12 @@ def supplements(
     for job in jobs:
         if job.left_out is not None or finished(job) is None:
             continue
-        predictions = pd.read_parquet(Path(job.folder) / PREDICTIONS)
-        positives = {table.name: table.positive for table in tables.tables(job.seed)}
-        for client, client_predictions in predictions.groupby("client"):
-            names = list(_labels(study, collected, job, str(client)))
+        table = PredictionTable.read(Path(job.folder) / PREDICTIONS)
+        for client, splits in table.read_back().items():
+            names = list(_labels(study, collected, job, client))
             if not names:
                 continue
-            client_records = _of_client(
-                str(client), client_predictions, settings, tables, job.seed, positives
-            )
+            client_records = _of_client(client, splits, settings, tables, job.seed)
             for kind, rows in client_records.items():
                 for name in names:
                     records[kind] += [{**row, "method": name} for row in rows]
@@ -154,16 +149,12 @@ def _labels(study: ResolvedStudy, collected: Collected, job: Job, client: str) -
 
 def _of_client(
     client: str,
-    predictions: pd.DataFrame,
+    splits: Mapping[str, Predictions],
     settings: ScoreSettings,
     tables: Source,
     seed: int,
-    positives: Mapping[str, Any],
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records of one model and client."""
-    splits = {
-        str(split): _scored(rows, positives[client]) for split, rows in predictions.groupby("split")
-    }
     scored = {client: splits["test"]}
     chosen: dict[str, dict[str, Any]] = {}
     records: dict[str, list[dict[str, Any]]] = {}
@@ -178,16 +169,6 @@ def _of_client(
     if cuts:
         records["subgroups"], _ = subgroups.records_of(cuts, tables, seed, scored, chosen)
     return records
-
-
-def _scored(frame: pd.DataFrame, positive: Any) -> ScoredRows:
-    """Return the rows of a client's split. Of two classes, the positive one is last."""
-    task, predictions, y = read_predictions(frame)
-    if len(task.classes) == 2 and positive is not None and str(positive) == task.classes[0]:
-        task = task.at([1, 0])
-        predictions = predictions.flip(1)
-        y = torch.where(y < 0, y, 1 - y)
-    return ScoredRows(task, frame["row"].to_numpy(), y, predictions, read_weights(frame))
 
 
 def _means(study: ResolvedStudy, records: list[dict[str, Any]]) -> pd.DataFrame:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pydoc import ErrorDuringImport, locate
-from typing import TYPE_CHECKING
-
-from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes import DEFAULT_TASK, imported, unknown_task
 from fedlit.tasks.base import Task as Task
 from fedlit.tasks.classification import Classification as Classification
 from fedlit.tasks.counts import Counts as Counts
-from fedlit.tasks.frames import WEIGHT
 from fedlit.tasks.multi_label import MultiLabel as MultiLabel
 from fedlit.tasks.regression import Regression as Regression
 from fedlit.tasks.scores import BASELINES as BASELINES
@@ -23,9 +19,6 @@ from fedlit.tasks.scores import Score as Score
 from fedlit.tasks.scores import add_task
 from fedlit.tasks.sequence_labelling import SequenceLabelling as SequenceLabelling
 from fedlit.types import Label, State
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TASKS: dict[str, type[Task]] = {
     task.name: task for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling)
@@ -81,32 +74,6 @@ def task_of_settings(name: str) -> type[Task] | None:
 def default_task(classes: tuple[Label, ...], class_rows: tuple[int, ...]) -> Task:
     """Return the task if nobody names one: to predict one of these labels."""
     return TASKS[DEFAULT_TASK](classes, class_rows)  # type: ignore[call-arg]  # tasks are dataclasses
-
-
-def read_predictions(frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-    """Return (task, predictions, y) of one client's rows, which
-    :meth:`~fedlit.tasks.base.Task.frame` of some task wrote.
-
-    Args:
-        frame: the columns ``target``, ``predicted`` and, for classifiers, ``probability_<label>``;
-            with several labels, ``target_<label>``, ``probability_<label>`` and
-            ``predicted_<label>``; and ``task``, the name of the task.
-
-    Raises:
-        ConfigError: the task is not known here.
-    """
-    return task_named(str(frame["task"].iloc[0])).read(frame)
-
-
-def read_weights(frame: pd.DataFrame) -> Tensor | None:
-    """Return how much each row counts of a frame that :meth:`~fedlit.tasks.base.Task.frame` wrote,
-    (n,) float64; None if all count alike.
-    """
-    import torch
-
-    if WEIGHT not in frame or frame[WEIGHT].isna().all():
-        return None
-    return torch.tensor(frame[WEIGHT].to_numpy("float64"))
 
 
 def task_state(task: Task) -> State:

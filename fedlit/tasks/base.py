@@ -413,10 +413,11 @@ class Task(ABC):
         columns |= self.outcome.columns(predictions.numpy())
         return pd.DataFrame(columns)
 
-    @classmethod
     @abstractmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y) of rows that ``frame`` wrote."""
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """Return (task, predictions, y) of rows that :meth:`frame` wrote, whose labels may have
+        become text. The returned task is of the unit of the returned predictions.
+        """
 
 
 def one_of(logits: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from fedlit.tasks.class_scores import (
     log_loss,
     restrict,
 )
-from fedlit.tasks.frames import labels_of
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.label_values import plain, sorted_labels, type_of, types_of
 from fedlit.tasks.scores import LOSS, Score
@@ -311,13 +310,10 @@ class Classification(Task):
         # In an array of objects, None does not turn numbers into floats.
         return {"target": np.array([*self.classes, None], object)[y.numpy()]}
 
-    @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y), with labels as text. A class whose probability is missing
-        in every row does not belong to the client.
-        """
-        # Where no prediction is finite, the labels are those of all columns.
-        labels = labels_of(frame, _PROBABILITY) or labels_of(frame.fillna(0), _PROBABILITY)
-        predictions = frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
-        task = cls(tuple(labels))
-        return task, torch.tensor(predictions), task.encode(frame["target"])
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """Return the task, float32 probabilities, and the target."""
+        columns = [f"{_PROBABILITY}{label}" for label in self.classes]
+        probabilities = np.ascontiguousarray(frame[columns].to_numpy(np.float32))
+        positions = {str(label): position for position, label in enumerate(self.classes)}
+        y = frame["target"].map(str, na_action="ignore").map(positions).fillna(-1)
+        return self, torch.from_numpy(probabilities), torch.tensor(y.to_numpy(np.int64))

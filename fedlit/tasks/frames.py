@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WEIGHT = "weight"
 """The column of predictions that says how much each row counts."""
-
-
-def labels_of(frame: pd.DataFrame, prefix: str) -> list[str]:
-    """Return the labels of the columns that :meth:`Task.frame` names by ``prefix`` and a label, and
-    that have a value: the labels of the client with these rows.
-    """
-    columns = frame.columns[frame.columns.str.startswith(prefix)]
-    return [column.removeprefix(prefix) for column in columns if frame[column].notna().any()]
 
 
 def of_people(column: Hashable) -> bool:

@@ -26,7 +26,6 @@ from fedlit.outcomes.labels import SeveralLabels
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import LABELLERS
 from fedlit.tasks.classification import Classification
-from fedlit.tasks.frames import labels_of
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.label_values import plain
 from fedlit.tasks.scores import LOSS, Score
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 _PROBABILITY = "probability_"
 _TARGET = "target_"
-_PREDICTED = "predicted_"
 _OF_CLASSES = {score.name: score for score in Classification.scores}
 _MEANS = ("auroc", "auprc", "balanced_accuracy")
 
@@ -323,25 +321,17 @@ class MultiLabel(Task):
             for c, (label, no, yes) in enumerate(values)
         }
 
-    @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y), with the values 0 and 1. The probabilities show which of
-        two texts is the positive one.
-        """
-        labels = labels_of(frame, _PREDICTED)
-        predictions = torch.tensor(
-            frame[[f"{_PROBABILITY}{label}" for label in labels]].to_numpy(np.float32)
-        )
-        y = torch.full(predictions.shape, math.nan)
-        for c, label in enumerate(labels):
-            target = frame[f"{_TARGET}{label}"]
-            labelled = frame[f"{_TARGET}{label}"].notna().to_numpy()
-            same = (target[labelled] == frame[f"{_PREDICTED}{label}"].iloc[0]).to_numpy(bool)
-            positive = bool(predictions[0, c] > 0.5)
-            y[torch.tensor(labelled), c] = torch.tensor(
-                np.where(same, positive, not positive), dtype=torch.float32
-            )
-        return cls(tuple(labels)), predictions, y
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """Return the task, float32 probabilities, and the target."""
+        columns = [f"{_PROBABILITY}{label}" for label in self.classes]
+        probabilities = np.ascontiguousarray(frame[columns].to_numpy(np.float32))
+        y = torch.full(probabilities.shape, math.nan)
+        values = zip(self.classes, self.negatives, self.positives, strict=True)
+        for c, (label, no, yes) in enumerate(values):
+            target = frame[f"{_TARGET}{label}"].map(str, na_action="ignore")
+            codes = target.map({str(no): 0.0, str(yes): 1.0})
+            y[:, c] = torch.tensor(codes.to_numpy(np.float32, na_value=math.nan))
+        return self, torch.from_numpy(probabilities), y
 
 
 def _scorers_of_labels(predictions: Tensor, y: Tensor) -> list[Scorer]:

@@ -147,12 +147,11 @@ class Number(Task):
             **self.more_scores(true, predicted, weight),
         }
 
-    @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Return (task, predictions, y) in the user's units."""
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """Return the task, predictions and target in the user's units."""
         target = frame["target"].astype("float64").to_numpy()
         predicted = frame["predicted"].astype("float64").to_numpy()
-        return cls(), torch.tensor(predicted)[:, None], torch.tensor(target)
+        return type(self)(), torch.tensor(predicted)[:, None], torch.tensor(target)
 
 
 def refuse_cells(

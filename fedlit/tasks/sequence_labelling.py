@@ -27,7 +27,6 @@ from fedlit.outcomes.labels import LabelSequence
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.class_scores import log_loss
 from fedlit.tasks.classification import Classification
-from fedlit.tasks.frames import labels_of
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.scores import LOSS, Score
 from fedlit.types import Label
@@ -293,19 +292,14 @@ class SequenceLabelling(Task):
         ).numpy()
         return {"target": ["".join(sequence) for sequence in letters[codes].tolist()]}
 
-    @classmethod
-    def read(cls, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
-        """Read what :meth:`~fedlit.tasks.base.Task.frame` wrote. A label whose probabilities are
-        missing in every row does not belong to the client.
-        """
-        labels = labels_of(frame, _PROBABILITY)
+    def read(self, frame: pd.DataFrame) -> tuple[Task, Tensor, Tensor]:
+        """Return the task, float32 probabilities, and the target."""
         probabilities = []
-        for label in labels:
+        for label in self.classes:
             cells = [text.split(" ") for text in frame[f"{_PROBABILITY}{label}"]]
             probabilities.append(np.array(cells, np.float32))
         predictions = torch.from_numpy(np.stack(probabilities, 2)).flatten(1)
-        task = cls(tuple(labels), probabilities[0].shape[1])
-        return task, predictions, task.encode(frame["target"])
+        return self, predictions, self.encode(frame["target"])
 
 
 def _texts(target: pd.Series, subject: str, length: int | None = None) -> list[str]:

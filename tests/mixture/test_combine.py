@@ -16,22 +16,24 @@ from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.results import results_of
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together, stackable, stacks
-from fedlit.mixture.weigh import HOW, Judge, Predicted, row_loss, weights_of
+from fedlit.mixture.weigh import HOW, weights_of
 from fedlit.outcomes.base import FLOOR
 from fedlit.tasks import Classification, Counts, MultiLabel, Regression, SequenceLabelling, Task
+from fedlit.tasks.judge import Judge, row_loss
+from fedlit.tasks.predictions import Predictions
 from fedlit.weights import fitted, mixed
 
 LABELS = MultiLabel(("a", "b"))
 
 
-def rows_of(task: Task, y: Any, parts: dict[str, np.ndarray]) -> Predicted:
+def rows_of(task: Task, y: Any, parts: dict[str, np.ndarray]) -> Predictions:
     y = torch.as_tensor(y)
-    return Predicted(
+    return Predictions(
         task, np.arange(len(y)), y, {name: np.asarray(own, float) for name, own in parts.items()}
     )
 
 
-def binary(rows: int, seed: int, **skill: float) -> Predicted:
+def binary(rows: int, seed: int, **skill: float) -> Predictions:
     """Parts of two classes by how well they tell them apart; below 0 they tell them wrong."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 2, rows)
@@ -42,7 +44,7 @@ def binary(rows: int, seed: int, **skill: float) -> Predicted:
     return rows_of(Classification((0, 1)), y, parts)
 
 
-def numbers(seed: int, rows: int, scale: float = 1.0, **errors: float) -> Predicted:
+def numbers(seed: int, rows: int, scale: float = 1.0, **errors: float) -> Predictions:
     """A number, and parts whose errors have these standard deviations."""
     rng = np.random.default_rng(seed)
     y = rng.normal(size=rows)
@@ -50,7 +52,7 @@ def numbers(seed: int, rows: int, scale: float = 1.0, **errors: float) -> Predic
     return rows_of(Regression(), scale * y, parts)
 
 
-def one(rows: Predicted, own: list[str], **mixing: Any) -> Combined:
+def one(rows: Predictions, own: list[str], **mixing: Any) -> Combined:
     return combine({"a": rows}, own, Mixing(**mixing))["a"]
 
 
@@ -264,7 +266,7 @@ def test_the_stack_is_the_mixed_model_of_the_mean() -> None:
 def test_clients_with_own_offsets_all_choose_the_stack(
     kind: str,
 ) -> None:
-    clients, task = dict[str, Predicted](), {
+    clients, task = dict[str, Predictions](), {
         "two": Classification((0, 1)), "three": Classification((0, 1, 2)), "labels": LABELS, "counts": Counts()
     }[kind]  # fmt: skip
     for k in range(8):
@@ -395,7 +397,7 @@ AT_FAULT: list[Any] = [
 def test_the_part_at_fault_is_named(
     parts: Any, weights: Any, error: type[Exception], told: str
 ) -> None:
-    rows = Predicted(Classification((0, 1)), np.arange(2), torch.tensor([0, 1]), parts)
+    rows = Predictions(Classification((0, 1)), np.arange(2), torch.tensor([0, 1]), parts)
     with pytest.raises(error, match=told):
         one(rows, ["base"], weights=weights, admit=False)
 
@@ -411,7 +413,9 @@ def test_degenerate_rows() -> None:
     for y, told in (([-1, -1], "found none"), ([0, 1, 1], "3 rows")):
         with pytest.raises(DataError, match=told):
             weights_of(
-                "fitted", Predicted(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO), []
+                "fitted",
+                Predictions(Classification((0, 1)), np.arange(2), torch.tensor(y), TWO),
+                [],
             )
 
 

@@ -22,10 +22,10 @@ from fedlit.mixture.candidates import survey as survey_of
 from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
 from fedlit.mixture.settings import Mixing, settings_of
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
 from fedlit.tasks import Classification, Score
+from fedlit.tasks.predictions import Predictions
 
 COLUMNS = 20
 FILES = {name: f"{name}.csv" for name in ("large", "odd", "small")}
@@ -204,7 +204,7 @@ def test_test_rows_change_no_word(
     assert said[0] == said[1]
 
 
-def noise(seed: int, shift: float, rows: int = 80) -> Predicted:
+def noise(seed: int, shift: float, rows: int = 80) -> Predictions:
     """Own parts that know nothing, and a federated one that is right as far as ``shift`` says."""
     draw = np.random.default_rng(seed)
     y = np.arange(rows) % 2

@@ -29,7 +29,7 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, RunError
 from fedlit.mixture.export import Exported, export_scorer
-from fedlit.run.predictions import scored_predictions
+from fedlit.run.predictions import scored_rows
 from fedlit.run.run import Run
 from fedlit.score import load
 from fedlit.score.files import read_rows
@@ -293,7 +293,7 @@ def test_a_scorer_predicts_what_the_run_predicts_and_scores(method: str, tmp_pat
     told = run.predict(quiet=True)
     tables = {own.name: own for own in run.data.tables()}
     run.test(quiet=True)
-    scored = scored_predictions(run.loop, run.data, "test")
+    scored = {site: rows.frame() for site, rows in scored_rows(run.loop, run.data, "test").items()}
     assert set(told) == set(scored)
     for site, frame in told.items():
         found = run.client(site).predict(tables[site].features.loc[frame["row"]])

@@ -82,12 +82,12 @@ def test_who_chooses_has_not_seen_the_row(
     fitted again."""
     small = len(clients["wine"].sites["wine"]["validation"]) + 1  # breast_cancer has more
     frames, details = fit_baseline(job(tmp_path, "extra_trees", TREES, folds=folds, small=small))
-    splits = frames.predictions.groupby("client")["split"].unique().map(set).to_dict()
+    splits = frames.table.frame.groupby("client")["split"].unique().map(set).to_dict()
     assert splits["wine"] == {"out_of_fold", "validation", "test"} and (
         "out_of_fold" in splits["breast_cancer"]
     ) == bool(folds)
     wine = clients["wine"]
-    own = frames.predictions[frames.predictions["client"] == "wine"]
+    own = frames.table.frame[frames.table.frame["client"] == "wine"]
     test = wine.sites["wine"]["test"]
     rows = wine.train.merged(wine.sites["wine"]["validation"] if folds else test)
     kept = (
@@ -176,7 +176,7 @@ def test_a_class_by_its_path_is_what_scikit_learn_gives(
 ) -> None:
     own = job(tmp_path, "my_svm", CALIBRATED["grid"], model=CALIBRATED)
     frames, details = fit_baseline(own)
-    predictions = frames.predictions
+    predictions = frames.table.frame
     for name, client in clients.items():
         chosen = details["settings"][name]["estimator__C"]
         model = CalibratedClassifierCV(SVC(C=chosen, kernel="poly"), ensemble=False)

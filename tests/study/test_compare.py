@@ -19,7 +19,8 @@ from fedlit.study.method import Method
 from fedlit.study.runner import locked
 from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, StudyFile
-from fedlit.tasks import Classification, read_predictions
+from fedlit.tasks import Classification
+from fedlit.tasks.predictions import PredictionTable
 
 FILES = ["lift.csv", "report.html", "results.csv", "results.parquet", "tables.md", "tuned.csv"]
 MODELS = {*METHODS, "trees_and_linear", "extra_trees", "logistic_regression"}
@@ -54,14 +55,12 @@ def test_scores_are_those_of_the_stored_predictions(compared: Comparison) -> Non
             ["client", "split", "metric"]
         )["value"]
         one_class = json.loads((path.parent / "DONE").read_text(encoding="utf-8"))["one_class"]
+        by_client = PredictionTable.read(path).read_back()
         for (client, split), own in pd.read_parquet(path).groupby(["client", "split"]):
             assert split != "test" or (client in one_class) == (own["predicted"].nunique() == 1)
-            task, predictions, y = read_predictions(own)
-            found = task.evaluate(predictions, y)
+            found = by_client[str(client)][str(split)].scores()
             for metric in ("auroc", "auprc", "balanced_accuracy"):
-                assert scores[client, split, metric] == pytest.approx(
-                    float(found[metric]), abs=1e-6
-                )
+                assert scores[client, split, metric] == pytest.approx(found[metric], abs=1e-6)
                 checked += 1
     # two networks have no out-of-fold rows; gl has another combination
     assert checked == (3 * len(MODELS) - 2 + 2) * 2 * 2 * 3
@@ -98,14 +97,16 @@ def test_the_best_alone_is_chosen_on_validation_rows(
         )
 
 
+def resampled(frame: pd.DataFrame) -> pd.DataFrame:
+    return bootstrap_scores(read_tested(PredictionTable.of(frame)), 600)
+
+
 def test_models_are_resampled_alike_in_any_order_of_rows(
     compared: Comparison,
 ) -> None:
     frame = stored(compared, "logistic_regression")
-    first = bootstrap_scores(read_tested(frame), 600)
-    pd.testing.assert_frame_equal(
-        bootstrap_scores(read_tested(frame.sample(frac=1.0, random_state=3)), 600), first
-    )
+    first = resampled(frame)
+    pd.testing.assert_frame_equal(resampled(frame.sample(frac=1.0, random_state=3)), first)
     metrics = set(Classification((0, 1)).evaluate(torch.eye(2), torch.tensor([0, 1]))) - {"classes"}
     columns: set[Any] = set(first.columns)
     assert columns == {(client, metric) for client in CLIENTS for metric in metrics}
@@ -119,9 +120,7 @@ def test_models_are_resampled_alike_in_any_order_of_rows(
     noise = np.random.default_rng(0).normal(0, 0.05, len(frame))
     signs = {"probability_benign": 1, "probability_malignant": -1}
     worse = frame.assign(**{name: frame[name] + sign * noise for name, sign in signs.items()})
-    mine, other = (
-        own["breast_cancer", "auroc"] for own in (first, bootstrap_scores(read_tested(worse), 600))
-    )
+    mine, other = (own["breast_cancer", "auroc"] for own in (first, resampled(worse)))
     assert 0 < (mine - other).std() < 0.7 * min(mine.std(), other.std())
 
 

@@ -241,9 +241,10 @@ def test_a_model_of_another_task_is_left_out_and_named(tmp_path: Path, found: Co
         FitAlone(str(BUNDLED), clients, grid),
         {"breast_cancer": "auroc"},
     )
-    frames, details = fit_baseline(job)
-    predictions = frames.predictions
-    assert set(predictions["client"]) == {"breast_cancer"} and details["without"] == ["diabetes"]
+    results, details = fit_baseline(job)
+    assert set(results.table.frame["client"]) == {"breast_cancer"} and details["without"] == [
+        "diabetes"
+    ]
     records = found.collected.records.assign(without=pd.Series([None, ["wine"], None]))
     lines = provenance(replace(found, collected=replace(found.collected, records=records)))
     assert any("Shared" in line and "task of wine" in line for line in lines)

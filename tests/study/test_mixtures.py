@@ -12,7 +12,7 @@ import pytest
 import torch
 from study.conftest import METHODS, jobs_of, stored, write_study
 
-from fedlit.mixture.weigh import Predicted, weights_of
+from fedlit.mixture.weigh import weights_of
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.job import DONE
 from fedlit.study.method import Scenario
@@ -21,6 +21,7 @@ from fedlit.study.parse import load_study
 from fedlit.study.runs import execute
 from fedlit.study.study import StudyFile
 from fedlit.tasks import Classification
+from fedlit.tasks.predictions import Predictions
 
 OWN = ["trees", "linear"]
 TRAIN_ROWS = {"breast_cancer": 340, "wine": 106}
@@ -105,7 +106,7 @@ def test_weights_are_fitted_to_rows_that_no_part_has_seen(compared: Comparison) 
             y = torch.tensor([columns.index(f"probability_{label}") for label in labels])
             task = Classification(tuple(columns))
             expected = weights_of(
-                "fitted", Predicted(task, np.arange(len(y)), y, arrays), OWN, shrink
+                "fitted", Predictions(task, np.arange(len(y)), y, arrays), OWN, shrink
             )
             assert weights == {
                 name: pytest.approx(weight, abs=1e-6) for name, weight in expected.items()

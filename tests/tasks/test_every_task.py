@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,6 @@ from fedlit.data.loader import Batch
 from fedlit.exchange.questions import Answerer, Losses
 from fedlit.outcomes import OUTCOMES
 from fedlit.spec import ClientSpec
-from fedlit.study.job import Frames
 from fedlit.tasks import (
     Classification,
     Counts,
@@ -29,11 +29,11 @@ from fedlit.tasks import (
     Regression,
     SequenceLabelling,
     Task,
-    read_predictions,
     task_from,
     task_state,
 )
 from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.predictions import Predictions, PredictionTable
 
 PROPERTY = settings(derandomize=True, max_examples=80, deadline=None)
 TASKS: dict[str, Task] = {
@@ -96,13 +96,18 @@ def test_what_is_not_finite_and_no_row_have_no_score(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_predictions_are_read_as_they_were_written(kind: str) -> None:
+def test_predictions_are_read_as_they_were_written(kind: str, tmp_path: Path) -> None:
     task = TASKS[kind]
     (predictions, y) = drawn(kind, 3, 25)
-    frames = Frames()
-    frames.add("a", "test", task.frame(np.arange(25), y, predictions).assign(task=task.name), {})
-    # another's class
-    read, again, target = read_predictions(frames.predictions.assign(probability_other=math.nan))
+    table = PredictionTable()
+    # another client's columns come first: the same classes in another order
+    other = task.at([*range(len(task.classes))][::-1])
+    theirs, their_y = drawn(kind, 4, 2)
+    table.add("other", Predictions.of_model(other, np.arange(2), their_y, theirs), "test")
+    table.add("a", Predictions.of_model(task, np.arange(25), y, predictions), "test")
+    table.write(tmp_path / "table.parquet")
+    rows = PredictionTable.read(tmp_path / "table.parquet").read_back()["a"]["test"]
+    read, again, target = rows.task, rows.predictions, rows.y
     assert type(read) is type(task) and read.classes == task.classes
     assert (task.confusion(predictions, y) is None) == (
         kind in ("several labels", "a number", "a count")

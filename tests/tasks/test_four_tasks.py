@@ -16,9 +16,10 @@ from four import Four
 from fedlit import CHFL, MLP, IFedAvg
 from fedlit.client.client import FederatedClient
 from fedlit.data.sources.base import Source
-from fedlit.run.predictions import scored_predictions
+from fedlit.run.predictions import scored_rows
 from fedlit.run.run import Run
 from fedlit.study.runs import bootstrap_scores, read_tested
+from fedlit.tasks.predictions import PredictionTable
 
 PLAIN = small(FederatedClient)
 
@@ -72,13 +73,10 @@ def test_clients_of_four_tasks_share_a_core_resume_and_predict(tmp_path: Path) -
         file.stat().st_size for file in whole.predict(quiet=True, format="parquet").files.values()
     )
 
-    frames = scored_predictions(whole.loop, whole.data, "test")
-    drawn = bootstrap_scores(
-        read_tested(
-            pd.concat([frame.assign(client=name, split="test") for name, frame in frames.items()])
-        ),
-        100,
-    )
+    table = PredictionTable()
+    for name, rows in scored_rows(whole.loop, whole.data, "test").items():
+        table.add(name, rows, "test")
+    drawn = bootstrap_scores(read_tested(table), 100)
     for client, score in (
         ("count", "deviance"),
         ("labels", "auroc"),

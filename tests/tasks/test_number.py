@@ -30,7 +30,7 @@ from fedlit.data.table import ClientTable, TaskSettings
 from fedlit.data.targets import task_for
 from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
-from fedlit.tasks import Classification, Counts, Regression, read_predictions
+from fedlit.tasks import Classification, Counts, Regression
 from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.number import Number
 
@@ -118,9 +118,7 @@ def test_a_small_spread_beside_a_large_mean_is_kept() -> None:
     y = far.encode(value)
     frame = far.frame(np.arange(50), y, far.predict(outputs))
     assert np.abs(frame["target"] - value).max() < 1e-5 * far.scale
-    again = read_predictions(
-        frame.astype({"target": "string", "predicted": "string"}).assign(task="regression")
-    )
+    again = far.read(frame.astype({"target": "string", "predicted": "string"}))
     expected = {
         name: float(own)
         for name, own in by_zero.evaluate(by_zero.predict(outputs), by_zero.encode(near)).items()

@@ -22,13 +22,13 @@ from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.together import choose_together, stacks
-from fedlit.mixture.weigh import Predicted
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.study.runs import bootstrap_scores, read_tested
 from fedlit.tasks import Classification, Counts, Regression, Task
 from fedlit.tasks.go_alone import LINEAR
 from fedlit.tasks.operating import choose_threshold, scores_at
+from fedlit.tasks.predictions import Predictions, PredictionTable
 
 TASKS: dict[str, Task] = {
     "two classes": Classification(("no", "yes"), (3, 4)),
@@ -271,7 +271,7 @@ def test_what_cannot_weigh_rows_refuses_them(tmp_path: Path) -> None:
         Mixture({"mixture": {"parts": parts}, "folds": 2}).describe()
 
 
-def predicted(seed: int) -> Predicted:
+def predicted(seed: int) -> Predictions:
     """Two parts of one task, whose rows have weights."""
     rng = np.random.default_rng(seed)
     y = torch.from_numpy(rng.integers(0, 2, len(WEIGHT)))
@@ -279,10 +279,10 @@ def predicted(seed: int) -> Predicted:
     for name, skill in (("mine", 0.6), ("ours", 1.0)):
         yes = 1 / (1 + np.exp(-skill * (2 * y.numpy() - 1) - rng.normal(size=len(y))))
         parts[name] = np.stack([1 - yes, yes], 1)
-    return Predicted(TASKS["two classes"], np.arange(len(y)), y, parts, weight=WEIGHT.double())
+    return Predictions(TASKS["two classes"], np.arange(len(y)), y, parts, weight=WEIGHT.double())
 
 
-def in_full(rows: Predicted) -> Predicted:
+def in_full(rows: Predictions) -> Predictions:
     """The same rows, each as often as its weight says."""
     return replace(rows.some(np.arange(len(rows.row)).repeat(WEIGHT.long().numpy())), weight=None)
 
@@ -415,9 +415,11 @@ def test_a_threshold_of_weights_is_one_of_repeated_rows(rule: Any) -> None:
 def test_a_bootstrap_of_equal_weights_is_one_without() -> None:
     task = TASKS["two classes"]
     outputs, y = rows_of(task)
-    frame = task.frame(np.arange(len(y)), y, task.predict(outputs)).assign(
-        task=task.name, client="a", split="test"
-    )
-    weighted = frame.assign(weight=2.0)
-    first, second = (bootstrap_scores(read_tested(own), 20) for own in (frame, weighted))
+    drawn = []
+    for weight in (None, torch.full((len(y),), 2.0)):
+        rows = Predictions.of_model(task, np.arange(len(y)), y, task.predict(outputs), weight)
+        table = PredictionTable()
+        table.add("a", rows, "test")
+        drawn.append(bootstrap_scores(read_tested(table), 20))
+    first, second = drawn
     pd.testing.assert_frame_equal(first, second, rtol=1e-6)
