@@ -346,12 +346,17 @@ class MixtureFile:
         if not name:
             name = "mixture" if origin is None else origin.stem
         check_name(name, "name")
-        folder = None if origin is None else origin.parent
+        folder = None
+        first_origin = None
+        if origin is not None:
+            folder = origin.parent
+            first_origin = origins(origin)[0]
         configs = [part.config for part in self.mixture.parts.values() if part.config]
+        default = configs[0] if configs else ""
         parts = dict[str, PartSettings]()
         for part, written in self.mixture.parts.items():
             with below(f"mixture.parts.{part}"):
-                parts[part] = written.resolved(configs[0] if configs else "", folder)
+                parts[part] = written.resolved(default, folder)
         return MixtureSettings(
             parts,
             name,
@@ -359,9 +364,9 @@ class MixtureFile:
             self.seed,
             self.folds,
             self.workers,
-            self.mixture.mixing,
-            None if origin is None else origins(origin)[0],
-            {key: value for key, value in asdict(self.score).items() if value is not None},
+            mixing=self.mixture.mixing,
+            origin=first_origin,
+            score={key: value for key, value in asdict(self.score).items() if value is not None},
         )
 
 

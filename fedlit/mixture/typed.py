@@ -60,7 +60,7 @@ def _paths(
     """Return the places of a typed key in the file."""
     group, _, rest = key.partition(".")
     name, _, inner = rest.partition(".")
-    known = [known_key for known_key in of_file if known_key != "mixture.parts"]
+    settable = [known_key for known_key in of_file if known_key != "mixture.parts"]
     if group == "data" and rest:
         return [["mixture", "parts", part, "set", key] for part in parts]
     if group == "parts" and inner and (name in parts or inner == "go_alone"):
@@ -71,14 +71,14 @@ def _paths(
         elif inner.startswith("grid."):
             inside = ["grid", inner.removeprefix("grid.")]
         return [["mixture", "parts", name, *inside]]
-    if key in known:
+    if key in settable:
         return [key.split(".")]
     if key.startswith("mixture.weights."):
         return [["mixture", "weights", key.removeprefix("mixture.weights.")]]
-    near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, known, "--")
+    near = did_you_mean(name, parts) if group == "parts" else did_you_mean(key, settable, "--")
     if not near and parts:
         near = f" For a part: --parts.{next(iter(parts))}.{key}"
-    choices = [*known, "data.KEY", *(f"parts.{part}.KEY" for part in parts)]
+    choices = [*settable, "data.KEY", *(f"parts.{part}.KEY" for part in parts)]
     raise ConfigError(
         f"--{key}: expected one of the keys of a mixture, {', '.join(choices)}, found "
         f"another.{near}"

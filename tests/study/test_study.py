@@ -83,7 +83,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         SMALL.replace("{config: quickstart.yaml}", "quickstart"),
         "methods.local",
-        "{config: quickstart}",
+        "config: …",
     ),
     (SMALL.replace("}", ", reference: gl}"), "methods.local.reference", "'gl'"),
     (SMALL.replace("}", ", of: local}"), "methods.local", "both"),
