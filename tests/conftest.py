@@ -13,7 +13,7 @@ import pytest
 
 from fedlit.data.files import RemoteFile, find
 from fedlit.data.sources import Covertype
-from fedlit.run import worker
+from fedlit.jobs import pool
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -24,11 +24,11 @@ def in_this_process() -> Iterator[None]:
     """Studies run their jobs here, one at a time: a worker process would import torch for longer
     than they train. The real ones: study/test_runner.py, by the command.
     """
-    call = worker.WorkerProcess.call
+    call = pool.WorkerProcess.call
     lock = threading.Lock()
 
     def here(
-        self: worker.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path
+        self: pool.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path
     ) -> str:
         if function != "fedlit.study.runs:serve":
             return call(self, function, arguments, log)
@@ -42,7 +42,7 @@ def in_this_process() -> Iterator[None]:
         return ""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker.WorkerProcess, "call", here)
+        patch.setattr(pool.WorkerProcess, "call", here)
         yield
 
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from fedlit.jobs.job import Job, Train
 from fedlit.statistics import (
     FEW,
     JOIN,
@@ -20,7 +21,6 @@ from fedlit.statistics import (
     wilcoxon,
 )
 from fedlit.study.collect import _check_rows
-from fedlit.study.job import Job, Train
 
 TRIALS = 500
 
@@ -120,7 +120,7 @@ def test_shared_test_rows_are_set_against_all_others() -> None:
             name: {"test": {"digest": digest, "rows": tested}} for name, digest in digests.items()
         }
         record = {"rows": rows, "train_rows": {"a": 200, "b": 300}}
-        job = Job("local", 1, "", "", Train("", {}), {"a": "auroc"})
+        job = Job("local", 1, "", {}, Train("", {}), {"a": "auroc"})
         return _check_rows([(job, record)])[1]
 
     assert ratio({"a": "1", "b": "2"}, 100) == {"a": 1 / 2, "b": 1 / 3}

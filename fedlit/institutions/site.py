@@ -28,6 +28,7 @@ from fedlit.institutions.settings import (
     plain_federation,
 )
 from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
+from fedlit.jobs.pool import cores
 from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
 from fedlit.privacy.ledger import Ledger
@@ -41,7 +42,6 @@ from fedlit.run.layers import Layer
 from fedlit.run.length import Length
 from fedlit.run.load import parse
 from fedlit.run.run import Run
-from fedlit.run.worker import cores
 from fedlit.sharing import form_of
 from fedlit.show.shown import say
 from fedlit.train.manifest import read_checkpoint

@@ -17,8 +17,9 @@ from fedlit.errors import ConfigError, FedlitError, Told, expect, must_be_known
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
 from fedlit.files import exclusive, write_text
+from fedlit.jobs.runner import Say
 from fedlit.mixture.combine import Combined, combine
-from fedlit.mixture.jobs import Tell, run_jobs
+from fedlit.mixture.jobs import run_jobs
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.plan import MixturePlan
 from fedlit.mixture.results import MixtureResults, mixtures_of, results_of
@@ -104,7 +105,7 @@ class Mixture:
         quiet: bool = False,
         brief: bool = False,
         seconds: float | None = None,
-        progress: Tell | None = None,
+        progress: Say | None = None,
     ) -> MixtureResults:
         """Train all parts with all folds, and find each client's mixture.
 
@@ -129,7 +130,7 @@ class Mixture:
         """
         expected = "last, to continue the newest run"
         expect(ckpt_path in (None, "last"), "--ckpt_path", expected, ckpt_path)
-        notify: Tell = (lambda text: None) if quiet else _print
+        notify: Say = (lambda text: None) if quiet else _print
         end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
         folder = self.folder = begun or new_folder(
@@ -149,7 +150,7 @@ class Mixture:
             plan = self.plan
             notify(f"{for_terminal(plan)}\n\nRun folder: {folder}{', continued' if begun else ''}")
             remaining = None if end is None else max(0.0, end - time.monotonic())
-            self.out = run_jobs(list(parts.values()), self.settings, progress or notify, remaining)
+            self.out = run_jobs(parts, self.settings.workers, progress or notify, remaining)
             self._held = predicted(
                 {name: part for name, part in parts.items() if part.done()}, "validation"
             )

@@ -4,15 +4,14 @@ rows with them.
 <run>/parts/<part>/config.yaml                        what the part is trained with: settings of its
 configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
+                  /fold_<i>/DONE                       its record, written last
                   /fold_<i>/<client>/                  of a local baseline: the client's, as arrays
-                  /fold_<i>/DONE                       written last
+                  /DONE                                of a local baseline: the record of all folds
 """
 
 from __future__ import annotations
 
 import itertools
-import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -22,58 +21,35 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from fedlit import yaml_text
 from fedlit.data.sources.base import Source
 from fedlit.data.table import ClientTable, Split
-from fedlit.errors import ConfigError, FedlitError
+from fedlit.errors import FedlitError
 from fedlit.files import write_text
+from fedlit.jobs.job import FitAlone, Job, Train, is_free
+from fedlit.jobs.record import FORMAT, Output, changed_keys, read_record
+from fedlit.jobs.training import train
 from fedlit.mixture.settings import MixtureSettings, PartSettings
 from fedlit.run.allowed import is_of_run
-from fedlit.run.config import flatten, listed
-from fedlit.run.folders import newest_run, to_score
+from fedlit.run.folders import to_score
 from fedlit.run.load import load as load_run
 from fedlit.run.run import Run
 from fedlit.score.folder import MAIN, load
-from fedlit.score.plain import read_json, write_json
 from fedlit.score.scorer import Scorer, aligned, united
 from fedlit.tasks import Task, task_from
 from fedlit.tasks.predictions import Predictions
+from fedlit.train.whole import CHECKPOINTS, LAST
 
 CONFIG = "config.yaml"
-DONE = "DONE"
 MORE_TIME = "a larger budget gives it more time"
 # a local baseline reads its client's table, whatever the configuration's federation does with it
 _ALONE = {
     "data.align": "none", "data.scaling": "client", "data.categories": "codes", "data.missing": "mean",
     "data.common": None, "data.pool": False,
 }  # fmt: skip
-_FREE = ("name", "seed", "board.", "checkpoint.", "data.fold", "trainer.default_root_dir")
-"""Keys that a mixture sets itself, or that change nothing that is computed."""
-
-
-class _Until(Callback):
-    """Ends training with the first epoch that ends after a number of seconds, and after the first
-    exchange.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-        self.whole = True
-
-    def on_train_epoch_end(self, trainer: Any, loop: Any) -> None:
-        """Stop training if time is up."""
-        exchange = loop.federation.exchange
-        exchanged = exchange.rounds > 0 or not exchange.on  # before that there is no federation
-        if (
-            exchanged
-            and time.monotonic() > self.end
-            and trainer.current_epoch + 1 < (trainer.max_epochs or 0)
-        ):
-            trainer.should_stop = True
-            self.whole = False
+_SET = ("seed", "data.fold")
+"""Keys that a mixture sets itself: its own settings say whether they changed."""
 
 
 class ReadOnce(Source):
@@ -101,6 +77,8 @@ class Part:
         folder: ``<run>/parts/<name>``.
         seed: the seed of the mixture.
         folds: the number of folds of the mixture.
+        by: the score by which local baselines choose their settings; None for the main one of a
+            client's task.
         shared: the data that all parts share: sources, whose tables are read only once, and encoded
             tables of local baselines.
     """
@@ -110,18 +88,19 @@ class Part:
     folder: Path
     seed: int
     folds: int
+    by: str | None = None
     shared: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, settings: MixtureSettings, folder: Path) -> dict[str, Part]:
         """Return all parts of a run's folder."""
         shared = dict[str, Any]()
-        return {
-            name: cls(
-                name, part_settings, folder / "parts" / name, settings.seed, settings.folds, shared
-            )
-            for name, part_settings in settings.parts.items()
-        }
+        by = None if settings.mixing.by is None else str(settings.mixing.by)
+        parts = dict[str, Part]()
+        for name, part in settings.parts.items():
+            below = folder / "parts" / name
+            parts[name] = cls(name, part, below, settings.seed, settings.folds, by, shared)
+        return parts
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without shared data, so that a recommendation can be pickled, and reads
@@ -140,9 +119,48 @@ class Part:
         """Return the folder of a fold."""
         return self.folder / f"fold_{number}"
 
-    def done(self, *folds: int) -> bool:
-        """Return whether the given folds were trained to their end; all folds if none is given."""
-        return all((self.fold(fold) / DONE).is_file() for fold in folds or self.each_fold)
+    @property
+    def alone(self) -> bool:
+        """Whether the part is a local baseline."""
+        return self.settings.go_alone is not None
+
+    def jobs(self) -> list[Job]:
+        """Return the trainings of the part: one for each fold; of a local baseline one for all
+        folds, because its settings are the same in all of them.
+        """
+        keys = {
+            key: value
+            for key, value in (self._base.settings or {}).items()
+            if not is_free(key) and key not in _SET
+        }
+        made_of = {"format": FORMAT, "part": self.name, "seed": self.seed, "folds": self.folds}
+        config, overrides = self._configuration
+        config_file = str(config)
+        if self.alone:
+            made_of |= {
+                "go_alone": self.settings.go_alone,
+                "grid": self.settings.grid,
+                "by": self.by,
+            }
+            fit = FitAlone(config_file, overrides, {}, folds=self.folds)
+            return [Job(self.name, self.seed, str(self.folder), made_of | keys, fit)]
+        work = Train(config_file, overrides)
+        jobs = list[Job]()
+        for fold in self.each_fold:
+            of_fold = made_of | {"fold": fold} | keys
+            folder = str(self.fold(fold))
+            jobs.append(Job(self.name, self.seed, folder, of_fold, work, fold=fold))
+        return jobs
+
+    @property
+    def _records(self) -> list[dict[str, Any] | None]:
+        """The records of the part's trainings, None for each that is missing or damaged."""
+        folders = [self.folder] if self.alone else [self.fold(fold) for fold in self.each_fold]
+        return [read_record(folder) for folder in folders]
+
+    def done(self) -> bool:
+        """Return whether all folds were trained to their end."""
+        return None not in self._records
 
     def load(self, fold: int) -> Run:
         """Return the part's untrained run for a fold. Its settings are those in the folder if the
@@ -152,35 +170,46 @@ class Part:
             ConfigError: the part's configuration is not valid; the message names the part.
         """
         run = self._base.with_fold(fold, f"fold_{fold}")
-        if self.settings.go_alone is not None:
+        if self.alone:
             run.data = self.shared.setdefault(
                 f"fold {fold}: {_said(self._base, 'data.')}", run.data
             )
         return run
 
-    @cached_property
-    def _base(self) -> Run:
-        """The run from which those of all folds are made, because reading a configuration takes a
-        second, and reading tables takes time, too.
+    @property
+    def _configuration(self) -> tuple[Path, dict[str, Any]]:
+        """The file of the part's configuration, and the changed keys. It is the one in the folder if
+        the mixture was begun there.
         """
         saved = self.folder / CONFIG
         settings = self.settings
-        config, changed = (saved, {}) if saved.is_file() else (settings.config, settings.set)
-        alone = _ALONE if settings.go_alone is not None else {}
-        overrides = {
+        config = settings.config
+        changed = settings.set
+        if saved.is_file():
+            config = saved
+            changed = {}
+        alone = _ALONE if self.alone else {}
+        return config, {
             **alone,
             **changed,
             "board.pictures": 0,
             "seed": self.seed,
             "data.folds": self.folds,
             "data.fold": 0,
-            "trainer.default_root_dir": self.folder,
+            "trainer.default_root_dir": str(self.folder),
         }
-        trusted = tuple(
-            file for file in (settings.config,) if file.is_file() and not is_of_run(file)
-        )
+
+    @cached_property
+    def _base(self) -> Run:
+        """The run from which those of all folds are made, because reading a configuration takes a
+        second, and reading tables takes time, too.
+        """
+        config, overrides = self._configuration
+        of_run = config == self.folder / CONFIG
+        origin = self.settings.config
+        trusted = (origin,) if origin.is_file() and not is_of_run(origin) else ()
         try:
-            run = load_run(config, overrides=overrides, of_run=config == saved, trusted=trusted)
+            run = load_run(config, overrides=overrides, of_run=of_run, trusted=trusted)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}: {error}") from error
         run.data.source = self.shared.setdefault(
@@ -201,54 +230,33 @@ class Part:
         """Whether its configuration now differs from the one in the folder, wherever its file is
         now.
         """
-        saved = self.folder / CONFIG
-        if not saved.is_file():
+        if not (self.folder / CONFIG).is_file():
             return False
-        before = dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8"))))
         now = replace(self, folder=self.folder / "none")._base.settings or {}
-        return any(
-            before.get(key) != now.get(key) for key in (*before, *now) if not key.startswith(_FREE)
-        )
+        return bool(changed_keys(self.folder, now, besides=_SET))
 
-    def train(self, fold: int, seconds: float | None = None) -> None:
+    def train(self, fold: int, seconds: float | None = None) -> Output:
         """Train a fold to its end. An interrupted training is continued.
 
         Args:
             fold: the number of the fold.
             seconds: the time after which no further epoch begins; None for no limit.
         """
-        try:
-            begun = newest_run(self.folder, f"fold_{fold}")
-        except ConfigError:  # it ended before its first checkpoint
-            begun = None
-        if begun is None:
-            shutil.rmtree(self.fold(fold), ignore_errors=True)
         run = self.load(fold)
-        clock = _Until(seconds or 0)
-        if seconds is not None:
-            run.trainer_options["callbacks"] = [
-                *listed(run.trainer_options.get("callbacks")),
-                clock,
-            ]
         try:
-            run.fit("last" if begun is not None else None, quiet=True)
+            trained = train(run, seconds)
         except FedlitError as error:
             raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
-        self.finish(fold, whole=clock.whole)
-
-    def finish(self, fold: int, *, whole: bool) -> None:
-        """Write the mark of a fold's end, and whether there was time for all epochs, or for all
-        settings of a local baseline.
-        """
-        write_json(self.fold(fold) / DONE, {"part": self.name, "fold": fold, "whole": whole})
+        assert run.folder is not None
+        files = [run.folder / CONFIG, run.folder / CHECKPOINTS / LAST]
+        return Output(files, {"whole": trained.whole}, trained.resumed)
 
     @property
     def lacks(self) -> str:
         """What its training lacks because time was up; empty if nothing."""
-        cut = sum(
-            not read_json(self.fold(fold) / DONE).get("whole", True) for fold in self.each_fold
-        )
-        if cut and self.settings.go_alone is not None:
+        records = [record for record in self._records if record is not None]
+        cut = sum(not record.get("whole", True) for record in records)
+        if cut and self.alone:
             return f"time was up before all its settings were tried; {MORE_TIME}"
         if cut:
             folds = f"{cut} of {len(self.each_fold)} folds"
@@ -257,7 +265,7 @@ class Part:
 
     def scorers(self, fold: int, clients: Iterable[str] | None = None) -> dict[str, Scorer]:
         """Return the scorers of a fold's models by client; of all clients if None."""
-        if self.settings.go_alone is not None:
+        if self.alone:
             folders = sorted(path.parent for path in self.fold(fold).glob(f"*/{MAIN}"))
             return {
                 path.name: load(path) for path in folders if clients is None or path.name in clients

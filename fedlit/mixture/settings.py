@@ -401,7 +401,7 @@ def _check_trainer(trainer: object) -> None:
 
 CONFIG = "config.yaml"
 MIXED = "mixture.json"
-FORMAT = 2
+FORMAT = 3
 
 
 def newest(folder: Path) -> Path | None:

@@ -22,10 +22,12 @@ from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of
-from fedlit.mixture.alone import Fold, fit_alone, fit_rows, maker
+from fedlit.jobs.alone import Fold, fit_alone, fit_rows, maker
+from fedlit.jobs.job import FitAlone, Job, digest_of
+from fedlit.jobs.record import FORMAT
 from fedlit.run.load import load
 from fedlit.study.alone import model_for
-from fedlit.study.job import FORMAT, OUT_OF_FOLD, FitAlone, Job, JobResults, digest_of
+from fedlit.study.job import OUT_OF_FOLD, JobResults
 from fedlit.tasks import COMPARED
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.predictions import Predictions
@@ -81,19 +83,21 @@ def _cached(
     """
     cache = Path(job.folder).parents[2] / "baselines"
     few = 0 if work.folds else _few(client, work.small)
-    made_of = [
-        FORMAT,
-        client.fingerprint(),
-        client.categorical,
-        job.method,
-        work.model,
-        model.grid,
-        job.choose[client.spec.name],
-    ]
-    made_of += [work.folds, few, sklearn.__version__]
+    made_of = {
+        "format": FORMAT,
+        "rows": client.fingerprint(),
+        "categorical": client.categorical,
+        "method": job.method,
+        "model": work.model,
+        "grid": model.grid,
+        "choose": job.choose[client.spec.name],
+        "folds": work.folds,
+        "few": few,
+        "scikit-learn": sklearn.__version__,
+    }
     # The seed deals the folds, also for models that have no seed.
     if not model.seedless or work.folds:
-        made_of.append(job.seed)
+        made_of["seed"] = job.seed
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")
     locks.mkdir(parents=True, exist_ok=True)

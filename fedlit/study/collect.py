@@ -19,15 +19,9 @@ from numpy.typing import NDArray
 from fedlit.errors import RunError, Told, expect
 from fedlit.explain.clusters import CLUSTERS, adjusted_rand, concepts_of, judged
 from fedlit.files import read_named
-from fedlit.study.job import (
-    BOOTSTRAP,
-    OUT_OF_FOLD,
-    SCORE_FILE,
-    Job,
-    finished,
-    title_of,
-    variant_name,
-)
+from fedlit.jobs.job import Job, title_of, variant_name
+from fedlit.jobs.record import finished
+from fedlit.study.job import BOOTSTRAP, OUT_OF_FOLD, SCORE_FILE
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT
 from fedlit.tasks import COMPARED

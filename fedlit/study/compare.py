@@ -10,19 +10,20 @@ from fedlit.data.targets import has_classes
 from fedlit.errors import RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
+from fedlit.jobs.job import digest_of
+from fedlit.jobs.runner import nothing
 from fedlit.show.shown import Grid, Shown
 from fedlit.study.basis import Basis
 from fedlit.study.collect import collect
 from fedlit.study.contents import installed
 from fedlit.study.findings import MANY, Findings, summary
-from fedlit.study.job import digest_of
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.notes import training_notes
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
 from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
 from fedlit.study.resolve import resolve
-from fedlit.study.runner import default_jobs, locked, nothing, run_jobs
+from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.files import write_text
+from fedlit.jobs.job import digest_of, is_free
 from fedlit.run.allowed import all_listed
 from fedlit.run.arguments import read
 from fedlit.run.load import load
-from fedlit.study.job import digest_of, is_free
 
 KEPT = "plan.json"
 """In a study's folder: what its configurations say."""

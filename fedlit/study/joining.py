@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 
 from fedlit.errors import RunError, Told, expect
+from fedlit.jobs.job import Train
+from fedlit.jobs.runner import nothing
 from fedlit.run.config import shown
 from fedlit.run.joining import Joining, prepare
 from fedlit.run.run import Run
@@ -21,13 +23,11 @@ from fedlit.show.text import Verbatim
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, write
 from fedlit.study.findings import Answer
-from fedlit.study.job import Train
 from fedlit.study.method import Method
 from fedlit.study.plan import jobs_of, planned_alone
 from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.rows import tasks_of
-from fedlit.study.runner import nothing
-from fedlit.study.runs import best_checkpoint, execute, record
+from fedlit.study.runs import best_checkpoint, execute, keep_result
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.trained import Planned
@@ -140,7 +140,7 @@ def add_client(
     ]
     planned += planned_alone(study, tasks_of([joining.table]), (str(local), {}), planned[1])
     jobs = jobs_of(study, numbers, folder, planned, data=str(folder))
-    record(jobs[0], joined, trained)
+    keep_result(jobs[0], joined, trained)
     findings = joined.data.findings
     notes = [*joining.notes, *joined.loop.federation.notes, *findings.sentences()]
     failures = dict[str, str]()

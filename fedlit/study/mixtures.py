@@ -4,7 +4,6 @@ once; other mixtures of the same parts, and means of models, which need no train
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,15 @@ import pandas as pd
 
 from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
+from fedlit.jobs.job import Combine, Job, Train
+from fedlit.jobs.record import read_record
 from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
 from fedlit.run.config import typed_value
 from fedlit.score.scorer import aligned
-from fedlit.study.job import DONE, OUT_OF_FOLD, PREDICTIONS, Combine, Job, JobResults, Train
+from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, JobResults
 from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.weights import Stack
 
@@ -147,12 +148,11 @@ def _add(
 
 
 def _record(job: Job, folder: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads((folder / DONE).read_text(encoding="utf-8"))
-    except OSError as error:
+    record = read_record(folder)
+    if record is None:
         raise RunError(
             f"{job.name}: expected the run of {folder.parent.name}, found none: it failed"
-        ) from error
+        )
     return record
 
 

@@ -9,16 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedlit.jobs.job import Combine, FitAlone, Job, variant_name
+from fedlit.jobs.record import FORMAT
 from fedlit.study.alone import means_of, model_for
 from fedlit.study.basis import Basis, data_config
-from fedlit.study.job import (
-    FORMAT,
-    Combine,
-    FitAlone,
-    Job,
-    digest_of,
-    variant_name,
-)  # fmt: skip
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.trained import Planned, entering_parts, planned_methods, reference_run
 from fedlit.study.without import runs_without
@@ -76,21 +70,21 @@ def jobs_of(
             for key, value in vars(run.work).items()
             if key not in ("config", "overrides", "test")
         }
-        made_of = [
-            FORMAT,
-            run.method,
-            seed,
-            study.bootstrap,
-            data,
-            run.made_of,
-            work_settings,
-            choose,
-        ]
+        made_of = {
+            "format": FORMAT,
+            "method": run.method,
+            "seed": seed,
+            "bootstrap": study.bootstrap,
+            "data": data,
+            "choose": choose,
+            **work_settings,
+            **run.made_of,
+        }
         folder = (
             out / "runs" / variant_name(run.method, run.settings, run.left_out) / f"seed_{seed}"
         )
         return Job(
-            run.method, seed, str(folder), digest_of(made_of), run.work, study.choose, study.bootstrap,
+            run.method, seed, str(folder), made_of, run.work, study.choose, study.bootstrap,
             run.settings, run.left_out,
         )  # fmt: skip
 
@@ -149,10 +143,10 @@ def _combined(study: ResolvedStudy, trained: Sequence[Job]) -> list[Job]:
         digests = {part: _each(part_jobs, "digest") for part, part_jobs in parts.items()}
         work = Combine(folders, mixing)
         first = next(iter(parts.values()))[0]
-        made_of = [name, digests, mixing, study.choose]
+        made_of = {"method": name, "parts": digests, "mixing": mixing, "choose": study.choose}
         folder = str(Path(first.folder).parent.parent / name / f"seed_{first.seed}")
         jobs[name] = replace(
-            first, method=name, folder=folder, digest=digest_of(made_of), work=work, settings=None
+            first, method=name, folder=folder, made_of=made_of, work=work, settings=None
         )
         combined_jobs.append(jobs[name])
 

@@ -5,18 +5,21 @@ reports what is running, each run's scores, and the remaining time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 
 from tqdm import tqdm
 
 from fedlit.files import exclusive
-from fedlit.run.worker import Call, Pool, cores
+from fedlit.jobs import runner
+from fedlit.jobs.job import Job
+from fedlit.jobs.pool import Pool, cores
+from fedlit.jobs.runner import Progress, Say, nothing
 from fedlit.show.text import terminal_width
 from fedlit.study.collect import of_choice
-from fedlit.study.job import DONE, Job, finished, validation_scores
+from fedlit.study.job import validation_scores
 from fedlit.tasks import COMPARED
 
 
@@ -39,13 +42,7 @@ def locked(folder: Path) -> AbstractContextManager[None]:
     )
 
 
-def nothing(text: str) -> None:
-    """Ignore a message."""
-
-
-def run_jobs(
-    jobs: Sequence[Job], pool: Pool | int, say: Callable[[str], None] = nothing
-) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Say = nothing) -> dict[str, str]:
     """Run the jobs that are not done yet.
 
     Args:
@@ -56,64 +53,49 @@ def run_jobs(
     Returns:
         Name of each run that failed → its error.
     """
-    quiet = say is nothing
-    pending = [job for job in jobs if finished(job) is None]
-    outdated = sum((Path(job.folder) / DONE).exists() for job in pending)
-    if len(pending) < len(jobs):
-        say(f"{len(jobs) - len(pending)} of {len(jobs)} runs are done already")
-    if outdated:
-        say(
-            f"{outdated} runs were made with another configuration or data, or are damaged: they are "
-            "run again"
-        )
-    if not pending:
-        return {}
-    named = {job.folder: job for job in pending}
-    failures = dict[str, str]()
-    calls = []
-    for job in pending:
-        log = Path(job.folder).with_suffix(".log")
-        after = tuple(folder for folder in job.after if folder in named)
-        calls.append(Call(job.folder, "fedlit.study.runs:serve", job.request, log, after))
-    screen = sys.stderr if sys.stderr.isatty() else StringIO()
-    pool_context = Pool(min(pool, len(pending))) if isinstance(pool, int) else nullcontext(pool)
-    # These are scores of validation rows: nobody is tempted to choose by test rows while a study
-    # runs.
-    if not quiet:
+    progress = Progress() if say is nothing else Bar(say)
+    return runner.run_jobs(jobs, pool, "fedlit.study.runs:serve", progress)
+
+
+class Bar(Progress):
+    """Shows a bar on a terminal, and a line for each run that ends, with its scores."""
+
+    def begin(self, jobs: Sequence[Job], pending: Sequence[Job]) -> None:
+        """Show an empty bar."""
+        super().begin(jobs, pending)
+        # These are scores of validation rows: nobody is tempted to choose by test rows while a
+        # study runs.
         tqdm.write(
             "Scores as runs end: of validation rows, mean over clients (the report: test).",
             file=sys.stderr,
         )
-    progress = tqdm(
-        total=len(jobs),
-        initial=len(jobs) - len(pending),
-        disable=quiet,
-        ncols=terminal_width(sys.stderr),
-        unit="run",
-        file=screen,
-    )
-    with pool_context as workers, progress as bar:
-        for call, error, seconds in workers.run(calls):
-            if error is None:
-                bar.set_postfix_str(named[call.name].name)
-                continue
-            bar.update()
-            if error:
-                failures[named[call.name].name] = error
-            if not quiet:
-                _tell(bar, named[call.name], bool(error), seconds)
-    return failures
+        screen = sys.stderr if sys.stderr.isatty() else StringIO()
+        self.bar = tqdm(
+            total=self.total,
+            initial=self.done,
+            ncols=terminal_width(sys.stderr),
+            unit="run",
+            file=screen,
+        )
 
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
 
-def _tell(bar: tqdm, job: Job, failed: bool, seconds: float) -> None:
-    """Print a line for a run that has ended, including the progress if no bar is shown."""
-    remaining = ", {remaining} left" if bar.n < bar.total else ""
-    position = bar.format_meter(
-        **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + remaining + "] "}
-    )
-    outcome = "FAILED, more at the end" if failed else _scores(job)
-    line = f"{job.name}: {outcome} ({bar.format_interval(round(seconds))})"
-    tqdm.write(line if sys.stderr.isatty() else f"{position}{line}", file=sys.stderr)
+    def began(self, job: Job) -> None:
+        """Show which job has begun."""
+        self.bar.set_postfix_str(job.name)
+
+    def ended(self, job: Job, failed: bool, seconds: float) -> None:
+        """Print a line for a run that has ended, including the progress if no bar is shown."""
+        bar = self.bar
+        bar.update()
+        remaining = ", {remaining} left" if bar.n < bar.total else ""
+        position = bar.format_meter(
+            **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + remaining + "] "}
+        )
+        outcome = "FAILED, more at the end" if failed else _scores(job)
+        line = f"{job.name}: {outcome} ({bar.format_interval(round(seconds))})"
+        tqdm.write(line if sys.stderr.isatty() else f"{position}{line}", file=sys.stderr)
 
 
 def _scores(job: Job) -> str:

@@ -5,13 +5,8 @@ results to the job's folder.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import platform
 import shutil
-import time
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedlit import yaml_text
-from fedlit.errors import FedlitError
-from fedlit.files import write_text
-from fedlit.run.config import flatten
-from fedlit.run.folders import newest_run
+from fedlit.jobs import record
+from fedlit.jobs.job import Combine, Job, Train
+from fedlit.jobs.training import train
 from fedlit.run.load import load
 from fedlit.run.predictions import scored_rows
 from fedlit.run.run import Run
 from fedlit.seeding import derive_seed
 from fedlit.study.baselines import fit_baseline
-from fedlit.study.job import (
-    BESIDE,
-    BOOTSTRAP,
-    DONE,
-    FORMAT,
-    PREDICTIONS,
-    Combine,
-    Job,
-    JobResults,
-    Train,
-    is_free,
-)
+from fedlit.study.job import BESIDE, BOOTSTRAP, PREDICTIONS, JobResults
 from fedlit.study.mixtures import combined, train_mixture
 from fedlit.tasks import COMPARED
 from fedlit.tasks.frames import is_target
@@ -50,30 +32,21 @@ from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.train.results import Results
 
 
+def serve(request: Mapping[str, Any]) -> None:
+    """Do the work of a job; a worker process calls this. Runs of a study have no time limit."""
+    execute(Job.of(request["job"]))
+
+
 def execute(job: Job) -> None:
-    """Run one job to the end, and mark its folder as done.
+    """Do the work of a job to the end, and write its record.
 
     An interrupted run of a method is resumed from its last checkpoint if it has this configuration.
     """
-    folder = Path(job.folder)
-    begun = time.perf_counter()
-    if isinstance(job.work, Train):
-        results, details = train_mixture(job) if job.work.mixture else _train(job)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        results, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
-    if not details.get("resumed"):  # a resumed run took longer than this process saw
-        details["seconds"] = time.perf_counter() - begun
-    _write(job, folder, results, details)
+    record.execute(job, _work)
+    _drop_checkpoints(Path(job.folder))
 
 
-def serve(request: Mapping[str, Any]) -> None:
-    """Run :func:`execute` in a worker process."""
-    execute(Job.of(request))
-
-
-def record(job: Job, run: Run, trained: Results) -> None:
+def keep_result(job: Job, run: Run, trained: Results) -> None:
     """Score a run that was trained elsewhere, and mark a job as done with its result.
 
     Args:
@@ -83,36 +56,41 @@ def record(job: Job, run: Run, trained: Results) -> None:
     """
     folder = Path(job.folder)
     folder.mkdir(parents=True)
-    _write(job, folder, *_scored(job, run, trained, resumed=False))
+    record.write_record(job, _written(job, *_scored(job, run, trained)))
+    _drop_checkpoints(folder)
 
 
-def _write(job: Job, folder: Path, results: JobResults, details: Mapping[str, Any]) -> None:
-    """Write all results of a job, and the mark of its completion last."""
+def _work(job: Job, seconds: float | None) -> record.Output:
+    """Train or fit what a job says, and write its predictions and scores to its folder."""
+    if isinstance(job.work, Train):
+        results, details = train_mixture(job) if job.work.mixture else _train(job, seconds)
+        return _written(job, results, details)
+    folder = Path(job.folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    results, details = combined(job) if isinstance(job.work, Combine) else fit_baseline(job)
+    return _written(job, results, details)
+
+
+def _written(job: Job, results: JobResults, details: dict[str, Any]) -> record.Output:
+    """Write the results of a job to its folder."""
+    folder = Path(job.folder)
     results.write(folder)
     predictions = results.table.frame
     if job.bootstrap:
         tested = read_tested(PredictionTable.read(folder / PREDICTIONS))
         bootstrap_scores(tested, job.bootstrap).to_parquet(folder / BOOTSTRAP)
-    record = {
-        "format": FORMAT,
-        "digest": job.digest,
-        "method": job.method,
-        "seed": job.seed,
-        **({"settings": job.settings} if job.settings is not None else {}),
+    about_rows = {
         "one_class": _one_class(predictions),
-        **({"left_out": job.left_out} if job.left_out is not None else {}),
         "rows": {str(client): _rows(rows) for client, rows in predictions.groupby("client")},
-        "files": {
-            path.name: path.stat().st_size
-            for path in folder.iterdir()
-            if path.suffix in (".csv", ".parquet")
-        },
-        "versions": _versions(),
-        "machine": _machine(),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        **details,
     }
-    write_text(json.dumps(record, indent=2) + "\n", folder / DONE)
+    files = [path for path in folder.iterdir() if path.suffix in (".csv", ".parquet")]
+    resumed = bool(details.pop("resumed", False))
+    return record.Output(files, about_rows | details, resumed)
+
+
+def _drop_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run whose results are complete."""
     for checkpoints in folder.glob("version_*/checkpoints"):
         shutil.rmtree(checkpoints)
 
@@ -155,7 +133,7 @@ def _lines(labels: pd.Series) -> str:
     return "\n".join(labels.fillna(""))
 
 
-def _train(job: Job) -> tuple[JobResults, dict[str, Any]]:
+def _train(job: Job, seconds: float | None) -> tuple[JobResults, dict[str, Any]]:
     assert isinstance(job.work, Train)
     folder = Path(job.folder)
     best = best_checkpoint(job.work.checkpoint, job.choose)
@@ -168,20 +146,14 @@ def _train(job: Job) -> tuple[JobResults, dict[str, Any]]:
     # Pictures of every run would take as long as a short training.
     pictures = {"board.pictures": 0}
     run = load(job.work.config, overrides={**pictures, **job.work.overrides, **run_settings})
-    try:
-        begun = newest_run(folder.parent, folder.name)
-    except FedlitError:  # it ended before its first checkpoint
-        begun = None
-    if begun is None or not _same(begun, run, best):
-        shutil.rmtree(folder, ignore_errors=True)
-        begun = None
-    trained = run.fit("last" if begun is not None else None, quiet=True)
-    return _scored(job, run, trained, resumed=begun is not None)
+    # An interrupted run must have kept the checkpoints that are required.
+    keys = ("checkpoint.",) if best else ()
+    trained = train(run, seconds, keys)
+    results, details = _scored(job, run, trained.results)
+    return results, {**details, "resumed": trained.resumed}
 
 
-def _scored(
-    job: Job, run: Run, trained: Results, *, resumed: bool
-) -> tuple[JobResults, dict[str, Any]]:
+def _scored(job: Job, run: Run, trained: Results) -> tuple[JobResults, dict[str, Any]]:
     """Return the predictions and scores of a run's clients, and details for its record."""
     assert isinstance(job.work, Train)
     checkpoint = job.work.checkpoint
@@ -203,7 +175,6 @@ def _scored(
         train_rows |= {site.name: site.rows["train"] for site in spec.sites}
     exchange = run.exchange
     details = {
-        "seconds": None,
         "exchange": {
             "rounds": exchange.rounds,
             "bytes": exchange.bytes,
@@ -218,7 +189,6 @@ def _scored(
             "rounds": exchange.rounds,
         },
         **({"guarded": exchange.found} if exchange.found else {}),
-        "resumed": resumed,
         "train_rows": train_rows,
     }
     return job_results, details
@@ -240,52 +210,6 @@ def best_checkpoint(checkpoint: str, choose: Mapping[str, str]) -> dict[str, Any
     (metric,) = set(choose.values())
     mode = "max" if COMPARED[metric].higher_is_better else "min"
     return {"checkpoint.monitor": f"val/{metric}", "checkpoint.mode": mode, "checkpoint.best": 1}
-
-
-def _same(folder: Path, run: Run, best: Mapping[str, Any]) -> bool:
-    """Return whether an interrupted run had this configuration, and kept the checkpoints that are
-    required.
-    """
-    saved = folder / "config.yaml"
-    before = (
-        dict(flatten(yaml_text.load(saved.read_text(encoding="utf-8")))) if saved.is_file() else {}
-    )
-
-    def relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
-        chosen = ("checkpoint.",) if best else ()
-        return {
-            key: value
-            for key, value in settings.items()
-            if not is_free(key) or key.startswith(chosen)
-        }
-
-    return relevant(before) == relevant(run.settings or {})
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the packages that compute the results."""
-    names = (
-        "fedlit",
-        "torch",
-        "lightning",
-        "torchmetrics",
-        "scikit-learn",
-        "numpy",
-        "pandas",
-        "scipy",
-    )
-    return {"python": platform.python_version(), **{name: version(name) for name in names}}
-
-
-def _machine() -> dict[str, Any]:
-    """Describe the machine of the run."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    model = next(
-        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return {"system": platform.system(), "processor": model, "cores": os.cpu_count(), "gpus": gpus}
 
 
 Numbers = NDArray[np.float64]

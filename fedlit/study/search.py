@@ -27,14 +27,14 @@ from optuna.trial import FrozenTrial, TrialState
 from tqdm import tqdm
 
 from fedlit.errors import ConfigError, RunError, expect
+from fedlit.jobs.job import digest_of
+from fedlit.jobs.pool import Pool
 from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs, typed_value
-from fedlit.run.worker import Pool
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import Verbatim
 from fedlit.study.basis import Basis
-from fedlit.study.job import digest_of
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.resolve import ResolvedStudy, resolve

@@ -13,11 +13,13 @@ from typing import Any
 import pandas as pd
 
 from fedlit.data.sources.base import Source
+from fedlit.jobs.job import Job
+from fedlit.jobs.record import finished
 from fedlit.mixture.parts import ReadOnce
 from fedlit.run import subgroups, thresholds
 from fedlit.run.scoring import ScoreSettings
 from fedlit.study.collect import Collected
-from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, Job, finished
+from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.study import HINDSIGHT
 from fedlit.tasks.operating import rule_text

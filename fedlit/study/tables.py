@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from fedlit.jobs.job import title_of
 from fedlit.statistics import ALONE, JOIN, TITLES
 from fedlit.study.collect import Collected
-from fedlit.study.job import title_of
 from fedlit.study.lift import MEAN, WORST, client_label
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.tasks import Score

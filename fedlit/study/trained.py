@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedlit.errors import ConfigError, must_be_known
+from fedlit.jobs.job import FitAlone, Train, title_of
 from fedlit.mixture.settings import PartSettings, is_mixture
 from fedlit.study.basis import Basis
 from fedlit.study.contents import Contents
-from fedlit.study.job import FitAlone, Train, title_of
 from fedlit.study.mixtures import mixture_settings
 from fedlit.study.rows import ROWS, differing_rows
 from fedlit.study.study import Lineup

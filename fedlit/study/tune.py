@@ -15,13 +15,15 @@ from typing import Any
 import pandas as pd
 
 from fedlit.errors import FedlitError
-from fedlit.run.worker import Pool
+from fedlit.jobs.job import Job, Train, variant_name
+from fedlit.jobs.pool import Pool
+from fedlit.jobs.runner import nothing
 from fedlit.study.basis import Basis
 from fedlit.study.collect import of_choice
-from fedlit.study.job import Job, Train, validation_scores, variant_name
+from fedlit.study.job import validation_scores
 from fedlit.study.plan import plan_jobs
 from fedlit.study.resolve import ResolvedStudy
-from fedlit.study.runner import nothing, run_jobs
+from fedlit.study.runner import run_jobs
 from fedlit.study.seeds import seed_words
 from fedlit.tasks import COMPARED
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError
-from fedlit.study.job import Train
+from fedlit.jobs.job import Train
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.rows import LEAVE_OUT
 from fedlit.study.trained import Planned

@@ -11,7 +11,7 @@ import pytest
 import fedlit
 from fedlit.cli.commands import COMMANDS
 from fedlit.institutions.child import Child, Gone
-from fedlit.run.worker import WorkerProcess
+from fedlit.jobs.pool import WorkerProcess
 
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 SHORT = ("init", "methods", "data show", "coordinate watch", "site keys")

@@ -23,6 +23,7 @@ from federations import TINY
 from fedlit.__main__ import main
 from fedlit.data.sources import Bundled
 from fedlit.errors import ConfigError, DataError, FedlitError
+from fedlit.jobs.record import execute, read_record
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import MORE_TIME, Part
@@ -202,12 +203,16 @@ def test_killed_in_the_second_part_it_ends_with_the_same_bits(
     told = process.communicate(timeout=60)[0].decode()
     assert process.returncode == -signal.SIGKILL, told
     before = (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns
+    second = begun / "parts/network/fold_1"
+    saved = (second / "version_0/checkpoints/last.ckpt").is_file()
     assert not (begun / "mixture.json").exists()
     with pytest.raises(ConfigError, match=r"it was not trained to its end.*--ckpt_path last"):
         Mixture(own).test(quiet=True)
     resumed = Mixture(own)
     resumed.fit("last", quiet=True)
     assert resumed.folder == begun
+    record = read_record(second)
+    assert record is not None and record["resumed"] is saved
     assert (begun / "parts/network/fold_0/DONE").stat().st_mtime_ns == before
     assert bits(begun) == bits(folder)
 
@@ -244,8 +249,8 @@ def test_a_limit_of_time_leaves_out_what_it_does_not_reach(place: Path, tmp_path
     assert mixture.test(quiet=True).scores["wine"]["auroc"] > 0.9
     assert mixture.folder is not None
     part = Part.of(mixture.settings, mixture.folder)["network"]
-    part.train(0, 1e-9)
-    part.train(1, 1e9)
+    for job, seconds in zip(part.jobs(), (1e-9, 1e9), strict=True):
+        execute(job, lambda job, limit: part.train(job.fold or 0, limit), seconds)
     assert "1 of 2 folds" in part.lacks
 
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from federations import TINY
 
+from fedlit.jobs.job import Job
 from fedlit.study.basis import Basis
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.job import Job
 from fedlit.study.plan import plan_jobs
 from fedlit.study.resolve import resolve
 from fedlit.study.study import StudyFile

@@ -20,10 +20,10 @@ from study.conftest import stored
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of
 from fedlit.errors import ConfigError
+from fedlit.jobs.job import FitAlone, Job
 from fedlit.run.load import load
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.compare import Comparison
-from fedlit.study.job import FitAlone, Job
 from fedlit.study.method import Method
 from fedlit.study.resolve import resolve
 from fedlit.study.study import StudyFile
@@ -59,7 +59,7 @@ def job(out: Path, method: str, grid: dict[str, list[Any]], **more: Any) -> Job:
     folder = str(out / "runs" / method / "seed_1")
     choose = dict.fromkeys(CLIENTS["data.source.init_args.clients"], "auroc")
     work = FitAlone(CONFIG, CLIENTS, {"classification": grid}, **more)
-    return Job(method, 1, folder, "d", work, choose)
+    return Job(method, 1, folder, {}, work, choose)
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray:

@@ -15,6 +15,7 @@ from federations import BUNDLED
 from study.conftest import jobs_of, write_study
 
 from fedlit.errors import ConfigError
+from fedlit.jobs.job import FitAlone, Job
 from fedlit.run.load import load
 from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, corrected_interval, estimate
 from fedlit.study.baselines import fit_baseline
@@ -22,7 +23,6 @@ from fedlit.study.basis import Basis
 from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation, collect
 from fedlit.study.compare import Comparison, compare
 from fedlit.study.findings import Answer, answers, summary
-from fedlit.study.job import FitAlone, Job
 from fedlit.study.lift import (
     LEFT_OUT,
     MEAN,
@@ -237,7 +237,7 @@ def test_a_model_of_another_task_is_left_out_and_named(tmp_path: Path, found: Co
         "extra_trees",
         1,
         folder,
-        "d",
+        {},
         FitAlone(str(BUNDLED), clients, grid),
         {"breast_cancer": "auroc"},
     )

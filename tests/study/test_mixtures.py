@@ -12,9 +12,9 @@ import pytest
 import torch
 from study.conftest import METHODS, jobs_of, stored, write_study
 
+from fedlit.jobs.record import DONE
 from fedlit.mixture.weigh import weights_of
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.job import DONE
 from fedlit.study.method import Scenario
 from fedlit.study.mixtures import PARTS
 from fedlit.study.parse import load_study

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedlit.run.worker import Call, Pool
+from fedlit.jobs.pool import Call, Pool
 from fedlit.study.compare import compare
 
 DIES = """\
@@ -116,10 +116,10 @@ def test_a_call_waits_for_those_that_it_is_computed_from(
                 [Call(name, "waits:work", broken, tmp_path / "log") for name in ("first", "second")]
             )
         )
-    assert {own.name: error for own, error, _ in told if error is not None} == {
+    assert {event.call.name: event.error for event in told if event.error is not None} == {
         "slow": "", "quick": "", "other": "", "fails": "AssertionError: "
     }  # fmt: skip
-    assert sorted(str(error) for _, error, _ in lost) == ["None"] * 2 + ["OSError: no process"] * 2
+    assert sorted(str(event.error) for event in lost) == ["None"] * 2 + ["OSError: no process"] * 2
     assert (
         len(told) == 8
         and len(again) == 2

@@ -14,11 +14,12 @@ import yaml
 from study.conftest import LR, RATES, write_study
 
 from fedlit.errors import ConfigError, RunError
+from fedlit.jobs.job import Job, variant_name
 from fedlit.run.load import load
 from fedlit.study import search as module
 from fedlit.study import tune
 from fedlit.study.basis import Basis
-from fedlit.study.job import Job, validation_scores, variant_name
+from fedlit.study.job import validation_scores
 from fedlit.study.method import Search
 from fedlit.study.parse import load_study
 from fedlit.study.search import Found, Trial, search

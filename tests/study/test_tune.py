@@ -18,10 +18,10 @@ from study.conftest import LR, METHODS, RATES, jobs_of, write_study
 
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
+from fedlit.jobs.job import Job
 from fedlit.study.basis import Basis
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.job import Job
 from fedlit.study.lift import Scores
 from fedlit.study.method import Method
 from fedlit.study.parse import load_study
@@ -90,7 +90,7 @@ def test_a_seed_of_which_a_combination_is_missing_is_left_out(
 ) -> None:
     one = next(job for job in jobs if job.seed == 1 and job.settings == {LR: RATES[1]})
     assert one.name == f"gl ({LR}=0.1), seed 1"
-    broken = [replace(job, digest="none") if job is one else job for job in jobs]
+    broken = [replace(job, made_of={}) if job is one else job for job in jobs]
     results = collect(compared.study, broken).scores
     assert set(results.loc[results["method"] == "gl", "seed"]) == {2}
     assert set(results.loc[results["method"] == BEST_FEDERATED, "seed"]) == {2}
@@ -100,7 +100,7 @@ def test_a_seed_of_which_a_combination_is_missing_is_left_out(
         for job in jobs
         if (job.seed, job.settings) in ((1, {LR: RATES[1]}), (2, {LR: RATES[0]}))
     ]
-    broken = [replace(job, digest="none") if job in lacking else job for job in jobs]
+    broken = [replace(job, made_of={}) if job in lacking else job for job in jobs]
     own = collect(compared.study, broken)
     assert "gl" not in set(own.scores["method"]) and own.tuned.empty
     with pytest.raises(RunError, match="every combination"):

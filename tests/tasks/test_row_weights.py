@@ -16,8 +16,8 @@ from fedlit import reml
 from fedlit.data.encoding import Rows
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
+from fedlit.jobs.alone import fit_rows
 from fedlit.methods.penalised import choose, fit
-from fedlit.mixture.alone import fit_rows
 from fedlit.mixture.combine import combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.settings import Mixing

@@ -1,5 +1,5 @@
-"""Worker processes. A worker reads requests, one JSON object per line, from its standard input, and
-answers each with a line.
+"""Runs calls, in this process or in worker processes. A worker reads requests, one JSON object per
+line, from its standard input, and answers each with a line.
 
 A worker ends as soon as its input is closed, even during a job. If the requesting process is
 killed, no orphaned worker therefore continues to write to folders that a restarted process uses.
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedlit.errors import FedlitError
 from fedlit.exchange.place import refuse_ranks
 
 
@@ -57,7 +58,7 @@ class WorkerProcess:
         """
         if self.process is None:
             # -P: no module of the working directory
-            command = [sys.executable, "-P", "-m", "fedlit.run.worker"]
+            command = [sys.executable, "-P", "-m", "fedlit.jobs.pool"]
             pipe = subprocess.PIPE
             self.process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, env=self.environment, text=True
@@ -104,6 +105,49 @@ class Call:
     after: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Event:
+    """What happened to a call.
+
+    Attributes:
+        call: the call.
+        error: None when the call begins; when it ends, the error that ended it, with the name of
+            its class, or an empty string.
+        seconds: the time that the call took.
+        cause: the error itself, if it was raised in this process.
+    """
+
+    call: Call
+    error: str | None = None
+    seconds: float = 0.0
+    cause: FedlitError | None = None
+
+
+class Here:
+    """Runs calls in this process, one after another. An error that is none of fedlit's ends all.
+
+    Args:
+        function: what runs instead of the calls' own functions, because it has objects in memory
+            that a worker process would have to read first.
+    """
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], None]) -> None:
+        self._function = function
+
+    def run(self, calls: Sequence[Call]) -> Iterator[Event]:
+        """Run calls; see :meth:`Pool.run`."""
+        for call in calls:
+            yield Event(call)
+            begun = time.monotonic()
+            cause: FedlitError | None = None
+            try:
+                self._function(call.arguments())
+            except FedlitError as error:
+                cause = error
+            message = "" if cause is None else f"{type(cause).__name__}: {cause}"
+            yield Event(call, message, time.monotonic() - begun, cause)
+
+
 class Pool:
     """Worker processes, each with its share of the cores. If one dies, only its call is lost.
 
@@ -123,20 +167,19 @@ class Pool:
         for process in self._processes:
             process.stop()
 
-    def run(self, calls: Sequence[Call]) -> Iterator[tuple[Call, str | None, float]]:
+    def run(self, calls: Sequence[Call]) -> Iterator[Event]:
         """Run calls in the worker processes.
 
         Args:
             calls: the calls; those that others wait for must come before these.
 
         Returns:
-            Each call when it begins, with None, and when it ends, with the error that ended it or
-            an empty string; and the seconds that it took.
+            Each call when it begins, and when it ends.
         """
         # of this run alone: a thread of an earlier one takes none of it
         waiting = self._waiting = deque(calls)
         ended = {call.name: threading.Event() for call in calls}
-        events: queue.SimpleQueue[tuple[Call, str | None, float]] = queue.SimpleQueue()
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
         def work(process: WorkerProcess) -> None:
             with suppress(IndexError):  # nothing is waiting any more
@@ -144,7 +187,7 @@ class Pool:
                     call = waiting.popleft()
                     for name in ended.keys() & {*call.after}:
                         ended[name].wait()
-                    events.put((call, None, 0.0))
+                    events.put(Event(call))
                     begun = time.monotonic()
                     try:
                         error = process.call(call.function, call.arguments(), call.log)
@@ -152,7 +195,7 @@ class Pool:
                     except Exception as wrong:
                         error = f"{type(wrong).__name__}: {wrong}"
                     ended[call.name].set()
-                    events.put((call, error, time.monotonic() - begun))
+                    events.put(Event(call, error, time.monotonic() - begun))
 
         for process in self._processes:
             threading.Thread(target=work, args=(process,), daemon=True).start()
@@ -160,9 +203,9 @@ class Pool:
         while unfinished:
             # a wait without end could not be interrupted on every system
             with suppress(queue.Empty):
-                call, error, seconds = events.get(timeout=1)
-                unfinished -= error is not None
-                yield call, error, seconds
+                event = events.get(timeout=1)
+                unfinished -= event.error is not None
+                yield event
 
 
 def main() -> None:
