@@ -55,7 +55,7 @@ def predict(
     check_output(out, data)
     folder = _find(run, ckpt_path, "predict")  # before torch is imported
     from fedlit.mixture.mixture import load_run
-    from fedlit.score.scorer import check_frame
+    from fedlit.score.rows import check_frame
 
     scorer = load_run(folder, client, ckpt_path)
     table = read_rows(data, scorer.encoder)

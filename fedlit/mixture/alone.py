@@ -16,7 +16,8 @@ from fedlit.errors import RunError, Told, expect
 from fedlit.jobs.alone import Fold, fit_alone, maker
 from fedlit.jobs.record import Output
 from fedlit.mixture.parts import Part
-from fedlit.score.arrays import ArrayFunction, as_arrays
+from fedlit.score.arrays import ArrayFunction
+from fedlit.score.as_arrays import as_arrays
 from fedlit.score.folder import write
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import COMPARED, task_state

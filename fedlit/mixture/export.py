@@ -26,8 +26,10 @@ from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
 from fedlit.mixture.mixture import opened
 from fedlit.run.run import Run
-from fedlit.score.folder import MAIN, columns_of, load, write
-from fedlit.score.scorer import MixedScorer, Scorer
+from fedlit.score.folder import columns_of, load, write
+from fedlit.score.folder_checks import MAIN
+from fedlit.score.mixed_scorer import MixedScorer
+from fedlit.score.scorer import Scorer
 from fedlit.show.shown import Shown
 from fedlit.show.text import Verbatim, in_markdown
 from fedlit.tasks import SCORES

@@ -24,7 +24,8 @@ from fedlit.mixture.export import predictions_of
 from fedlit.mixture.mixture import opened
 from fedlit.run.explanation import Explanation
 from fedlit.run.run import Run
-from fedlit.score.scorer import MixedScorer, Scorer
+from fedlit.score.mixed_scorer import MixedScorer
+from fedlit.score.scorer import Scorer
 from fedlit.show.canvas import save_figure
 from fedlit.show.inspection import calibration_figure, importance_figure
 from fedlit.show.shown import Grid

@@ -40,8 +40,9 @@ from fedlit.run.predictions import PredictionFiles
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings, supplements_of
 from fedlit.run.thresholds import MIXTURE, check_two_classes, choose, keep, kept, with_threshold
+from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.plain import write_json
-from fedlit.score.scorer import MixedScorer, Scorer
+from fedlit.score.scorer import Scorer
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.frames import is_target
 from fedlit.tasks.predictions import Predictions, PredictionTable

@@ -35,8 +35,10 @@ from fedlit.run.allowed import is_of_run
 from fedlit.run.folders import to_score
 from fedlit.run.load import load as load_run
 from fedlit.run.run import Run
-from fedlit.score.folder import MAIN, load
-from fedlit.score.scorer import Scorer, aligned, united
+from fedlit.score.folder import load
+from fedlit.score.folder_checks import MAIN
+from fedlit.score.mixed_scorer import aligned, united
+from fedlit.score.scorer import Scorer
 from fedlit.tasks import Task, task_from
 from fedlit.tasks.predictions import Predictions
 from fedlit.train.whole import CHECKPOINTS, LAST

@@ -246,7 +246,7 @@ class SeveralLabels(Outcome):
             slopes = slope_of_minus_log(probabilities_of_truth(predictions), shares)
             return np.where(is_true, slopes, -slopes)
 
-        return RowLoss(losses_of, slopes_of, is_known.any(1))
+        return RowLoss(losses_of, slopes_of, is_known.sum(1) > 0)
 
     def link(self, predictions: Floats) -> Floats:
         """Return the log odds of each label."""

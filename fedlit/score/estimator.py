@@ -8,12 +8,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 
 from fedlit.errors import ConfigError
 from fedlit.score.scorer import Scorer
+from fedlit.types import Floats, Objects, SingleFloats
+
+Rows = pd.DataFrame | np.ndarray
 
 
 class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -27,7 +29,7 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.scorer = scorer
 
     @property
-    def feature_names_in_(self) -> NDArray[np.object_]:
+    def feature_names_in_(self) -> Objects:
         """The names of the columns that rows must have."""
         return self.scorer.feature_names_in_
 
@@ -36,7 +38,7 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         """The number of columns that rows must have."""
         return self.scorer.n_features_in_
 
-    def fit(self, X: Any, y: Any = None) -> NoReturn:
+    def fit(self, X: object, y: object = None) -> NoReturn:
         """Refuse to train.
 
         Raises:
@@ -59,14 +61,13 @@ class Trained(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         tags.input_tags.string = True
         return tags
 
-    def _frame(self, rows: Any) -> pd.DataFrame:
+    def _frame(self, rows: Any) -> Any:
         """Return rows as a frame. An array has the columns :attr:`feature_names_in_`, in their
         order.
         """
         if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == self.n_features_in_:
-            rows = pd.DataFrame(rows, columns=self.feature_names_in_)
-        frame: pd.DataFrame = rows
-        return frame
+            return pd.DataFrame(rows, columns=self.feature_names_in_)
+        return rows
 
 
 class TrainedClassifier(ClassifierMixin, Trained):  # type: ignore[misc]
@@ -87,17 +88,17 @@ class TrainedClassifier(ClassifierMixin, Trained):  # type: ignore[misc]
     """
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> np.ndarray:
         """The labels, sorted."""
         return np.sort(self.scorer.classes_)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Rows) -> np.ndarray:
         """Return the most probable label of each row (n,), as :meth:`Scorer.predict` does."""
         probabilities = self.scorer.predict_proba(self._frame(X))
-        labels: NDArray[Any] = self.scorer.classes_[probabilities.argmax(1)]
+        labels: np.ndarray = self.scorer.classes_[probabilities.argmax(1)]
         return labels
 
-    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+    def predict_proba(self, X: Rows) -> SingleFloats:
         """Return the probabilities (n, classes), in the order of :attr:`classes_`."""
         order = np.argsort(self.scorer.classes_)
         return self.scorer.predict_proba(self._frame(X))[:, order]
@@ -106,7 +107,7 @@ class TrainedClassifier(ClassifierMixin, Trained):  # type: ignore[misc]
 class TrainedRegressor(RegressorMixin, Trained):  # type: ignore[misc]
     """A client that predicts a number, or the mean of a count."""
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
+    def predict(self, X: Rows) -> Floats:
         """Return the predicted number of each row (n,), in the user's unit."""
         predicted = self.scorer.predict(self._frame(X), keys=[])["predicted"]
         return predicted.to_numpy(np.float64)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedlit.data.sources.reads import ENDINGS
-from fedlit.errors import DataError, Told, expect, told_as
+from fedlit.errors import DataError, told_as
 from fedlit.files import write_frames
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedlit.data.reading import Raw
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename", "query")
+"""The settings of reading that depend on the file, and not on the client."""
 _PACKED = (".gz", ".bz2", ".xz", ".zip")
 _TYPED = (
     ".parquet",
@@ -36,8 +37,9 @@ _KINDS = (".csv", ".tsv", ".txt", ".data", *_TYPED, *ENDINGS)
 
 def _apart(path: Path) -> tuple[str, str]:
     """Return a file's name without its endings, and its kind by these endings."""
-    whole = path.with_suffix("") if path.suffix.lower() in _PACKED else path
-    return whole.stem, whole.suffix.lower()
+    if path.suffix.lower() in _PACKED:
+        path = path.with_suffix("")
+    return path.stem, path.suffix.lower()
 
 
 def has_reads(path: Path) -> bool:
@@ -93,7 +95,8 @@ def scores_beside(data: Path) -> Path:
         'new.scores.csv'
     """
     name, kind = _apart(data)
-    return data.with_name(f"{name}.scores{'.parquet' if kind in _TYPED else '.csv'}")
+    ending = ".parquet" if kind in _TYPED else ".csv"
+    return data.with_name(f"{name}.scores{ending}")
 
 
 def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
@@ -111,13 +114,13 @@ def read_rows(path: str | Path, encoder: RowEncoder) -> Raw:
     schema = encoder.schema
     client = encoder.client
     if has_reads(path):
-        labels_reads = are_positions(list(encoder.columns))
-        message = Told(f"reads in {path.name}")
-        expected = f"rows of a table, as client {client!r} has"
-        do = "name a client of reads, or a table"
-        expect(labels_reads, "--data", expected, message, do, DataError)
+        if not are_positions(list(encoder.columns)):
+            raise DataError(
+                f"--data: expected rows of a table, as client {client!r} has, found reads in "
+                f"{path.name}; name a client of reads, or a table"
+            )
         return new_reads(path, list(encoder.columns), f"client {client!r}, file {path}")
-    # Another file may be written in another way, and lack what is renamed, such as the target.
+    # Another file may be written in another way, and lack a renamed column, such as the target.
     settings = {key: value for key, value in schema.reading.items() if key not in _OF_A_FILE}
     try:
         return read_table(path, ReadOptions.from_dict(settings, f"client {client!r}"), client)

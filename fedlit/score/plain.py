@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedlit.errors import DataError, FedlitError, Told, expect
+from fedlit.errors import DataError, FedlitError
 from fedlit.files import reason, write_text
+from fedlit.outcomes.numbers import is_number
 
 _MOST = 256 * 2**20  # bytes
 
@@ -32,7 +32,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path}: cannot be read: {reason(error)}; export the client again"
         ) from error
-    except (RecursionError, ValueError) as error:  # of JSON, of UTF-8, or of what is refused here
+    except (RecursionError, ValueError) as error:  # JSON, UTF-8, or one of the checks here
         raise DataError(
             f"{path}: expected plain data, found: {error}; export the client again"
         ) from error
@@ -49,44 +49,53 @@ def _int(text: str) -> int:
     return int(text)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(entries := dict(pairs)) < len(pairs):
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         raise ValueError(f"a key twice among {str(list(entries))[:60]}")
     return entries
 
 
-def check_weights(weights: Any, key: str) -> dict[str, float]:
+def check_weights(weights: object, key: str) -> dict[str, float]:
     """Return the weights of a mixture's parts, after checking that they are numbers from 0 to 1
     that sum to 1.
 
     Raises:
         DataError: the weights are invalid.
     """
-    values = list(weights.values()) if isinstance(weights, dict) else []
-    numbers = all(type(value) in (int, float) and 0 <= value <= 1 for value in values)
-    valid = numbers and math.isclose(sum(values), 1, abs_tol=1e-9)
-    message = Told(str(weights)[:99])
-    expect(valid, key, "weights from 0 to 1, of sum 1", message, "fit or export again", DataError)
-    return dict(weights)
+    valid: dict[str, float] = {}
+    if isinstance(weights, dict):
+        valid = {
+            name: value for name, value in weights.items() if is_number(value) and 0 <= value <= 1
+        }
+    if valid != weights or not math.isclose(sum(valid.values()), 1, abs_tol=1e-9):
+        raise DataError(
+            f"{key}: expected weights from 0 to 1, of sum 1, found {str(weights)[:99]}; fit or "
+            "export again"
+        )
+    return valid
 
 
-def check_stack(stack: Any, key: str) -> list[list[float]]:
+def check_stack(stack: object, key: str) -> list[list[float]]:
     """Return the intercept and slope of each output, for a mixture that has them, after checking
     that they are numbers.
 
     Raises:
         DataError: the values are invalid.
     """
-    pairs = isinstance(stack, list) and all(
-        isinstance(pair, list) and len(pair) == 2 for pair in stack
-    )
-    numbers = chain.from_iterable(stack) if pairs else ()
-    if not pairs or not all(type(n) in (int, float) and -1e9 < n < 1e9 for n in numbers):
+    if not isinstance(stack, list) or not all(map(_is_pair, stack)):
         raise DataError(
             f"{key}: expected pairs of numbers as stack, found {str(stack)[:99]}; fit or export "
             "again"
         )
     return list(stack)
+
+
+def _is_pair(pair: object) -> bool:
+    """Return whether something is a list of two numbers of possible size."""
+    if not isinstance(pair, list) or len(pair) != 2:
+        return False
+    return all(is_number(number) and -1e9 < number < 1e9 for number in pair)
 
 
 def unfit(path: Path, error: Exception) -> FedlitError:
@@ -97,7 +106,7 @@ def unfit(path: Path, error: Exception) -> FedlitError:
     )
 
 
-def defined(value: Any) -> Any:
+def defined(value: object) -> Any:
     """Return plain data in which numbers that are not finite are None.
 
     Example:
@@ -108,10 +117,12 @@ def defined(value: Any) -> Any:
         return {key: defined(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [defined(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write plain data as JSON.
 
     Raises:

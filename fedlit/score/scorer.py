@@ -1,31 +1,27 @@
-"""A trained client that scores rows, with an interface like scikit-learn's, and a client's mixture
-of several: the mean over the models of a part's folds, then that of the parts. Does not import
-PyTorch.
-"""
+"""A trained client that scores rows, with an interface like scikit-learn's. Does not import PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from fedlit.data.columns import NUMBERS, RowEncoder
-from fedlit.data.reading.frames import frame_of
+from fedlit.data.columns import RowEncoder
 from fedlit.data.sources.reads import are_positions
-from fedlit.errors import ConfigError, DataError, RunError, Told, expect, told_as
-from fedlit.outcomes import outcome_of, outcome_type
+from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
+from fedlit.outcomes import outcome_of
+from fedlit.outcomes.base import Columns
+from fedlit.outcomes.numbers import is_number
+from fedlit.score.rows import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
-from fedlit.types import State
-from fedlit.weights import Stack, mixed, on_stack
+from fedlit.types import Label, Objects, Predictions, SingleFloats, State
 
-Function = Callable[[NDArray[np.float32]], NDArray[Any]]
-"""Encoded rows (n, d) float32 → what the client predicts of them, (n, width): probabilities of the
-task's classes, or a number."""
+Function = Callable[[SingleFloats], Predictions]
+"""Maps encoded rows (n, d) to the client's predictions (n, width): probabilities of the task's
+classes, or a number."""
 AT_THRESHOLD = "predicted_at_threshold"
+UNUSED = "columns that the client does not use"
 
 
 def no_threshold(rows: int) -> str:
@@ -85,21 +81,25 @@ class Scorer:
         client: str,
         encoder: RowEncoder,
         function: Function,
-        state: Mapping[str, Any],
+        state: State,
         *,
         classes: Sequence[int] | None = None,
         keys: Sequence[str] | None = None,
         batch: int = 1024,
-        about: Mapping[str, Any] | None = None,
+        about: State | None = None,
     ) -> None:
         self.client = client
         self.encoder = encoder
         self.function = function
         self.state = dict(state)
         self._whole = outcome_of(state)
-        self.own_classes = tuple(range(len(self._whole.classes)) if classes is None else classes)
+        if classes is None:
+            classes = range(len(self._whole.classes))
+        self.own_classes = tuple(classes)
         self.outcome = self._whole.at(self.own_classes)
-        self.keys = tuple(encoder.schema.keys if keys is None else keys)
+        if keys is None:
+            keys = encoder.schema.keys
+        self.keys = tuple(keys)
         self.batch = batch
         self.about = dict(about or {})
         self.notes: list[str] = []
@@ -112,11 +112,12 @@ class Scorer:
         Raises:
             DataError: it is no number from 0 to 1.
         """
-        chosen = self.about.get("threshold") or {}
-        value = chosen.get("value") if isinstance(chosen, dict) else chosen
+        value = self.about.get("threshold")
+        if isinstance(value, dict):
+            value = value.get("value")
         if value is None:
             return None
-        if type(value) not in (int, float) or not 0 <= value <= 1 or len(self.outcome.classes) != 2:
+        if not is_number(value) or not 0 <= value <= 1 or len(self.outcome.classes) != 2:
             raise DataError(
                 f"client {self.client!r}: expected a threshold from 0 to 1 of two classes, found "
                 f"{value!r}; run fedlit test again, or export again"
@@ -135,7 +136,7 @@ class Scorer:
             "score.threshold"
         ]
 
-    def columns(self, predictions: NDArray[Any]) -> dict[str, Any]:
+    def columns(self, predictions: Predictions) -> Columns:
         """Return predictions (n, width) as columns for the user, with ``predicted_at_threshold`` if
         the client has a :attr:`threshold`.
         """
@@ -143,24 +144,27 @@ class Scorer:
         threshold = self.threshold
         if threshold is not None:
             negative, positive = self.outcome.classes
-            reached = (predictions[:, 1] >= threshold).tolist()
-            columns[AT_THRESHOLD] = [
-                positive if is_positive else negative for is_positive in reached
-            ]
+            labels: list[Label] = []
+            for is_positive in (predictions[:, 1] >= threshold).tolist():
+                labels.append(positive if is_positive else negative)
+            columns[AT_THRESHOLD] = labels
         return columns
 
     @property
-    def own_state(self) -> dict[str, Any]:
-        """The state of the task with the client's classes only, as plain data."""
-        state = {key: [] if key.endswith("_rows") else value for key, value in self.state.items()}
-        return state | {
-            key: [*getattr(self.outcome, key)]
-            for key in ("classes", "negatives", "positives")
-            if key in state
-        }
+    def own_state(self) -> State:
+        """The state of the task with the client's classes only, as plain data. It does not count the
+        rows of classes.
+        """
+        state = dict(self.state)
+        for key in state:
+            if key.endswith("_rows"):
+                state[key] = []
+            elif key in ("classes", "negatives", "positives"):
+                state[key] = [*getattr(self.outcome, key)]
+        return state
 
     @property
-    def feature_names_in_(self) -> NDArray[np.object_]:
+    def feature_names_in_(self) -> Objects:
         """The names of the columns that rows must have."""
         return np.array(self.encoder.schema.used, dtype=object)
 
@@ -170,7 +174,7 @@ class Scorer:
         return len(self.feature_names_in_)
 
     @property
-    def classes_(self) -> NDArray[Any]:
+    def classes_(self) -> np.ndarray:
         """The labels, in the order of :meth:`predict_proba`'s columns.
 
         Raises:
@@ -214,13 +218,13 @@ class Scorer:
             )
         return pd.concat([frame[chosen], results.set_axis(frame.index)], axis=1)
 
-    def frame(self, row: NDArray[Any], x: NDArray[np.float32]) -> pd.DataFrame:
+    def frame(self, row: np.ndarray, x: SingleFloats) -> pd.DataFrame:
         """Return what the client predicts for encoded rows (n, d) float32, with their numbers in
         the column ``row``.
         """
         return pd.DataFrame({"row": row, **self.columns(self.of_inputs(x))})
 
-    def predict_proba(self, frame: pd.DataFrame) -> NDArray[np.float32]:
+    def predict_proba(self, frame: pd.DataFrame) -> SingleFloats:
         """Return probabilities (n, classes) in the order of :attr:`classes_`; each row sums to 1.
         For sequences they are (n, positions · classes), with the classes of a position next to each
         other.
@@ -238,11 +242,10 @@ class Scorer:
 
     def __repr__(self) -> str:
         classes = self.outcome.classes
-        labels = f" ({shorten([*map(str, classes)])})" if classes else ""
-        return (
-            f"Scorer of {self.client}: {self.n_features_in_} columns → "
-            f"{self.encoder.target_name}{labels}"
-        )
+        target = self.encoder.target_name
+        if classes:
+            target += f" ({shorten([*map(str, classes)])})"
+        return f"Scorer of {self.client}: {self.n_features_in_} columns → {target}"
 
     # ------------------------------------------------------------------
 
@@ -252,59 +255,50 @@ class Scorer:
 
         Args:
             frame: the rows.
-            keys: the columns that are wished for; those of the client if None.
+            keys: the columns that the user names; those of the client if None.
 
         Raises:
-            DataError: the frame lacks a column that is wished for.
+            DataError: the frame lacks a column that the user names.
         """
-        chosen = list(self.keys) if keys is None else list(keys)
         if keys is None:
-            return [name for name in chosen if name in frame]
-        for name in chosen:
-            expect(
-                name in frame,
-                "keys",
-                "columns of the rows",
-                name,
-                kind=DataError,
-                known=map(str, frame),
-            )
-        return list(dict.fromkeys(chosen))
+            return [name for name in self.keys if name in frame]
+        columns = [*map(str, frame)]
+        for name in keys:
+            if name not in frame:
+                hint = did_you_mean(str(name), columns)
+                raise DataError(f"keys: expected columns of the rows, found {name!r}.{hint}")
+        return list(dict.fromkeys(keys))
 
-    def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> NDArray[np.float32]:
+    def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> SingleFloats:
         """Encode rows as inputs (n, d) float32, and set :attr:`notes`.
 
         Raises:
             DataError: see :meth:`predict`.
         """
         features, encoder_notes = self.encoder.read(frame)
-        unused = [
-            str(name)
-            for name in frame
-            if name not in self.encoder.schema.columns and name not in keys
-        ]
-        notes = [
-            *encoder_notes,
-            *([f"columns that the client does not use: {shorten(unused)}"] if unused else []),
-        ]
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused
-            x: NDArray[np.float32] = self.encoder.transform(features)
-        # of reads, positions without a base are those behind their ends
-        self.notes = (
-            notes if self.labels_reads else [*notes, *missing_and_unseen(features, self.encoder)]
-        )
+        notes = list(encoder_notes)
+        used = {*self.encoder.schema.columns, *keys}
+        unused = [str(name) for name in frame if name not in used]
+        if unused:
+            notes.append(f"{UNUSED}: {shorten(unused)}")
+        # A number that is too large for float32 becomes infinite, and its prediction is refused.
+        with np.errstate(over="ignore"):
+            x: SingleFloats = self.encoder.transform(features)
+        if not self.labels_reads:  # the positions behind the end of a read have no base
+            notes += missing_and_unseen(features, self.encoder)
+        self.notes = notes
         return x
 
     @property
     def labels_reads(self) -> bool:
-        """Whether rows are DNA reads, whose bases are cleaned as in training."""
+        """Whether rows are DNA reads, whose bases are cleaned in the same way as in training."""
         return self.outcome.sequence and are_positions(list(self.encoder.columns))
 
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Predictions:
         """Return the predictions for the client's classes, (n, width), at least float32."""
         return self.of_inputs(self.encode(frame, keys))
 
-    def of_inputs(self, x: NDArray[np.float32]) -> NDArray[Any]:
+    def of_inputs(self, x: SingleFloats) -> Predictions:
         """Return what the client predicts for encoded rows (n, d) float32: (n, classes of the
         client), or numbers (n, 1), at least float32.
 
@@ -313,7 +307,7 @@ class Scorer:
         """
         who = f"client {self.client!r}"
         width = self._whole.width
-        parts = [np.zeros((0, width), np.float32)]
+        parts: list[Predictions] = [np.zeros((0, width), np.float32)]
         with told_as(
             lambda error: RunError(
                 f"{who}: its network could not be computed: {type(error).__name__}: {error}"
@@ -322,208 +316,16 @@ class Scorer:
             for start in range(0, len(x), self.batch):
                 rows = x[start : start + self.batch]
                 part = self.function(rows)
-                right_shape = part.shape == (len(rows), width)
-                message = Told(f"{part.dtype} {part.shape}")
-                expected = f"predictions {(len(rows), width)} of floats"
-                do = "its network fits another task"
-                expect(right_shape and part.dtype.kind == "f", who, expected, message, do, RunError)
+                if part.shape != (len(rows), width) or part.dtype.kind != "f":
+                    raise RunError(
+                        f"{who}: expected predictions {(len(rows), width)} of floats, found "
+                        f"{part.dtype} {part.shape}; its network fits another task"
+                    )
                 parts.append(part)
         predictions = np.concatenate(parts)
-        finite = bool(np.isfinite(predictions).all())
-        do = "its training diverged; use another checkpoint"
-        expect(finite, who, "finite predictions", Told("others"), do, RunError)
+        if not np.isfinite(predictions).all():
+            raise RunError(
+                f"{who}: expected finite predictions, found others; its training diverged; use "
+                "another checkpoint"
+            )
         return self._whole.narrow(self.own_classes, predictions)
-
-
-def check_frame(frame: pd.DataFrame, encoder: RowEncoder) -> pd.DataFrame:
-    """Return the frame with the names of columns as text; a column that training renamed gets its
-    new name.
-
-    Raises:
-        DataError: it is not a frame, or two columns have one name.
-    """
-    frame = frame_of(frame)
-    who = f"client {encoder.client!r}"
-    message = Told(type(frame).__name__)
-    do = "its columns need names, as in pandas.DataFrame(rows, columns=names)"
-    expect(isinstance(frame, pd.DataFrame), who, "rows as a DataFrame", message, do, DataError)
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    renamed = encoder.schema.reading.get("rename") or {}
-    frame = frame.rename(columns={old: new for old, new in renamed.items() if new not in frame})
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise DataError(
-            f"{who}: expected each column once, found {twice!r} twice; rename or drop one"
-        )
-    return frame
-
-
-_FAR = 8  # standard deviations
-
-
-def missing_and_unseen(features: pd.DataFrame, encoder: RowEncoder) -> list[str]:
-    """Return notes on cells without a value, numbers far from those of training, and categories
-    that training did not have.
-    """
-    missing = dict[str, int]()
-    unseen = []
-    for name, column in encoder.columns.items():
-        if name not in features:
-            continue
-        empty = int(features[name].isna().sum())
-        if empty:
-            missing[name] = empty
-        if column.kind == NUMBERS and column.moments is not None and column.moments.variance > 0:
-            away = (features[name] - column.moments.mean).abs() / column.moments.variance**0.5
-            if far := int((away > _FAR).sum()):
-                example = f"{features[name][away > _FAR].iloc[0]:g}"
-                unseen.append(
-                    f"{name}: {far:,} cells are over {_FAR} standard deviations from training, "
-                    f"such as {example}"
-                )
-        count, new = column.unseen(features[name])
-        if count:
-            examples = shorten([*map(repr, new[:3])])
-            unseen.append(
-                f"{name}: {count:,} cells are of categories that training did not have, such as "
-                f"{examples}"
-            )
-    counts = shorten([f"{name} {count}" for name, count in missing.items()])
-    return [*([f"cells without a value: {counts}"] if missing else []), *unseen]
-
-
-_UNUSED = "columns that the client does not use"
-
-
-def united(states: Sequence[State]) -> State:
-    """Return the task of all parts' models together, as plain data, with the classes that any of
-    them can predict.
-
-    Args:
-        states: the state of each model's task, see :func:`fedlit.tasks.task_state`.
-
-    Raises:
-        RunError: the tasks are of different kinds.
-    """
-    first = states[0]
-    if {state["name"] for state in states} != {first["name"]}:
-        names = ", ".join(dict.fromkeys(state["name"] for state in states))
-        raise RunError(
-            f"mixture: expected parts of one task, found {names}; let all parts predict the same "
-            "target"
-        )
-    outcome = outcome_type(first["name"])
-    assert outcome is not None  # each scorer has found it
-    return outcome.united(states)
-
-
-def aligned(
-    predictions: NDArray[Any], labels: Sequence[Any], classes: Sequence[Any]
-) -> NDArray[np.float64]:
-    """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class
-    that the model does not know.
-
-    Args:
-        predictions: the predictions of a model, (n, width).
-        labels: the classes that the model predicts.
-        classes: the classes of the mixture; empty if a number is predicted.
-    """
-    if tuple(labels) == tuple(classes):
-        return predictions.astype(np.float64)
-    whole = np.zeros((len(predictions), len(classes)))
-    whole[:, [list(classes).index(label) for label in labels]] = predictions
-    return whole
-
-
-class MixedScorer(Scorer):
-    """A client's mixture, with the interface of a single scorer.
-
-    Args:
-        client: the name of the client.
-        parts: maps each part to the models of its folds, each with its encoder.
-        weights: of the parts; those without one are left out.
-        about: further facts about the mixture, as plain data.
-        stack: the intercept and slope for each output that correct the weighted mean; empty for no
-            correction.
-
-    Attributes:
-        scorers: maps each part that has a weight to the models of its folds.
-        weights: of these parts.
-
-    Raises:
-        DataError: a part that has a weight is missing.
-    """
-
-    def __init__(
-        self,
-        client: str,
-        parts: Mapping[str, Sequence[Scorer]],
-        weights: Mapping[str, float],
-        about: Mapping[str, Any] | None = None,
-        stack: Stack = (),
-    ) -> None:
-        missing = [name for name in weights if not parts.get(name)]
-        if missing:
-            raise DataError(
-                f"client {client!r}: expected the models of part {missing[0]!r}, which the mixture "
-                "needs, found none; train it to its end (--ckpt_path last), or write it again"
-            )
-        self.scorers = {name: list(parts[name]) for name in weights}
-        self.weights = dict(weights)
-        every = list(chain.from_iterable(self.scorers.values()))
-        state = united([scorer.own_state for scorer in every])
-        super().__init__(client, every[0].encoder, _never, state, batch=every[0].batch, about=about)
-        self.stack = stack
-        if stack:
-            outputs = 0
-            if self.outcome.family is not None:
-                outputs = self.outcome.link(np.full((1, self.outcome.width), 0.5)).shape[1]
-            if len(stack) != outputs:
-                raise DataError(
-                    f"client {client!r}: expected {outputs} pairs as stack, found {len(stack)}; "
-                    "export again"
-                )
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """The names of the columns that rows must have, which are those of all parts."""
-        names = chain.from_iterable(folds[0].encoder.schema.used for folds in self.scorers.values())
-        return np.array(list(dict.fromkeys(names)), dtype=object)
-
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> NDArray[Any]:
-        predictions = {}
-        notes = list[list[str]]()
-        for name, folds in self.scorers.items():
-            predictions[name] = [part._predictions(frame, keys) for part in folds]
-            notes.append(folds[0].notes)
-        common = set.intersection(*map(set, notes))
-        self.notes = [
-            note
-            for note in dict.fromkeys(chain.from_iterable(notes))
-            if not note.startswith(_UNUSED) or note in common
-        ]
-        return self.mix(predictions)
-
-    def mix(self, predictions: Mapping[str, Sequence[NDArray[Any]]]) -> NDArray[Any]:
-        """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers.
-
-        Args:
-            predictions: maps each part to the predictions of each fold's model for the same rows.
-        """
-        classes = self.outcome.classes
-        parts = {}
-        for name, folds in predictions.items():
-            pairs = zip(folds, self.scorers[name], strict=True)
-            total = sum(aligned(fold, scorer.outcome.classes, classes) for fold, scorer in pairs)
-            parts[name] = np.asarray(total) / len(folds)
-        mixture = next(iter(parts.values()))
-        if len(mixture):  # of no rows there is nothing to mix
-            mixture = mixed(parts, self.weights)
-            mixture = on_stack(self.outcome, mixture, self.stack) if self.stack else mixture
-        return np.ascontiguousarray(mixture, np.float32 if classes else np.float64)
-
-
-def _never(x: NDArray[np.float32]) -> NDArray[Any]:
-    raise RunError(
-        "a mixture has no inputs of its own, as each of its parts has; use predict, or mix"
-    )

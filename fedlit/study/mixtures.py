@@ -21,7 +21,7 @@ from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
 from fedlit.run.config import typed_value
-from fedlit.score.scorer import aligned
+from fedlit.score.mixed_scorer import aligned
 from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, JobResults
 from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.weights import Stack

@@ -18,7 +18,8 @@ from sklearn.ensemble import ExtraTreesClassifier
 from fedlit.data.encoder import TableEncoder
 from fedlit.errors import DataError, RunError
 from fedlit.score import Scorer, load
-from fedlit.score.arrays import ArrayFunction, as_arrays
+from fedlit.score.arrays import ArrayFunction
+from fedlit.score.as_arrays import as_arrays
 from fedlit.score.folder import write
 from fedlit.tasks import task_state
 

@@ -17,9 +17,11 @@ from fedlit.data.encoder import TableEncoder
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.outcomes.labels import OneLabel
-from fedlit.score.arrays import ArrayFunction, as_arrays, from_arrays
+from fedlit.score.arrays import ArrayFunction, from_arrays
+from fedlit.score.as_arrays import as_arrays
 from fedlit.score.estimator import estimator_of
-from fedlit.score.scorer import Function, Scorer, united
+from fedlit.score.mixed_scorer import united
+from fedlit.score.scorer import Function, Scorer
 from fedlit.tasks import Classification, MultiLabel, Regression, task_state
 from fedlit.tasks.baselines import CLASSIFIERS, COUNTERS, LABELLERS, REGRESSORS
 from fedlit.tasks.go_alone import GoAlone
