@@ -161,7 +161,8 @@ class Predictions:
         if self.weight is None:
             return None
         weight: Array = self.weight.cpu().numpy().astype(np.float64)
-        return weight[self.known]
+        known_weight: Array = weight[self.known]
+        return known_weight
 
     def frame(self) -> pd.DataFrame:
         """Return the only part's predictions for the user, see
