@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import has_classes
-from fedlit.errors import RunError, expect
+from fedlit.errors import ConfigError, RunError, expect
 from fedlit.explain.clusters import CLUSTERS
 from fedlit.files import write_frames, write_text
-from fedlit.jobs.job import digest_of
+from fedlit.jobs.job import Job, digest_of
 from fedlit.jobs.runner import nothing
 from fedlit.show.shown import Grid, Shown
 from fedlit.study.basis import Basis
@@ -22,7 +24,7 @@ from fedlit.study.notes import training_notes
 from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
 from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
-from fedlit.study.resolve import resolve
+from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.runner import default_jobs, locked, run_jobs
 from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
@@ -99,53 +101,42 @@ def compare(
         ['local', 'logistic_regression']
     """
     say = nothing if quiet else say
+    expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
+    slots = jobs or default_jobs()
     file = load_study(study) if isinstance(study, str) else study
     whole, folder = _placed(file, scenario, out)
     part = whole.restricted(methods, baselines)
     if part.about != whole.about:
-        say(
-            f"{part.about.removeprefix(whole.about).strip()} Report and tables in {folder} will "
-            "show this part."
-        )
+        sentence = part.about.removeprefix(whole.about).strip()
+        say(f"{sentence} Report and tables in {folder} will show this part.")
     numbers = parse_seeds(part.seeds if seeds is None else seeds)
-    expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
     with locked(folder):
         basis = Basis(part, folder)
-        rows = basis.rows
-        resolved = resolve(part, None, rows.tasks)
-        complete, tuned = tune(resolved, folder, basis, jobs or default_jobs(), say)
+        resolved = resolve(part, None, basis.rows.tasks)
+        complete, tuned = tune(resolved, folder, basis, slots, say)
         planned = plan_jobs(complete, numbers, folder, basis)
-        if complete.leave_one_out:
-            without_client = sum(job.left_out is not None for job in planned)
-            say(
-                f"leave_one_out: {without_client} further runs, each federation without one of its clients "
-                "in turn"
-            )
-        notes = [
-            *training_notes(complete, basis),
-            *rows.findings.sentences(),
-            *rows.open_questions,
-        ]
-        basis.contents.keep()
-        for note in notes:
-            say(f"{note}.")
-        failures = run_jobs(planned, jobs or default_jobs(), say)
+        _say_without(planned, say)
+        notes = _notes_before(complete, basis, say)
+        failures = run_jobs(planned, slots, say)
         if len(failures) == len(planned):
             errors = "\n".join(f"  {name}: {error}" for name, error in failures.items())
             raise RunError(
                 f"expected at least one run to come to its end, found that all failed:\n{errors}"
             )
         collected = collect(complete, planned)
+        rows = basis.rows
         notes += [*one_class_notes(complete, collected), *guard_notes(complete, collected)]
-        predicted = {table.name: _predicted(table) for table in rows.tables}
-        details = {
-            "failures": failures,
-            "predicted": predicted,
-            "notes": notes,
-            "blocks": rows.findings.blocks,
-        }
-        details["supplements"] = supplements(complete, planned, collected, rows.score, rows.source)
-        comparison = Comparison.of(complete, numbers, collected, folder, **details)
+        comparison = Comparison.of(
+            complete,
+            numbers,
+            collected,
+            folder,
+            failures=failures,
+            predicted={table.name: _predicted(table) for table in rows.tables},
+            notes=notes,
+            blocks=rows.findings.blocks,
+            supplements=supplements(complete, planned, collected, rows.score, rows.source),
+        )
         write(comparison)
         if len(tuned):
             write_frames({folder / TUNED: tuned})
@@ -156,14 +147,37 @@ def _placed(
     study: StudyFile, scenario: str | None, out: str | Path | None
 ) -> tuple[StudyFile, Path]:
     """Return the study under its scenario, and the scenario's folder."""
-    folder = Path(
-        out if out is not None else Path("lightning_logs", "studies", study.name)
-    ).absolute()
+    default = Path("lightning_logs", "studies", study.name)
+    folder = Path(default if out is None else out).absolute()
     if scenario is not None:
         return study.of(scenario), folder / scenario
-    expected = f"one of the scenarios {', '.join(study.scenarios)}"
-    expect(not study.scenarios, study.name, expected, scenario, "give scenario")
+    if study.scenarios:
+        raise ConfigError(
+            f"{study.name}: expected one of the scenarios {', '.join(study.scenarios)}, found "
+            "None; give scenario"
+        )
     return study, folder
+
+
+def _say_without(jobs: Sequence[Job], say: Callable[[str], None]) -> None:
+    """Say how many runs leave-one-out adds."""
+    count = sum(job.left_out is not None for job in jobs)
+    if count:
+        say(
+            f"leave_one_out: {count} further runs, each federation without one of its clients in "
+            "turn"
+        )
+
+
+def _notes_before(study: ResolvedStudy, basis: Basis, say: Callable[[str], None]) -> list[str]:
+    """Return what should be known before the first run, and say it."""
+    rows = basis.rows
+    notes = [*training_notes(study, basis), *rows.findings.sentences(), *rows.open_questions]
+    # The notes were the last to ask for contents of configurations.
+    basis.contents.keep()
+    for note in notes:
+        say(f"{note}.")
+    return notes
 
 
 def _predicted(table: ClientTable) -> str:
@@ -174,48 +188,60 @@ def _predicted(table: ClientTable) -> str:
     name = "a target without a name" if target.name is None else str(target.name)
     if has_classes(table):
         return f"{name} ({target.nunique()} classes)"
-    return (
-        f"{name} (a number)"
-        if target.dtype.kind in "biuf"
-        else f"{name} (a label for each position)"
-    )
+    if target.dtype.kind in "biuf":
+        return f"{name} (a number)"
+    return f"{name} (a label for each position)"
 
 
 def write(comparison: Comparison) -> None:
     """Write tables and report into the study's folder."""
-    collected = comparison.collected
     folder = comparison.folder
+    tables = _tables(comparison)
+    names = ["tuned.csv", CLUSTERS, LEFT_OUT, *(f"{name}.csv" for name in SUPPLEMENTS)]
+    for name in names:
+        if name not in tables:
+            # It may be of the study before it was changed.
+            (folder / name).unlink(missing_ok=True)
+    write_frames({folder / name: frame for name, frame in tables.items()})
+    report = sections(comparison)
+    title = title_of_report(comparison)
+    text = markdown(title, report)
+    write_text(text, folder / "tables.md")
+    page = folder / "report.html"
+    mark = f"<!-- {_digest_of_page(comparison, text)} -->\n"
+    # The pictures of the page take seconds, so that it is written only if something has changed.
+    if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):
+        write_text(html(title, report) + mark, page)
+
+
+def _tables(comparison: Comparison) -> dict[str, pd.DataFrame]:
+    """Map the name of each file to its table. Tables without rows are left out."""
+    collected = comparison.collected
     order = {name: position for position, name in enumerate(comparison.study.labels)}
     results = collected.scores[collected.scores["without"] == ""].sort_values(
         ["method", "seed", "client", "split", "metric"],
         key=lambda column: column.map(order) if column.name == "method" else column,
     )
     results = results[["study", "method", "seed", "client", "split", "metric", "value"]]
-    tables = {"results.csv": results, "results.parquet": results, "lift.csv": comparison.lift}
     tuned = collected.tuned[collected.tuned["without"] == ""]
     tuned = tuned[["best", "seed", "client", "settings"]].rename(columns={"best": "method"})
-    for name, frame in (
-        ("tuned.csv", tuned),
-        (CLUSTERS, collected.clusters),
-        (LEFT_OUT, comparison.left_out),
-    ):
-        if len(frame):
-            tables[name] = frame
-        else:
-            (folder / name).unlink(missing_ok=True)  # of the study before it was changed
-    for name in SUPPLEMENTS:
-        (folder / f"{name}.csv").unlink(missing_ok=True)
-    tables |= {f"{supplement.name}.csv": supplement.table for supplement in comparison.supplements}
-    write_frames({folder / name: frame for name, frame in tables.items()})
-    report = sections(comparison)
-    title = title_of_report(comparison)
-    text = markdown(title, report)
-    page = folder / "report.html"
-    write_text(text, folder / "tables.md")
-    bars = repr([comparison.study.matters, [supplement.bar for supplement in comparison.answers]])
-    mark = (
-        f"<!-- {digest_of([text, bars, collected.records.to_dict('records'), installed()])} -->\n"
-    )
-    # its pictures take seconds
-    if not page.is_file() or not page.read_text(encoding="utf-8").endswith(mark):
-        write_text(html(title, report) + mark, page)
+    optional = {"tuned.csv": tuned, CLUSTERS: collected.clusters, LEFT_OUT: comparison.left_out}
+    optional |= {f"{beside.name}.csv": beside.table for beside in comparison.supplements}
+    return {
+        "results.csv": results,
+        "results.parquet": results,
+        "lift.csv": comparison.lift,
+        **{name: table for name, table in optional.items() if len(table)},
+    }
+
+
+def _digest_of_page(comparison: Comparison, text: str) -> str:
+    """Return a hash that changes with anything that the page shows."""
+    content = {
+        "text": text,
+        "matters": comparison.study.matters,
+        "bars": repr([answer.bar for answer in comparison.answers]),
+        "records": comparison.collected.records.to_dict("records"),
+        "packages": installed(),
+    }
+    return digest_of(content)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from fedlit.study.runner import default_jobs, locked
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.tables import heading
-from fedlit.study.tune import judged, tuning_jobs
+from fedlit.study.tune import Judged, judged, tuning_jobs
 from fedlit.tasks import COMPARED, Score
 
 MOST_TRIALS = 10  # of the printed table
@@ -194,35 +194,56 @@ def search(
             )
         drawn = _opened(resolved, definition, numbers, folder, basis)
         score = COMPARED[resolved.choices[0]]
-        ((gain, error),) = judged(resolved, [(definition.method, {})], numbers, folder, basis, pool)
+
+        def judge(settings: Sequence[Mapping[str, Any]]) -> list[Judged]:
+            changes = [(definition.method, changed) for changed in settings]
+            return judged(resolved, changes, numbers, folder, basis, pool)
+
+        ((gain, error),) = judge([{}])
         unchanged = None if error else score.gain(gain, 0.0)
+        remaining = trials - len(_ended(drawn))
         with tqdm(
             total=trials,
-            initial=len(_ended(drawn)),
+            initial=trials - remaining,
             disable=quiet,
             unit="trial",
             dynamic_ncols=True,
         ) as bar:
-            while (remaining := trials - len(_ended(drawn))) > 0:
-                new_trials = [_ask(drawn, space) for _ in range(min(slots, remaining))]
-                settings = [
-                    (definition.method, _decoded(space, trial.params)) for trial in new_trials
-                ]
-                results = judged(resolved, settings, numbers, folder, basis, pool)
-                for trial, (gain, error) in zip(new_trials, results, strict=True):
-                    # A trial without this attribute was cut short, so it is set before the end.
-                    trial.set_user_attr("error", error)
-                    if error:
-                        drawn.tell(trial, None, TrialState.FAIL)
-                    else:
-                        drawn.tell(trial, gain)
-                    bar.update()
+            while remaining > 0:
+                _next_trials(drawn, space, judge, min(slots, remaining))
+                bar.update(min(slots, remaining))
+                remaining = trials - len(_ended(drawn))
         ended = [_trial(trial, space, score) for trial in _ended(drawn)]
         result = Found(resolved, definition, numbers, ended, unchanged, folder)
     if not result.ranked:
         reasons = "\n".join(f"{name}: {error}" for name, error in result.failures.items())
         raise RunError(f"expected at least one trial that came to its end, found none:\n{reasons}")
     return result
+
+
+def _next_trials(
+    drawn: optuna.Study,
+    space: Mapping[str, BaseDistribution],
+    judge: Callable[[Sequence[Mapping[str, Any]]], list[Judged]],
+    number: int,
+) -> None:
+    """Draw some trials, judge them at once, and tell the sampler.
+
+    Args:
+        drawn: all trials.
+        space: the distribution of each key's values.
+        judge: trains combinations of settings, and returns the value of each.
+        number: the number of new trials.
+    """
+    new_trials = [_ask(drawn, space) for _ in range(number)]
+    results = judge([_decoded(space, trial.params) for trial in new_trials])
+    for trial, (gain, error) in zip(new_trials, results, strict=True):
+        # A trial without this attribute was cut short, so it is set before the end.
+        trial.set_user_attr("error", error)
+        if error:
+            drawn.tell(trial, None, TrialState.FAIL)
+        else:
+            drawn.tell(trial, gain)
 
 
 def _search_of(study: StudyFile) -> Search:
@@ -232,14 +253,11 @@ def _search_of(study: StudyFile) -> Search:
             f"{study.name}: expected a study with search: (method, space), found none; add it"
         )
     method = study.search.method
-    single = not is_mixture(study.config(method))
-    expect(
-        single,
-        "search.method",
-        "a method of one configuration",
-        method,
-        "search the settings of one of its parts",
-    )
+    if is_mixture(study.config(method)):
+        raise ConfigError(
+            f"search.method: expected a method of one configuration, found {method!r}; search the "
+            "settings of one of its parts"
+        )
     return study.search
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -21,6 +21,7 @@ from fedlit.jobs.runner import nothing
 from fedlit.study.basis import Basis
 from fedlit.study.collect import of_choice
 from fedlit.study.job import validation_scores
+from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.runner import run_jobs
@@ -35,6 +36,22 @@ TUNING = "tuning"
 Judged = tuple[float, str]
 """The value of a combination of settings, of which larger is better, and why there is none: a run
 failed, or its predictions were not finite; then the value is NaN."""
+
+_COLUMNS = ["method", "settings", "value", "chosen"]
+
+
+class Tried(NamedTuple):
+    """A combination of settings that was tried.
+
+    Attributes:
+        settings: the settings.
+        gain: its value, of which larger is better; NaN if there is none.
+        error: why there is none.
+    """
+
+    settings: dict[str, Any]
+    gain: float
+    error: str
 
 
 def judged(
@@ -159,9 +176,8 @@ def tune(
         The study with the chosen settings instead of those to tune, and a table of all
         combinations: method, settings as JSON, value, and whether it was chosen.
     """
-    columns = ["method", "settings", "value", "chosen"]
     if not study.tune_seeds:
-        return study, pd.DataFrame(columns=columns)
+        return study, pd.DataFrame(columns=_COLUMNS)
     plan_jobs(study, [], folder, basis)  # refuses what cannot be run, before anything is tuned
     settings = list[tuple[str, dict[str, Any]]]()
     for name, method in study.methods.items():
@@ -169,39 +185,59 @@ def tune(
         if len(method.combinations) > 1:
             settings += [(name, combination) for combination in method.combinations]
     if settings:
+        count = len({name for name, _ in settings})
         say(
-            f"Settings of {len({name for name, _ in settings})} methods are tuned by validation "
-            f"rows of seed {seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} "
-            "runs"
+            f"Settings of {count} methods are tuned by validation rows of seed "
+            f"{seed_words(study.tune_seeds)}: {len(settings) * len(study.tune_seeds)} runs"
         )
     results = judged(study, settings, study.tune_seeds, folder / TUNING, basis, slots, say)
     score = COMPARED[study.choices[0]]
-    methods = {}
-    rows = []
+    methods = dict[str, Method]()
+    rows = list[tuple[str, str, float, bool]]()
     for name, method in study.methods.items():
         tried = [
-            (combination, result)
+            Tried(combination, *result)
             for (whose, combination), result in zip(settings, results, strict=True)
             if whose == name
         ]
-        valued = [(combination, gain) for combination, (gain, error) in tried if not error]
-        best = method.combinations[0]
-        if valued:
-            best = max(valued, key=lambda entry: entry[1])[0]
+        best = _best(tried, method.combinations[0])
         methods[name] = replace(method, set={**method.set, **best}, tune={})
-        for key, value in _at_ends(best, [combination for combination, _ in valued]).items():
-            say(
-                f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond "
-                "it may be better"
-            )
-        if tried and not valued:
-            say(
-                f"{name}: no combination of settings came to its end, so it has its first ones: "
-                f"{tried[0][1][1]}"
-            )
-        for combination, (gain, error) in tried:
+        _say_tuned(name, tried, best, say)
+        for trial in tried:
             # The table has the value as it was measured, not the gain.
-            rows.append((name, json.dumps(combination), score.gain(gain, 0.0), combination is best))
-            if valued and error:
-                say(f"{name}: {json.dumps(combination)} has no value: {error}")
-    return replace(study, methods=methods), pd.DataFrame(rows, columns=columns)
+            value = score.gain(trial.gain, 0.0)
+            rows.append((name, json.dumps(trial.settings), value, trial.settings is best))
+    return replace(study, methods=methods), pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _best(tried: Sequence[Tried], first: dict[str, Any]) -> dict[str, Any]:
+    """Return the best settings that came to their end, the first of equals; if none did, the first
+    ones.
+    """
+    valued = [trial for trial in tried if not trial.error]
+    if not valued:
+        return first
+    return max(valued, key=lambda trial: trial.gain).settings
+
+
+def _say_tuned(
+    name: str, tried: Sequence[Tried], best: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Say what a reader of the chosen settings should know: a best value at the end of its grid,
+    and combinations that failed.
+    """
+    valued = [trial for trial in tried if not trial.error]
+    for key, value in _at_ends(best, [trial.settings for trial in valued]).items():
+        say(
+            f"{name}: the best {key} is {value:g}, the end of what was tried: a value beyond it "
+            "may be better"
+        )
+    if tried and not valued:
+        say(
+            f"{name}: no combination of settings came to its end, so it has its first ones: "
+            f"{tried[0].error}"
+        )
+        return
+    for trial in tried:
+        if trial.error:
+            say(f"{name}: {json.dumps(trial.settings)} has no value: {trial.error}")
