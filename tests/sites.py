@@ -26,7 +26,7 @@ from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.wire import unpack
 from fedlit.institutions.accepted import PRIVATE, keep
 from fedlit.institutions.certificates import make_site_keys
-from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.consent import Consent
 from fedlit.institutions.coordinator import coordinate
 from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.journal import Journal
@@ -34,7 +34,9 @@ from fedlit.institutions.serving.patience import Patience
 from fedlit.institutions.settings import FederationFile, SiteSettings
 from fedlit.institutions.site import Site, join, shielded
 from fedlit.institutions.sites_server import SitesServer
-from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.institutions.terms import Terms
+from fedlit.institutions.traffic import Traffic
+from fedlit.institutions.transport import SiteTransport
 from fedlit.privacy.keys import fingerprint_of
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.settings import Privacy

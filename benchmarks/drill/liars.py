@@ -124,7 +124,8 @@ def said_again(script: Script, site: str, line: Any, folder: Path) -> None:
     from sites import SiteEnd, agreeing
 
     from fedlit.exchange.rule import Update
-    from fedlit.institutions.transport import SiteTransport, Traffic
+    from fedlit.institutions.traffic import Traffic
+    from fedlit.institutions.transport import SiteTransport
     from fedlit.privacy.ledger import Ledger, prepare
 
     (folder / "privacy").mkdir(parents=True)

@@ -16,7 +16,8 @@ from fedlit import Forest, GrowForest, Newton, PooledLogistic
 from fedlit.data.encoding import Rows
 from fedlit.errors import RunError
 from fedlit.exchange.questions import Answerer, Own
-from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.consent import Consent
+from fedlit.institutions.terms import Terms
 from fedlit.spec import ClientSpec
 
 Rows_ = list[tuple[str, int, int, str]]

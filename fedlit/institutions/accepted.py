@@ -2,15 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from difflib import ndiff
 from pathlib import Path
-from typing import Any
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.files import write_text
-from fedlit.institutions.consent import Terms
+from fedlit.institutions.plain import Message
+from fedlit.institutions.terms import Terms
 from fedlit.privacy.ledger import MEMORY, MEND, Ledger
 from fedlit.privacy.settings import weaker
 
@@ -110,15 +110,15 @@ def keep(folder: Path, terms: Terms, gave_up: Iterable[str] = ()) -> None:
     write_text(json.dumps([*_kept(folder), entry], indent=1), folder / FILE)
 
 
-def _is(entry: Mapping[str, Any], terms: Terms) -> bool:
+def _is(entry: Message, terms: Terms) -> bool:
     return bool(entry["hash"] == terms.hash and entry["terms"] == terms.to_dict())
 
 
-def _identity(entry: Mapping[str, Any]) -> str:
+def _identity(entry: Message) -> str:
     return str((entry["terms"].get("federation") or {}).get("id") or f"terms {entry['hash']}")
 
 
-def _last(folder: Path, terms: Terms) -> Mapping[str, Any]:
+def _last(folder: Path, terms: Terms) -> Message:
     """Return the terms that were accepted last for the same federation, or else by the same
     coordinator; or none.
     """
@@ -130,16 +130,16 @@ def _last(folder: Path, terms: Terms) -> Mapping[str, Any]:
         for entry in entries
         if entry["terms"]["coordinator"].get("fingerprint") == fingerprint
     ]
-    accepted_terms: Sequence[Mapping[str, Any]] = [entry["terms"] for entry in same]
+    accepted_terms: Sequence[Message] = [entry["terms"] for entry in same]
     return accepted_terms[-1] if accepted_terms else {}
 
 
-def _kept(folder: Path) -> list[dict[str, Any]]:
+def _kept(folder: Path) -> list[Message]:
     path = folder / FILE
     if not path.is_file():
         return []
     try:
-        entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        entries: list[Message] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(
             f"{path}: expected what was accepted before, found no JSON; delete the file to be "

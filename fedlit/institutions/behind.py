@@ -3,24 +3,24 @@ are too rare.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.statement import Statement
 from fedlit.data.targets import numbers_sent
 from fedlit.errors import DataError, Told, expect
+from fedlit.institutions.plain import Facts, Message
 from fedlit.run.layers import Layer
 from fedlit.run.run import Run
 
 JOINED = Layer({"data": {"facts_from": 5}}, "where a site joins: ", own=False)
 """What lies below a federation's configuration at its sites and its coordinator."""
 
-Behind = Mapping[str, Mapping[str, Any]]
+Behind = Mapping[str, Message]
 """Kind of fact → column, or part of the target → the number of training rows behind each value, or
 behind all."""
 
 
-def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def rows_behind(run: Run, site: str, facts: Facts) -> dict[str, dict[str, object]]:
     """Count the training rows behind what a site says.
 
     Args:
@@ -28,7 +28,7 @@ def rows_behind(run: Run, site: str, facts: Mapping[str, Any]) -> dict[str, dict
         site: its name.
         facts: topic → what it says.
     """
-    counted: dict[str, dict[str, Any]] = {}
+    counted: dict[str, dict[str, object]] = {}
     for topic, columns in run.data.statements.get(site, {}).items():
         counted[topic] = {column: statement.rows for column, statement in columns.items()}
     target = facts.get("columns", {}).get("target", {})

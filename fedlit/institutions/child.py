@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.institutions.extra import QUIET
@@ -107,7 +107,7 @@ class Child:
     """
 
     def __init__(
-        self, what: str, module: str, log: Path, most: int = MOST, **arguments: Any
+        self, what: str, module: str, log: Path, most: int = MOST, **arguments: object
     ) -> None:
         self.what = what
         self._log = log

@@ -77,7 +77,7 @@ def coordinate(
     patience: float = 600.0,
     minimum: float = 1.0,
     repeat: float = 60.0,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Coordinate until all sites are done; continue where an earlier coordinator was stopped.
 
     Args:

@@ -13,6 +13,7 @@ from fedlit.exchange.minimum import Minimum
 from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.server import Server
+from fedlit.institutions.plain import FactsOfTopics, Message
 from fedlit.sharing import sharing_of
 from fedlit.spec import ClientSpec
 
@@ -46,7 +47,7 @@ class CoordinatorServer(Server):
         self._homes: dict[str, str] = {}
         self._sizes: dict[str, Any] = {}
 
-    def tell(self, topic: str, facts_by_site: Mapping[str, Mapping[str, Any]]) -> None:
+    def tell(self, topic: str, facts_by_site: FactsOfTopics) -> None:
         """Take the facts that sites send before training, and keep what is needed here.
 
         Args:
@@ -74,7 +75,7 @@ class CoordinatorServer(Server):
         if topic == "steps" and self.guard is not None:
             self.guard.steps = {name: int(fact["steps"]) for name, fact in facts.items()}
 
-    def updates_of(self, messages: Mapping[str, Mapping[str, Any]]) -> dict[str, Update]:
+    def updates_of(self, messages: Mapping[str, Message]) -> dict[str, Update]:
         """Return the updates in messages, by client (see
         :func:`fedlit.exchange.wire.update_to`).
         """
@@ -101,7 +102,7 @@ class CoordinatorServer(Server):
 
     # ------------------------------------------------------------------ state
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> Message:
         """Return a copy of the state of the rule and of the guard, as it is between rounds."""
         memory = {"rule": deepcopy(self.rule.state_dict())}
         if self.guard is not None:
@@ -109,7 +110,7 @@ class CoordinatorServer(Server):
             memory["guard"] = self.guard.state_dict()
         return memory
 
-    def recall(self, memory: Mapping[str, Any]) -> None:
+    def recall(self, memory: Message) -> None:
         """Restore a state that :meth:`memory` returned. A guard that has no state in it begins
         anew.
         """

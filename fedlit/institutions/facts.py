@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from statistics import median_low
-from typing import Any
 
 import numpy as np
 
@@ -13,11 +12,12 @@ from fedlit.data.agree import agree
 from fedlit.data.moments import Moments
 from fedlit.data.terms import Terms
 from fedlit.errors import FedlitError, RunError, told_as
+from fedlit.institutions.plain import Facts, FactsOfTopics
 
 # ---------------------------------------------------------------------- who says too much
 
 
-def too_long(topic: str, facts: Mapping[str, Any], most: int) -> dict[str, str]:
+def too_long(topic: str, facts: Facts, most: int) -> dict[str, str]:
     """Return the clients whose facts are longer than an equal share, if all facts together do not
     fit into one message. Each site receives the facts of all, so that a single site could otherwise
     fill the message that all others read.
@@ -66,8 +66,8 @@ _TIMES_STEPS = 1_000
 
 def odd_ones(
     topic: str,
-    facts: Mapping[str, Any],
-    meet: Callable[[Mapping[str, Any]], object] = lambda facts: None,
+    facts: Facts,
+    meet: Callable[[Facts], object] = lambda facts: None,
 ) -> dict[str, str]:
     """Return the clients whose facts do not fit those of most others. Of two equally large groups
     nobody can tell which is wrong: both are returned.
@@ -99,7 +99,7 @@ def odd_ones(
     return {client: f"{topic}: {problem}; {ADVICE[topic]}" for client, problem in problems.items()}
 
 
-def too_many_steps(facts: Mapping[str, Any], usual: int) -> dict[str, str]:
+def too_many_steps(facts: Facts, usual: int) -> dict[str, str]:
     """Return the clients that say they take so many steps in an epoch that the others, who wait for
     them, would never end it.
 
@@ -122,7 +122,7 @@ def too_many_steps(facts: Mapping[str, Any], usual: int) -> dict[str, str]:
     }
 
 
-def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def _outvoted(votes: FactsOfTopics) -> dict[str, str]:
     """Return the clients that have another value of a key than most of those that have the key."""
     by_key: dict[str, dict[str, str]] = {}
     for client, vote in votes.items():
@@ -148,7 +148,7 @@ def _outvoted(votes: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return problems
 
 
-def agreed(facts: Mapping[str, Any], terms: Terms) -> None:
+def agreed(facts: Facts, terms: Terms) -> None:
     """Agree on columns and targets as each site does.
 
     Args:
@@ -214,7 +214,7 @@ def most_common(ballots: Mapping[str, str]) -> str | None:
     return None if runners_up and runners_up[0][1] == first[1] else first[0]
 
 
-def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> dict[str, str]:
+def _unfit(facts: Facts, meet: Callable[[Facts], object]) -> dict[str, str]:
     """Return the clients without which the others can agree; all clients if no single one is at
     fault.
     """
@@ -229,7 +229,7 @@ def _unfit(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]
     return dict.fromkeys(outliers or facts, problem)
 
 
-def _problem(facts: Mapping[str, Any], meet: Callable[[Mapping[str, Any]], object]) -> str:
+def _problem(facts: Facts, meet: Callable[[Facts], object]) -> str:
     try:
         with told_as(
             lambda error: RunError(

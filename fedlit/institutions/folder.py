@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from fedlit.errors import ConfigError, did_you_mean
 from fedlit.institutions.certificates import (
@@ -258,7 +257,7 @@ def check(settings: CoordinatorSettings) -> list[str]:
     return [warning for warning in warnings if warning]
 
 
-def _filled(name: str, **values: Any) -> bytes:
+def _filled(name: str, **values: object) -> bytes:
     """Return a file of the folder ``templates`` with values in the places of their names."""
     template = Path(__file__).with_name("templates") / name
     return Template(template.read_text(encoding="utf-8")).substitute(values).encode()

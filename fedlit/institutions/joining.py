@@ -21,9 +21,10 @@ from fedlit.institutions.accepted import (
     refuse_lost,
 )
 from fedlit.institutions.child import Child, Gone
-from fedlit.institutions.consent import Terms, write
+from fedlit.institutions.consent import write
 from fedlit.institutions.settings import SiteSettings
 from fedlit.institutions.site import Site, join
+from fedlit.institutions.terms import Terms
 from fedlit.privacy.ledger import prepare
 from fedlit.train.results import Results
 

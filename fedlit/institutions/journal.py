@@ -8,6 +8,7 @@ from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.schedule import BEGIN
+from fedlit.institutions.plain import Facts, Message
 from fedlit.store import Store
 
 FORMAT = 5
@@ -46,7 +47,7 @@ class Journal:
         self.sites = list(sites)
         self.number = start
         self.memory = dict[str, Any]()
-        self.told: dict[str, dict[str, Any]] = {}
+        self.told: dict[str, Facts] = {}
         self.took: dict[int, list[str]] = {}
         self.void: dict[int, list[str]] = {}
         self.done: list[str] = []
@@ -59,7 +60,7 @@ class Journal:
         if head:
             self._load(head)
 
-    def _load(self, head: Mapping[str, Any]) -> None:
+    def _load(self, head: Message) -> None:
         gone = set(head["sites"]) - set(self.sites)
         new = set(self.sites) - set(head["sites"])
         if head["format"] != FORMAT or not self.sites or new:
@@ -102,7 +103,9 @@ class Journal:
         self._write()
 
     def _write(
-        self, replies: Mapping[tuple[str, int], Any] | None = None, drop: Iterable[Any] = ()
+        self,
+        replies: Mapping[tuple[str, int], object] | None = None,
+        drop: Iterable[tuple[str, int, int]] = (),
     ) -> None:
         journal = {key: getattr(self, key) for key in (*KEPT, "sites")} | {"format": FORMAT}
         self._store.put({**(replies or {}), (HEAD, 0): journal}, drop)
@@ -130,7 +133,7 @@ class Journal:
         left_out = self.left_out
         return [site for site in self.sites if site not in left_out]
 
-    def tell(self, topic: str, facts_by_site: Mapping[str, Any]) -> None:
+    def tell(self, topic: str, facts_by_site: Facts) -> None:
         """Record what all sites sent on a topic."""
         self.told[topic] = dict(facts_by_site)
         self._write()
@@ -144,8 +147,8 @@ class Journal:
     def close(
         self,
         took: Sequence[str],
-        replies: Mapping[str, Any],
-        memory: Mapping[str, Any],
+        replies: Mapping[str, Message],
+        memory: Message,
         void: Sequence[str] = (),
     ) -> None:
         """Close the open round.
@@ -189,13 +192,13 @@ class Journal:
             after += 1
         return after
 
-    def read(self, number: int, site: str) -> dict[str, Any]:
+    def read(self, number: int, site: str) -> Message:
         """Return the reply to a site in a closed round.
 
         Raises:
             ConfigError: the reply has been deleted.
         """
-        reply: dict[str, Any] | None = self._store.get(site, number)
+        reply: Message | None = self._store.get(site, number)
         if reply is None:
             raise ConfigError(
                 f"expected the reply to {site} in round {number + 1}, found that it was deleted: "

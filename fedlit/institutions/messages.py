@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedlit.errors import RunError
 from fedlit.exchange.wire import unpack
+from fedlit.institutions.plain import Message
 from fedlit.institutions.settings import FederationFile
 from fedlit.sharing import Sharing, form_of
 
@@ -42,7 +43,7 @@ HEAD = 16 * 2**20
 """The largest number of bytes of a message's text."""
 
 
-def read(content: bytes, most: int) -> dict[str, Any]:
+def read(content: bytes, most: int) -> Message:
     """Read a message that somebody else has sent.
 
     Args:
@@ -126,7 +127,7 @@ _OWN = (
 """The keys that each site may set for itself."""
 
 
-def settings_of(run: Run, federation: FederationFile) -> dict[str, Any]:
+def settings_of(run: Run, federation: FederationFile) -> Message:
     """Return the settings that must be the same at all sites, as JSON: key → value. The version of
     the wire format is among them; versions of packages are not, because sites may have different
     patch versions.
@@ -177,7 +178,7 @@ def largest(forms: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     return MOST + 16 * bytes_of_forms(forms)
 
 
-def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:
+def check_state(state: object, forms: Mapping[str, tuple[str, tuple[int, ...]]], what: str) -> None:
     """Check that a message holds named tensors of the plan, and nothing else.
 
     Args:
@@ -207,7 +208,7 @@ def check_state(state: Any, forms: Mapping[str, tuple[str, tuple[int, ...]]], wh
 
 
 def check_update(
-    message: Mapping[str, Any], site: str, sharing: Sharing, manifest: Any, *, masked: bool = False
+    message: Message, site: str, sharing: Sharing, manifest: object, *, masked: bool = False
 ) -> None:
     """Check that a site's update is as planned.
 

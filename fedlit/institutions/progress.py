@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit.errors import ConfigError
 from fedlit.files import write_text
+from fedlit.institutions.plain import Message
 from fedlit.institutions.settings import read_coordinator
 from fedlit.run.config import shown
 from fedlit.session import session
@@ -37,7 +37,7 @@ def with_time(level: int = logging.WARNING) -> None:
     log.setLevel(level)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Message) -> None:
     """Write plain data as JSON."""
     write_text(json.dumps(content, indent=1, default=str), path)
 
@@ -106,7 +106,7 @@ def read_progress(state: Path) -> dict[str, Any] | None:
     return progress
 
 
-def lines_of(progress: Mapping[str, Any], now: float) -> list[str]:
+def lines_of(progress: Message, now: float) -> list[str]:
     """Return a coordinator's progress as lines for the user.
 
     Args:
@@ -147,7 +147,7 @@ def watch(folder: Path, *, once: bool = False) -> int:
     Returns:
         The exit status: 1 if the federation has failed.
     """
-    before: Any = None
+    before: object = None
     state = read_coordinator(folder).state
     while True:
         progress = read_progress(state)

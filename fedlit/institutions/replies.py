@@ -4,7 +4,6 @@ the site's run.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from fedlit.errors import RunError
 from fedlit.exchange.guard import DONE, Verdict
 from fedlit.exchange.rule import DOWN
 from fedlit.institutions.messages import check_state, read
+from fedlit.institutions.plain import Facts, Message
 from fedlit.institutions.topics import HUGE, check_facts, whole
 from fedlit.sharing import State
 
@@ -33,10 +33,10 @@ class Heard:
     """
 
     to: str
-    reply: Mapping[str, Any] | None = None
+    reply: Message | None = None
     again: bool = False
     number: int = 0
-    question: Mapping[str, Any] = field(default_factory=dict)
+    question: Message = field(default_factory=dict)
 
 
 def heard(content: bytes, most: int) -> Heard:
@@ -106,7 +106,7 @@ class Closed:
 
 
 def closed(
-    reply: Mapping[str, Any],
+    reply: Message,
     site: str,
     number: int,
     forms: Mapping[str, tuple[str, tuple[int, ...]]],
@@ -153,12 +153,12 @@ def closed(
     return Closed(int(after), received, tuple(lost), records, weight, verdict, tuple(void))
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
 
 
 def _check_received(
-    received: Mapping[str, Any], forms: Mapping[str, tuple[str, tuple[int, ...]]], *, beside: bool
+    received: Message, forms: Mapping[str, tuple[str, tuple[int, ...]]], *, beside: bool
 ) -> None:
     beside_names = {name for name in received if beside and name.startswith(DOWN)}
     check_state(
@@ -174,7 +174,7 @@ def _check_received(
             )
 
 
-def _verdict(found: Any, site: str) -> Verdict:
+def _verdict(found: object, site: str) -> Verdict:
     """Return what the coordinator's guard found about this site."""
     if not isinstance(found, dict):
         return Verdict()
@@ -188,11 +188,11 @@ def _verdict(found: Any, site: str) -> Verdict:
     return Verdict(**sizes, doubt=doubt, grown=grown)
 
 
-def _names(found: Any, site: str) -> bool:
+def _names(found: object, site: str) -> bool:
     return isinstance(found, list) and any(isinstance(name, str) and name == site for name in found)
 
 
-def facts_of_all(reply: Mapping[str, Any], topic: str, site: str, sent: Any) -> dict[str, Any]:
+def facts_of_all(reply: Message, topic: str, site: str, sent: object) -> Facts:
     """Check the facts of all sites, among which must be those that this site has sent.
 
     Args:

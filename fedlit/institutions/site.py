@@ -11,25 +11,27 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
-from fedlit.data.columns import NUMBERS
 from fedlit.errors import ConfigError, RunError, described, expect, told_as
 from fedlit.exchange.question_terms import QuestionTerms
+from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import BEGIN, cohort, cohort_size
-from fedlit.exchange.transport import Transport
 from fedlit.institutions.accepted import PRIVATE, without
 from fedlit.institutions.behind import JOINED, check_classes, rows_behind
 from fedlit.institutions.certificates import fingerprint
-from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.consent import Consent
+from fedlit.institutions.dry_run import DryRun
 from fedlit.institutions.messages import settings_of
+from fedlit.institutions.plain import Facts
 from fedlit.institutions.settings import (
     FederationFile,
     SiteSettings,
     federation_of,
     plain_federation,
 )
-from fedlit.institutions.transport import LOCAL, Answering, SiteTransport, Traffic, told_of
+from fedlit.institutions.terms import Terms
+from fedlit.institutions.traffic import Traffic
+from fedlit.institutions.transport import Answering, SiteTransport
 from fedlit.jobs.pool import cores
-from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.keys import fingerprint_of, public_line, registered_key
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
@@ -47,64 +49,6 @@ from fedlit.show.shown import say
 from fedlit.train.manifest import read_checkpoint
 from fedlit.train.results import Results
 from fedlit.train.whole import LAST
-
-
-class DryRun(Transport):
-    """Records what would be sent. It pretends that another site has the same columns, so that
-    everything is asked that may be asked about columns that sites share.
-
-    Args:
-        site: its name.
-        local: topics that stay at the site.
-        named: columns that the settings name; sites that lack some have others to meet.
-        patterns: of what is federated.
-        twins: how many other sites are pretended.
-        identity: the federation's identity, or an empty text.
-
-    Attributes:
-        told: topic → facts of the site.
-    """
-
-    everybody_here = False
-
-    def __init__(
-        self,
-        site: str,
-        local: tuple[str, ...] = (),
-        named: Iterable[str] = (),
-        patterns: Iterable[str] = (),
-        twins: int = 1,
-        identity: str = "",
-    ) -> None:
-        self.site = site
-        self._local = (*LOCAL, *local)
-        self._named = list(named)
-        self._patterns = list(patterns)
-        self._twins = twins
-        self.identity = identity
-        self.told: dict[str, Any] = {}
-
-    def disguise(self, meaning: Meaning) -> Meaning:
-        """Return digests, as the site would send them."""
-        return digests_of(meaning, self.identity)
-
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record the facts, and reply as if the other sites had sent the same."""
-        if topic.startswith(self._local) or self.site not in own:
-            return dict(own)
-        self.told[topic] = told_of(topic, own)[self.site]
-        twin = own[self.site]
-        if topic in ("columns", "values") and self._named:
-            columns = twin.get("columns", {})
-            twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **columns}}
-        if topic == "federated" and self._named:  # what the site has no part of may be another's
-            twin = {**twin, "met": [*self._patterns, *twin["met"]], "chosen": True}
-        # at least two where columns are named, so that those which the site lacks are common to
-        # some
-        twins = [
-            f"another-site-{number}" for number in range(max(self._twins, 2 if self._named else 1))
-        ]
-        return dict(sorted({**own, **dict.fromkeys(twins, twin)}.items()))
 
 
 def shielded(
@@ -166,10 +110,10 @@ class Site:
     """A site's run, and the terms on which it takes part.
 
     Args:
-        settings: its own file's.
+        settings: the settings in the site's own file.
 
     Attributes:
-        spent: ε that was spent, at δ of the settings, where noise was asked for.
+        spent: the ε that was spent at the settings' δ; None without noise.
     """
 
     def __init__(self, settings: SiteSettings) -> None:
@@ -211,25 +155,10 @@ class Site:
         nothing.
         """
         run = self._make()
-        masked = self.privacy.masked
-        twins = masked.least - 1 if masked is not None else 1
-        alone = DryRun(
-            self.settings.site,
-            self.local,
-            _named(run),
-            run.exchange.federated,
-            twins,
-            self.federation.id,
-        )
-        alone.share("settings", {self.settings.site: settings_of(run, self.federation)})
-        run.exchange.transport = alone
-        run.describe()
-        self._only_own(run)
+        alone = self._dry_run(run)
         settings = self.settings
         exchange = run.exchange
         name = settings.site
-        published = {key: form_of(value) for key, value in exchange.published[name].items()}
-        _say_manifest(run, name, alone.share)
         sharing = exchange.sharing
         rule = exchange.rule
         refuse(self.privacy, rule, sharing, len(sharing.names), exchange.published[name])
@@ -238,31 +167,32 @@ class Site:
         planned = length.rounds(exchange.every, completes=exchange.completes) or 0
         behind = rows_behind(run, name, alone.told)
         check_classes(run, name, behind, settings.rare_classes)
-        least = masked.least if masked is not None else 1
-        protection = lines(self.privacy, rule, planned, least, values)
-        rows = run.loop.federation[name].spec.rows["train"] if "rows" in rule.needs else 0
+        rows = 0
+        if "rows" in rule.needs:
+            rows = run.loop.federation[name].spec.rows["train"]
         federation: dict[str, Any] = {}
         if self.federation.id:
             federation = {"id": self.federation.id, "sites": list(self.federation.sites)}
         return Terms(
-            name,
-            {"address": settings.coordinator, "fingerprint": _fingerprint(settings)},
-            alone.told,
-            {key: sharing.forms[key] for key in sharing.names[name]},
-            published,
-            rows,
-            rule.asks,
-            dict(sorted(rule.facts.questions.items()))
-            or ({"*": QuestionTerms()} if "answers" in rule.needs else {}),
-            settings.tell == "scores",
-            exchange.every,
-            planned,
-            tuple(protection),
-            run.data.align != "none" or bool(exchange.by_name) or run.data.common is not None,
-            rule.sends,
-            dict(settings.peers),
-            masked is not None,
-            federation,
+            site=name,
+            coordinator={"address": settings.coordinator, "fingerprint": _fingerprint(settings)},
+            facts=alone.told,
+            tensors={key: sharing.forms[key] for key in sharing.names[name]},
+            published={key: form_of(value) for key, value in exchange.published[name].items()},
+            rows=rows,
+            asks=rule.asks,
+            questions=_questions_of(rule),
+            scores=settings.tell == "scores",
+            every=exchange.every,
+            rounds=planned,
+            protection=tuple(lines(self.privacy, rule, planned, self._fewest_sites, values)),
+            aligned=run.data.align != "none"
+            or bool(exchange.by_name)
+            or run.data.common is not None,
+            sends=rule.sends,
+            peers=dict(settings.peers),
+            masked=self.privacy.masked is not None,
+            federation=federation,
             trust=tuple(sorted({*trusted(), *settings.trust})),
             user=settings.user,
             facts_from=run.data.facts_from,
@@ -272,6 +202,28 @@ class Site:
             findings=tuple(run.data.findings.sentences()),
             known=dict(run.data.known or {}),
         )
+
+    @property
+    def _fewest_sites(self) -> int:
+        """The least number of sites whose sum the coordinator may see; 1 without masks."""
+        masked = self.privacy.masked
+        if masked is None:
+            return 1
+        return masked.least
+
+    def _dry_run(self, run: Run) -> DryRun:
+        """Plan a run without the other sites, and return what this site would have sent."""
+        name = self.settings.site
+        twins = max(1, self._fewest_sites - 1)
+        alone = DryRun(
+            name, self.local, _named(run), run.exchange.federated, twins, self.federation.id
+        )
+        alone.share("settings", {name: settings_of(run, self.federation)})
+        run.exchange.transport = alone
+        run.describe()
+        self._only_own(run)
+        _say_manifest(run, name, alone.share)
+        return alone
 
     def finished(self) -> Path | None:
         """Return the checkpoint of a training that is over; None if there is none."""
@@ -340,7 +292,7 @@ def _refuse(run: Run) -> None:
         )
 
 
-def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _threads(own: SiteSettings, federation: Facts, where: str) -> dict[str, object]:
     """Return the site's setting of threads, where the federation has none.
 
     Raises:
@@ -354,6 +306,14 @@ def _threads(own: SiteSettings, federation: Mapping[str, Any], where: str) -> di
             f"ask the coordinator for fewer, or raise threads in {shown(own.file)}"
         )
     return {} if threads is not None or own.threads is None else {"threads": own.threads}
+
+
+def _questions_of(rule: Rule) -> dict[str, QuestionTerms]:
+    """Return the bounds of a rule's questions by kind; any question if the rule states none."""
+    questions = dict(sorted(rule.facts.questions.items()))
+    if not questions and "answers" in rule.needs:
+        return {"*": QuestionTerms()}
+    return questions
 
 
 def _say_manifest(run: Run, site: str, share: Any) -> None:
@@ -373,11 +333,11 @@ def join(
     """Take part: agree with the others, train, and continue where the site was stopped.
 
     Args:
-        site: it.
-        line: to what speaks to the network.
-        terms: what was agreed to.
-        renew: asks again, where tensors depend on what others tell.
-        quiet: print nothing but errors.
+        site: the joining site.
+        line: the channel to the process that uses the network.
+        terms: the accepted terms.
+        renew: called with new terms if tensors become wider by other sites' columns.
+        quiet: whether only errors are printed.
 
     Raises:
         FedlitError: the coordinator refused, or training had to stop.
@@ -434,11 +394,11 @@ def _unusable(error: Exception) -> RunError:
     )
 
 
-def _scores(run: Run) -> Any:
+def _scores(run: Run) -> object:
     results = run.loop.results.get("validation")
-    return (
-        None if results is None else {name: dict(values) for name, values in results.scores.items()}
-    )
+    if results is None:
+        return None
+    return {name: dict(values) for name, values in results.scores.items()}
 
 
 def _newest(own: SiteSettings) -> Path | None:
@@ -447,7 +407,9 @@ def _newest(own: SiteSettings) -> Path | None:
         (own.folder / "lightning_logs" / own.site).glob(f"version_*/checkpoints/{LAST}"),
         key=lambda path: int(path.parent.parent.name.removeprefix("version_")),
     )
-    return checkpoints[-1] if checkpoints else None
+    if not checkpoints:
+        return None
+    return checkpoints[-1]
 
 
 def _rounds_of(checkpoint: Path) -> int:
@@ -467,7 +429,7 @@ def _remember(run: Run, transport: SiteTransport) -> LambdaCallback:
     """Return a callback that reports to the coordinator how far the site would go back if it were
     killed.
     """
-    noted: dict[str, Any] = {}
+    noted: dict[str, object] = {}
 
     def begin(trainer: Trainer, module: LightningModule) -> None:
         path = run.last_checkpoint

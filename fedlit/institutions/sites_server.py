@@ -11,6 +11,7 @@ from fedlit.errors import FedlitError, RunError
 from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.journal import Journal
+from fedlit.institutions.plain import Facts, Message
 from fedlit.institutions.serving.hub import POLL, Hub
 from fedlit.institutions.serving.line import Line
 from fedlit.institutions.serving.patience import Patience
@@ -22,7 +23,7 @@ def no_report(hub: Hub) -> None:
     """Report nothing."""
 
 
-def no_meeting(facts: Mapping[str, Any]) -> None:
+def no_meeting(facts: Facts) -> None:
     """Accept all facts."""
 
 
@@ -55,7 +56,7 @@ class SitesServer(Hub):
         report: Callable[[Hub], None] = no_report,
         privacy: Privacy | None = None,
         rounds: int = 0,
-        meet: Callable[[Mapping[str, Any]], object] = no_meeting,
+        meet: Callable[[Facts], object] = no_meeting,
     ) -> None:
         super().__init__(
             server, line, journal, settings, patience, report, privacy or Privacy(), rounds, meet
@@ -91,7 +92,7 @@ class SitesServer(Hub):
             )
             raise RunError(f"the coordinator failed: {type(error).__name__}: {error}") from error
 
-    def _end(self, message: Mapping[str, Any], key: str = "") -> None:
+    def _end(self, message: Message, key: str = "") -> None:
         """Send a last message to all sites, and give the line a moment to carry it."""
         self.desk.send_to_all(message, key)
         self.desk.line.requests(POLL)

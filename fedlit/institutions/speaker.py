@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedlit.errors import ConfigError, expect
 from fedlit.institutions.child import Parent
@@ -38,9 +38,9 @@ def speak(speaker: Speaker, parent: Parent, ended: threading.Event) -> None:
         ended: set when the function is to end.
     """
     since: float | None = None
-    request: Any = None
-    newest: tuple[Any, bytes] | None = None
-    answer: tuple[Any, bytes] | None = None
+    request: object = None
+    newest: tuple[object, bytes] | None = None
+    answer: tuple[object, bytes] | None = None
     begun = time.monotonic()
     connected = False
     while not ended.is_set():

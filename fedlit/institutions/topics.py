@@ -3,18 +3,23 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 
 from fedlit.data.moments import SKETCHED
 from fedlit.errors import RunError
+from fedlit.institutions.plain import Facts
 from fedlit.meanings import INPUTS, LABELS
 from fedlit.tasks import known_task
 
-Form = Callable[[Any], bool]
+Form = Callable[[object], bool]
 """Returns whether plain data has a form."""
+ListForm = Callable[[object], TypeGuard[list[Any]]]
+"""Returns whether plain data is a list of a form."""
+MappingForm = Callable[[object], TypeGuard[dict[str, Any]]]
+"""Returns whether plain data is a mapping of a form."""
 
 LARGEST = 2**30
 """The largest number of bytes of all federated tensors of a site, and of all that it publishes."""
@@ -39,7 +44,7 @@ FLOAT32 = float(np.finfo(np.float32).max)
 # ---------------------------------------------------------------------- forms
 
 
-def whole(value: Any) -> bool:
+def whole(value: object) -> TypeGuard[int]:
     """Return whether a value is a whole number of something, from 0.
 
     Example:
@@ -49,25 +54,25 @@ def whole(value: Any) -> bool:
     return type(value) is int and 0 <= value < HUGE
 
 
-def _positive(value: Any) -> bool:
+def _positive(value: object) -> bool:
     return whole(value) and value > 0
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     return type(value) is bool
 
 
-def _text(value: Any) -> bool:
+def _text(value: object) -> TypeGuard[str]:
     return isinstance(value, str)
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> TypeGuard[int | float]:
     if type(value) is int:
         return abs(value) < HUGE
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _scalar(value: Any) -> bool:
+def _scalar(value: object) -> bool:
     return isinstance(value, str | bool) or _number(value)
 
 
@@ -75,26 +80,35 @@ def _optional(form: Form) -> Form:
     return lambda value: value is None or form(value)
 
 
-def _list_of(form: Form, least: int = 0, most: int = MANY) -> Form:
-    return lambda value: (
-        isinstance(value, list) and least <= len(value) <= most and all(map(form, value))
-    )
+def _list_of(form: Form, least: int = 0, most: int = MANY) -> ListForm:
+    """Return the form of lists whose entries have a form."""
+
+    def fits(value: object) -> TypeGuard[list[Any]]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            return False
+        return all(map(form, value))
+
+    return fits
 
 
-def _names_of(form: Form) -> Form:
+def _names_of(form: Form) -> MappingForm:
     """Return the form of mappings whose values have a form."""
-    return lambda value: (
-        isinstance(value, dict) and len(value) <= MANY and all(map(form, value.values()))
-    )
+
+    def fits(value: object) -> TypeGuard[dict[str, Any]]:
+        if not isinstance(value, dict) or len(value) > MANY:
+            return False
+        return all(map(form, value.values()))
+
+    return fits
 
 
-def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> Form:
+def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None) -> MappingForm:
     """Return the form of mappings that have all of the needed keys, and otherwise only some of the
     others.
     """
     forms = {**needed, **(others or {})}
 
-    def fits(value: Any) -> bool:
+    def fits(value: object) -> TypeGuard[dict[str, Any]]:
         if not isinstance(value, dict) or not needed.keys() <= value.keys() <= forms.keys():
             return False
         return all(forms[key](part) for key, part in value.items())
@@ -102,7 +116,7 @@ def _fields(needed: Mapping[str, Form], others: Mapping[str, Form] | None = None
     return fits
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     try:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -113,7 +127,7 @@ def _plain(value: Any) -> bool:
 # ---------------------------------------------------------------------- topics
 
 
-def _bytes_of(form: Any) -> float:
+def _bytes_of(form: object) -> float:
     """Return the bytes of a tensor of a form, ``[dtype, sizes]``; infinite if there is no such
     tensor.
     """
@@ -121,13 +135,17 @@ def _bytes_of(form: Any) -> float:
         return math.inf
     dtype = getattr(torch, form[0], None)
     sizes = form[1]
-    is_list = isinstance(sizes, list | tuple) and len(sizes) <= DEEP
-    valid = isinstance(dtype, torch.dtype) and is_list and all(map(whole, sizes))
-    return dtype.itemsize * math.prod(sizes) if valid else math.inf  # type: ignore[union-attr]
+    if not isinstance(dtype, torch.dtype) or not isinstance(sizes, list | tuple):
+        return math.inf
+    if len(sizes) > DEEP or not all(map(whole, sizes)):
+        return math.inf
+    return dtype.itemsize * math.prod(sizes)
 
 
-def _tensors(value: Any) -> bool:
-    return _names_of(lambda form: True)(value) and sum(map(_bytes_of, value.values())) <= LARGEST
+def _tensors(value: object) -> bool:
+    if not isinstance(value, dict) or len(value) > MANY:
+        return False
+    return sum(map(_bytes_of, value.values())) <= LARGEST
 
 
 _OFFER = _fields(
@@ -142,7 +160,7 @@ _OFFER = _fields(
 )
 
 
-def _offer(value: Any) -> bool:
+def _offer(value: object) -> bool:
     return _OFFER(value) and value["parameters"] <= len(value["tensors"])
 
 
@@ -158,13 +176,13 @@ _TARGET: dict[str, Form] = {
 }
 
 
-def _target(value: Any) -> bool:
+def _target(value: object) -> bool:
     """Return whether a value is what a client says about its target, for a task that is known
     here.
     """
-    task = (
-        known_task(value["task"]) if isinstance(value, dict) and _text(value.get("task")) else None
-    )
+    if not isinstance(value, dict) or not _text(value.get("task")):
+        return False
+    task = known_task(value["task"])
     if task is None:
         return False
     needed: dict[str, Form] = {"task": _text, "target": _optional(_scalar), "shared": _flag}
@@ -172,11 +190,11 @@ def _target(value: Any) -> bool:
     return has_form(value) and task.plausible(value)
 
 
-def _moments(value: Any) -> bool:
+def _moments(value: object) -> bool:
     return _list_of(_number, least=3, most=3)(value) and whole(value[0]) and value[2] >= 0
 
 
-def _sketch(value: Any) -> bool:
+def _sketch(value: object) -> bool:
     """Return whether a value is a number of rows and their quantiles; there are none of no rows."""
     if not _list_of(_number, least=1, most=1 + SKETCHED)(value) or not whole(value[0]):
         return False
@@ -194,7 +212,7 @@ _VALUES: dict[str, Form] = {
 _TABLE = _fields({}, {**_COLUMNS, **_VALUES})
 
 
-def _values(value: Any) -> bool:
+def _values(value: object) -> TypeGuard[dict[str, Any]]:
     """Return whether a value is what a table says, of no more columns and categories than a network
     can have.
     """
@@ -204,7 +222,7 @@ def _values(value: Any) -> bool:
     return len(value.get("columns", {})) + sum(map(len, categories)) <= WIDE
 
 
-def _columns(value: Any) -> bool:
+def _columns(value: object) -> bool:
     return _values(value) and value.keys() <= _COLUMNS.keys()
 
 
@@ -240,7 +258,7 @@ TOPICS: dict[str, tuple[Form, str]] = {
 """Topic → the form of what a site sends of it, and that in words."""
 
 
-def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
+def check_facts(topic: str, facts: Facts) -> None:
     """Refuse facts that have another form than their topic's.
 
     Args:
@@ -270,9 +288,9 @@ def check_facts(topic: str, facts: Mapping[str, Any]) -> None:
 _SCORE = _optional(lambda value: isinstance(value, float) or whole(value))
 
 
-def are_scores(value: Any, site: str) -> bool:
-    """Return whether a value is scores of a site, by name of the site and of the score; or None,
-    for it has none yet.
+def are_scores(value: object, site: str) -> bool:
+    """Return whether a value is the scores of a site, by name of the site and of the score, or None
+    if it has none yet.
 
     Example:
         >>> are_scores({"north": {"auroc": 0.8}}, "north"), are_scores({"south": {"auroc": 0.8}}, "north")
@@ -285,6 +303,7 @@ def are_scores(value: Any, site: str) -> bool:
     return all(_are_of_one(scores) for scores in value.values())
 
 
-def _are_of_one(scores: Any) -> bool:
-    named = _names_of(_SCORE)(scores) and len(scores) <= SCORES
-    return named and all(len(name) <= SCORES for name in scores)
+def _are_of_one(scores: object) -> bool:
+    if not _names_of(_SCORE)(scores) or len(scores) > SCORES:
+        return False
+    return all(len(name) <= SCORES for name in scores)

@@ -3,12 +3,10 @@
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.exchange.outcome import Outcome
@@ -22,7 +20,9 @@ from fedlit.exchange.wire import pack, question_from, question_to, update_to
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.facts import ADVICE, too_many_steps
 from fedlit.institutions.messages import MOST, forms_of, largest, round_of
+from fedlit.institutions.plain import Facts, Message
 from fedlit.institutions.replies import Closed, Heard, closed, facts_of_all, heard
+from fedlit.institutions.traffic import Traffic
 from fedlit.meanings import Meaning, digests_of
 from fedlit.privacy.ledger import Ledger
 from fedlit.privacy.site import Shield
@@ -54,48 +54,25 @@ class Answering(Protocol):
         """Send a message to the coordinator; returns False if nobody waits for it."""
 
 
-class Traffic:
-    """Writes a line of JSON for each message that leaves the site: key, bytes, their SHA-256, and
-    the names in it.
-
-    Args:
-        path: the file, to which lines are added.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def note(self, key: str, content: bytes, names: Any) -> None:
-        """Record a message that is about to leave."""
-        line = {
-            "at": round(time.time(), 3),
-            "key": key,
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "names": names}) + "\n")
-
-
 class SiteTransport(Transport):
     """Sends what the plan lists and receives the result, by requests that can be repeated.
 
     Args:
-        site: its name, and its client's.
-        line: to the coordinator.
-        rule: the federation's; says what it needs.
-        consent: what was agreed to: nothing else leaves.
-        traffic: where messages are noted.
+        site: the name of the site and of its only client.
+        line: the connection to the coordinator.
+        rule: the aggregation rule.
+        consent: the accepted terms; nothing else leaves.
+        traffic: the record of messages.
         ledger: the site's account with this federation.
-        scores: the site's newest scores, where it agreed to tell them.
-        local: topics that stay at the site beside :data:`LOCAL`.
+        scores: returns the site's newest scores; None if the site sends none.
+        local: the topics that stay at the site in addition to :data:`LOCAL`.
         seed: the run's seed, from which seeds in questions must be derived; None if it is not
             known.
 
     Attributes:
-        shield: what stands between the client and the coordinator, where privacy is asked for.
-        saved: exchanges before the newest checkpoint: the site will not go back behind it.
+        shield: protects the client's updates and answers; None without privacy settings.
+        saved: the number of exchanges before the newest checkpoint, behind which the site never goes
+            back.
     """
 
     everybody_here = False
@@ -108,7 +85,7 @@ class SiteTransport(Transport):
         consent: Consent,
         traffic: Traffic,
         ledger: Ledger,
-        scores: Callable[[], Any] | None = None,
+        scores: Callable[[], object] | None = None,
         local: Sequence[str] = (),
         seed: int | None = None,
     ) -> None:
@@ -120,7 +97,7 @@ class SiteTransport(Transport):
         self.ledger = ledger
         self._seed = seed
         self._others: int | None = None
-        self._facts: dict[str, Mapping[str, Any]] = {}
+        self._facts: dict[str, Message] = {}
         self._asked: dict[int, str] = {}
         self.shield: Shield | None = None
         self.saved = -1
@@ -136,17 +113,17 @@ class SiteTransport(Transport):
     def _say(
         self,
         key: str,
-        message: Mapping[str, Any],
+        message: Message,
         answer: Answer | None = None,
         seconds: float | None = None,
-    ) -> Mapping[str, Any]:
+    ) -> Message:
         """Send a request, and answer the rule's questions until the coordinator has replied.
 
         Raises:
             RunError: the coordinator asks for more answers than were agreed to; each stays in
                 memory until the reply.
         """
-        answers = dict[int, Any]()
+        answers = dict[int, object]()
         most = self._most_answers(key)
         request = {**message, "saved": self.saved}
         incoming = self._request(key, request, _names(message), seconds)
@@ -185,7 +162,7 @@ class SiteTransport(Transport):
         return most * (1 + (self._others or 0))
 
     def _request(
-        self, key: str, message: Mapping[str, Any], names: Any = None, seconds: float | None = None
+        self, key: str, message: Message, names: object = None, seconds: float | None = None
     ) -> Heard:
         """Repeat a request until a reply to it comes.
 
@@ -206,8 +183,8 @@ class SiteTransport(Transport):
             sent = self.line.answer(content)
 
     def _found(
-        self, number: int, question: Mapping[str, Any], answer: Answer
-    ) -> tuple[Any, dict[str, Any]]:
+        self, number: int, question: Message, answer: Answer
+    ) -> tuple[object, dict[str, object]]:
         """Return an answer, and what is recorded about it."""
         if "masked" in question:
             if self.shield is None:
@@ -228,7 +205,7 @@ class SiteTransport(Transport):
             self.shield.refuse_single(put)
         return self._single(number, put, answer), {"kind": question["ask"]["question"]}
 
-    def _single(self, number: int, asked: Question, answer: Answer) -> Any:
+    def _single(self, number: int, asked: Question, answer: Answer) -> object:
         """Answer a question from the site's rows if it is within its bounds, and count it before.
         The same question counts once in a round, wherever it comes: a round begins again without a
         site that lied.
@@ -250,7 +227,7 @@ class SiteTransport(Transport):
 
     def _shielded(
         self, number: int, updates: Mapping[str, Update]
-    ) -> tuple[dict[str, Update], dict[str, Any]]:
+    ) -> tuple[dict[str, Update], dict[str, object]]:
         """Return the protected updates, and whether the site calls its own update fit."""
         if self.shield is None:
             return dict(updates), {}
@@ -269,7 +246,7 @@ class SiteTransport(Transport):
 
     # ------------------------------------------------------------------ a transport
 
-    def share(self, topic: str, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def share(self, topic: str, own: Facts) -> Message:
         """Send facts that were agreed to; facts that the coordinator does not need stay here."""
         if topic.startswith(self._local):
             return dict(own)
@@ -296,7 +273,7 @@ class SiteTransport(Transport):
         self._check_steps(facts)
         return {**told_of(topic, facts), **own}
 
-    def _check_steps(self, facts: Mapping[str, Any]) -> None:
+    def _check_steps(self, facts: Facts) -> None:
         """Refuse an epoch that would never end: the sites wait for the one with the most steps.
 
         Raises:
@@ -319,7 +296,7 @@ class SiteTransport(Transport):
             self._go_on(number, self._say(f"at:{number}", {}))
         return number >= (self._next or 0)
 
-    def _go_on(self, number: int, reply: Mapping[str, Any]) -> Closed:
+    def _go_on(self, number: int, reply: Message) -> Closed:
         """Check the outcome of a round, and take it over."""
         outcome = closed(reply, self.site, number, self._forms, beside=bool(self.rule.sends))
         if outcome.received:
@@ -393,7 +370,7 @@ class SiteTransport(Transport):
                 "found one from the coordinator; refused"
             )
 
-    def end(self, scores: Any = None) -> None:
+    def end(self, scores: object = None) -> None:
         """Tell the coordinator that training is over."""
         with suppress(TimeoutError):  # it may have heard that and left
             content = {} if scores is None else {"scores": scores}
@@ -408,19 +385,19 @@ def _odd(error: Exception) -> RunError:
     )
 
 
-def told_of(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
+def told_of(topic: str, own: Facts) -> Facts:
     """Return the part of facts that leaves the site. Steps are sent without numbers of rows."""
     if topic == "steps":
         return {name: {"steps": facts["steps"], "rows": 0} for name, facts in own.items()}
     return dict(own)
 
 
-def _names(message: Mapping[str, Any]) -> Any:
+def _names(message: Message) -> object:
     """Return what is recorded about a message: its tensors with their sizes, or the facts
     themselves.
     """
     if "updates" in message:
-        sizes: dict[str, Any] = {}
+        sizes: dict[str, object] = {}
         for update in message["updates"].values():
             for part in ("state", "published"):
                 forms = forms_of(update[part])

@@ -80,7 +80,7 @@ class Ledger:
         folder: the site's own folder; the same for all federations that the site ever joins.
         federation: the identity of the federation that the site has accepted: ``federation.id``,
             or, without one, the hash of the terms, which include the coordinator's fingerprint (see
-            :attr:`fedlit.institutions.consent.Terms.identity`). Other terms are then another
+            :attr:`fedlit.institutions.terms.Terms.identity`). Other terms are then another
             account.
 
     Attributes:

@@ -24,7 +24,7 @@ from fedlit.exchange.questions import InputRange, Losses, Own
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.institutions.accepted import accepted, given_up, keep, refuse_lost
-from fedlit.institutions.consent import Consent, Terms
+from fedlit.institutions.consent import Consent
 from fedlit.institutions.coordinator_server import CoordinatorServer
 from fedlit.institutions.extra import Lost
 from fedlit.institutions.gate import Gate
@@ -34,7 +34,9 @@ from fedlit.institutions.replies import heard
 from fedlit.institutions.serving.patience import Patience
 from fedlit.institutions.serving.states import first_state
 from fedlit.institutions.sites_server import SitesServer
-from fedlit.institutions.transport import SiteTransport, Traffic
+from fedlit.institutions.terms import Terms
+from fedlit.institutions.traffic import Traffic
+from fedlit.institutions.transport import SiteTransport
 from fedlit.privacy.ledger import Ledger
 from fedlit.seeding import derive_seed
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.questions import Question, wrong_answer
 from fedlit.exchange.wire import question_to
+from fedlit.institutions.plain import Message
 from fedlit.institutions.serving.hub import Hub
 from fedlit.institutions.serving.requests import Kind, Request
 from fedlit.institutions.serving.serving import Serving
@@ -40,10 +41,10 @@ class _Dialogue:
         answers: the answers, by the number of the question.
     """
 
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     questions: list[Question | None] = field(default_factory=list)
     next: int = 0
-    answers: dict[int, Any] = field(default_factory=dict)
+    answers: dict[int, object] = field(default_factory=dict)
 
 
 class Asking(Serving):
@@ -100,7 +101,7 @@ class Asking(Serving):
         messages = {site: {"ask": question_to(question)} for site, question in questions.items()}
         return self._put_all(messages, questions)
 
-    def ask_for_sums(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def ask_for_sums(self, questions: Mapping[str, Message]) -> dict[str, Any]:
         """Ask sites for their parts of a masked sum, and wait for them."""
         return self._put_all(
             {site: {"masked": dict(question)} for site, question in questions.items()}
@@ -108,7 +109,7 @@ class Asking(Serving):
 
     def _put_all(
         self,
-        messages: Mapping[str, Mapping[str, Any]],
+        messages: Mapping[str, Message],
         questions: Mapping[str, Question] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Ask sites, and wait until all have answered.
@@ -184,7 +185,7 @@ class Asking(Serving):
             self._put(request.site)
 
 
-def _check_answer(question: Question | None, answer: Any) -> None:
+def _check_answer(question: Question | None, answer: object) -> None:
     """Refuse an answer that the rule cannot use.
 
     Args:
@@ -200,7 +201,7 @@ def _check_answer(question: Question | None, answer: Any) -> None:
         raise RunError(f"expected {wrong} as answer, found something else")
 
 
-def _is_answer(answer: Any, *, masked: bool) -> bool:
+def _is_answer(answer: object, *, masked: bool) -> bool:
     if masked:
         return isinstance(answer, dict) and _is_answer(answer.get("state"), masked=False)
     if isinstance(answer, dict):

@@ -8,10 +8,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from fedlit.exchange.wire import pack
 from fedlit.institutions.messages import MOST
+from fedlit.institutions.plain import Message
 from fedlit.institutions.serving.line import Line
 from fedlit.institutions.serving.requests import Request
 
@@ -44,7 +44,7 @@ class Desk:
         self.away: set[str] = set()
         self.refused: dict[str, str] = {}
         self.silent = Counter[str]()
-        self.scores: dict[str, Any] = {}
+        self.scores: dict[str, object] = {}
         self.bytes = 0
         self.most = MOST
         self.since = time.monotonic()
@@ -93,7 +93,7 @@ class Desk:
 
     # ------------------------------------------------------------------ replies
 
-    def send(self, site: str, message: Mapping[str, Any], key: str = "") -> None:
+    def send(self, site: str, message: Message, key: str = "") -> None:
         """Send a message to a site.
 
         Args:
@@ -107,20 +107,20 @@ class Desk:
         self.bytes += len(content)
         self.line.reply(site, content)
 
-    def send_to_all(self, message: Mapping[str, Any], key: str = "") -> None:
+    def send_to_all(self, message: Message, key: str = "") -> None:
         """Send the same message to all sites."""
         for site in self.sites:
             self.send(site, message, key)
 
-    def reply(self, request: Request, reply: Mapping[str, Any]) -> None:
+    def reply(self, request: Request, reply: Message) -> None:
         """Reply to a request that is not kept."""
         self.send(request.site, {"reply": reply}, request.key)
 
-    def put(self, site: str, question: Mapping[str, Any]) -> None:
+    def put(self, site: str, question: Message) -> None:
         """Send a question to a site that waits for a reply."""
         self.send(site, question, self._open.pop(site))
 
-    def reply_to_all(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
+    def reply_to_all(self, replies: Mapping[str, Message]) -> None:
         """Reply to the requests that were kept. A site whose request came too late for that is
         asked where it is.
         """

@@ -13,6 +13,7 @@ from fedlit.institutions.extra import Lost
 from fedlit.institutions.facts import most_common
 from fedlit.institutions.journal import Journal
 from fedlit.institutions.messages import check_update, largest, read
+from fedlit.institutions.plain import Facts
 from fedlit.institutions.serving.desk import Desk
 from fedlit.institutions.serving.line import Line
 from fedlit.institutions.serving.patience import Patience, Waiting
@@ -59,7 +60,7 @@ class Hub:
         report: Callable[[Hub], None],
         privacy: Privacy,
         rounds: int,
-        meet: Callable[[Mapping[str, Any]], object],
+        meet: Callable[[Facts], object],
     ) -> None:
         self.server = server
         self.journal = journal

@@ -4,13 +4,12 @@ coordinator is in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from fedlit.errors import RunError
 from fedlit.institutions.messages import question_of, round_of, topic_of
+from fedlit.institutions.plain import Facts, Message
 from fedlit.institutions.topics import SCORES, TOPICS, are_scores, check_facts
 
 _STANDING = "at:"
@@ -45,19 +44,19 @@ class Request:
     site: str
     key: str
     kind: Kind
-    content: Mapping[str, Any]
+    content: Message
     topic: str = ""
     number: int = 0
     question: int = 0
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The facts of the site, by client: its own is the only one."""
-        facts: dict[str, Any] = self.content["facts"]
+        facts: Facts = self.content["facts"]
         return facts
 
 
-def request_of(site: str, message: Mapping[str, Any]) -> Request:
+def request_of(site: str, message: Message) -> Request:
     """Return what a site wants.
 
     Args:

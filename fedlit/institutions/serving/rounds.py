@@ -8,11 +8,11 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from fedlit.errors import FedlitError, RunError
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.schedule import BEGIN
+from fedlit.institutions.plain import Message
 from fedlit.institutions.serving.asking import Asking, UnansweredError
 from fedlit.institutions.serving.hub import VOID, Hub
 from fedlit.institutions.serving.requests import Request
@@ -20,7 +20,7 @@ from fedlit.privacy.coordinator import Gathering
 
 _log = logging.getLogger(__name__)
 
-Present = Mapping[str, Mapping[str, Any]]
+Present = Mapping[str, Message]
 """Maps the sites that take part in a round to their messages, in the order of their names."""
 
 
@@ -106,7 +106,7 @@ class Rounds:
         """Apply the rule, and return the outcome and the sites that took part."""
         server = self.hub.server
         masked = self.hub.privacy.masked
-        updates: dict[str, Any] = {}
+        updates: dict[str, Message] = {}
         for message in present.values():
             updates |= message["updates"]
         unfit = tuple(site for site, message in present.items() if message.get("unfit"))
@@ -128,7 +128,7 @@ class Rounds:
         return outcome, list(present)
 
     def _without_answers(
-        self, error: FedlitError, present: Present, before: Mapping[str, Any], asking: Asking
+        self, error: FedlitError, present: Present, before: Message, asking: Asking
     ) -> tuple[Outcome, list[str]]:
         """Close a round in which the rule got no answers that it can use: nobody receives anything,
         and the next round counts. What clients start from cannot be left open: that is asked again,
@@ -192,7 +192,7 @@ class Rounds:
             "accepts"
         )
 
-    def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> dict[str, Any]:
+    def _reply(self, site: str, outcome: Outcome, records: Mapping[str, float]) -> Message:
         """Return the reply to a site, without what was measured of other sites."""
         hidden = tuple(f"{name}/" for name in self.hub.sites if name != site)
         state = outcome.received.get(site, {})

@@ -5,11 +5,10 @@ old reply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from fedlit.errors import RunError
 from fedlit.institutions.messages import wrong_settings
+from fedlit.institutions.plain import FactsOfTopics
 from fedlit.institutions.serving.hub import Hub
 from fedlit.institutions.serving.requests import Kind, Request
 from fedlit.institutions.serving.state import State
@@ -81,7 +80,7 @@ class Serving(State):
                 "backup; begin anew at all sites"
             )
         after = journal.after(request.number - 1, site)
-        reply: dict[str, Any] = {"next": after}
+        reply: dict[str, object] = {"next": after}
         if after > request.number:
             reply["received"] = journal.read(after - 1, site)["received"]
             _log.info(
@@ -125,9 +124,9 @@ class Serving(State):
         self.hub.desk.reply(request, {**journal.read(last, site), "next": after})
 
 
-def merged(facts_by_site: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def merged(facts_by_site: FactsOfTopics) -> dict[str, object]:
     """Return the facts of all sites in one mapping, by client."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for of_site in facts_by_site.values():
         facts |= of_site
     return dict(sorted(facts.items()))
