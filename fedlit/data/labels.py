@@ -16,7 +16,7 @@ from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOp
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, true_or_false
 from fedlit.data.schema.codes import is_code
 from fedlit.data.schema.column import Column
-from fedlit.data.schema.describe_texts import spellings
+from fedlit.data.schema.detect_names import spellings
 from fedlit.data.schema.find import find, unsupported
 from fedlit.data.schema.numbers import find_notation, plain_numbers
 from fedlit.data.schema.odd_numbers import missing_notes

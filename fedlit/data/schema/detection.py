@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedlit.data.note import Note
+from fedlit.data.reading.options import DEFAULTS, ReadOptions
 from fedlit.data.schema.cells import Cells
 from fedlit.data.schema.column import Column, Typed
 from fedlit.show.text import counted
@@ -38,6 +39,52 @@ class Detection:
     notes: tuple[Note, ...] = ()
     gaps: Mapping[str, int] = field(default_factory=dict)
     unique: bool = False
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of texts, as detectors see it.
+
+    Attributes:
+        cells: The cells that have a value.
+        column: What is known of the column: words for a missing value, spellings, and the kind if
+            it is declared.
+        options: How the file is written.
+        head: The text with which messages begin.
+    """
+
+    cells: Cells
+    column: Column
+    options: ReadOptions = DEFAULTS
+    head: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.cells.name
+
+    @property
+    def filled(self) -> int:
+        """The number of cells that have a value."""
+        return int(self.cells.counts.sum())
+
+    @property
+    def gaps(self) -> int:
+        """The number of cells without a value."""
+        return len(self.cells.codes) - self.filled
+
+
+Detector = Callable[[TextColumn], Detection | None]
+"""Returns what a column is, or None if it is not what this detector looks for."""
+
+
+def first_detection(detectors: Iterable[Detector], texts: TextColumn) -> Detection | None:
+    """Return what the first of the detectors that recognises a column says, or None."""
+    for detector in detectors:
+        detection = detector(texts)
+        if detection is not None:
+            return detection
+    return None
 
 
 def converted(

@@ -13,7 +13,7 @@ from fedlit.data.schema.cells import Cells
 from fedlit.data.schema.column import Column, as_numbers
 from fedlit.data.schema.describe_numbers import ask_for_codes, describe_numbers
 from fedlit.data.schema.describe_texts import describe_declared, describe_texts
-from fedlit.data.schema.detection import Detection, left_out
+from fedlit.data.schema.detection import Detection, TextColumn, left_out
 from fedlit.data.schema.numbers import mark_of_thousands
 
 _NESTED = (list, dict, set, tuple, np.ndarray)
@@ -84,8 +84,8 @@ def find(
     if not_missing:
         column = replace(column, spelling={**column.spelling, **not_missing})
     cells, gaps = every.without(column.missing, column.not_missing)
-    describe = describe_texts if declared is None else describe_declared
-    detection = describe(cells, column, options, head)
+    texts = TextColumn(cells, column, options, head)
+    detection = describe_texts(texts) if declared is None else describe_declared(texts)
     return replace(detection, gaps=gaps, notes=(*detection.notes, *cells.notes))
 
 
