@@ -328,6 +328,7 @@ class Member:
             DataError: a row has no label.
         """
         from fedlit.data.labels import read_target
+        from fedlit.data.settings import ClientSettings
         from fedlit.tasks import task_from
 
         rows = frame_of(rows)
@@ -336,8 +337,11 @@ class Member:
                 f"client {self.name!r}: expected the column {self.label!r} to score by, found none"
             )
         name = self.scorer.state["name"]
-        labels = {str(label).casefold() for label in self.scorer.outcome.classes}
-        target = read_target(self.name, rows[self.label], name, label_words=labels).target
+        labels = frozenset(str(label).casefold() for label in self.scorer.outcome.classes)
+        settings = ClientSettings(
+            self.name, self.label, task=name, asks_for_task=False, label_words=labels
+        )
+        target = read_target(settings, rows).target
         scored = self.scorer.predict(rows.drop(columns=self.label), keys=[])
         if self.scorer.outcome.classes:
             target = target.map(str)  # the columns of probabilities have names

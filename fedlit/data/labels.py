@@ -20,8 +20,9 @@ from fedlit.data.schema.detect_names import spellings
 from fedlit.data.schema.find import find, unsupported
 from fedlit.data.schema.numbers import find_notation, plain_numbers
 from fedlit.data.schema.odd_numbers import missing_notes
-from fedlit.data.table import TaskSettings, several
-from fedlit.data.targets import class_labels, outcome_for
+from fedlit.data.settings import ClientSettings
+from fedlit.data.table import several
+from fedlit.data.targets import class_labels
 from fedlit.errors import DataError, Told, expect
 from fedlit.outcomes import COUNT_TASK, DEFAULT_TASK, NUMBER_TASK
 from fedlit.show.text import in_rows, shorten
@@ -59,64 +60,57 @@ class Labels:
     unit: str = ""
 
 
-def read_target(
-    client: str,
-    raw: pd.Series | pd.DataFrame,
-    task: TaskSettings | None,
-    unlabelled: str = "refuse",
-    positive: Any = None,
-    options: ReadOptions = DEFAULTS,
-    label_words: Collection[str] = (),
-) -> Labels:
-    """Read a raw column as a target.
+def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
+    """Read the raw columns that a client predicts.
 
     Args:
-        client: the name of the client, for messages.
-        raw: (n,), text or typed as a file had it; (n, labels) for several labels a row, some of
-            which it may lack.
-        task: the task setting of the configuration.
-        unlabelled: ``refuse`` or ``drop`` rows without one.
-        positive: the label that counts as positive, if it is set.
-        options: how the file is written.
-        label_words: words, in lower case, that are labels even if they mean missing elsewhere. The
-            positive label is one.
+        settings: the settings of the client. The positive label is a label even if its word means
+            missing elsewhere.
+        rows: raw rows, text or typed as a file had them, with the target's columns. A row may lack
+            some of several labels.
 
     Raises:
         DataError: rows without a label, or values that are none.
     """
-    label_words = {*label_words, *([] if positive is None else [str(positive).casefold()])}
+    client = settings.client
     subject = f"client {client!r}, target"
-    outcome = outcome_for(task, client)
-    classes = outcome.one_label or (raw.ndim > 1 and not outcome.number)
-    frame = pd.DataFrame(raw)
+    label_words = set(settings.label_words)
+    if settings.positive is not None:
+        label_words.add(str(settings.positive).casefold())
+    outcome = settings.outcome
+    is_single = isinstance(settings.target, str)
+    classes = outcome.one_label or (not is_single and not outcome.number)
+    frame = rows[list(settings.targets)]
     read_columns = list[pd.Series]()
     notes = list[Note]()
     unit = ""
     for name, column in frame.items():
         values, column_notes, unit = _values(
-            f"{subject} {name!r}", column, classes, options, label_words
+            f"{subject} {name!r}", column, classes, settings.options, label_words
         )
         read_columns.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in column_notes]
-    if raw.ndim == 1:
+    if is_single:
         target = read_columns[0]
     else:
         # The empty frame keeps the index if there is no column.
         target = several(pd.concat([frame.iloc[:, :0], *read_columns], axis=1), subject)
-    labelled, gaps = _labelled(client, frame, target, unlabelled)
+    labelled, gaps = _labelled(client, frame, target, settings.unlabelled)
     target = target[labelled]
-    if raw.ndim == 1:
-        questions = list[Note]()
-        target = class_labels(client, target.infer_objects(), task)
-        if target.dtype.kind in "iuf" and len(target):
-            questions += missing_notes(str(raw.name), target.to_numpy(np.float64))
-        # The positive label of a client with one label comes from other clients.
-        if positive is not None and target.nunique() > 1:
-            positive = meant(f"{subject} {raw.name!r}", positive, target.unique().tolist())
-        questions += _asked(target, task, positive) if classes else []
-        notes += [
-            prefixed(f"{client}: {raw.name}", note, column=str(raw.name)) for note in questions
-        ]
+    if not is_single:
+        return Labels(target, labelled, settings.positive, (*gaps, *notes), unit)
+    target = class_labels(client, target.infer_objects(), outcome)
+    positive = settings.positive
+    # The positive label of a client with one label comes from other clients.
+    if positive is not None and target.nunique() > 1:
+        positive = meant(f"{subject} {target.name!r}", positive, target.unique().tolist())
+    questions = list[Note]()
+    if target.dtype.kind in "iuf" and len(target):
+        questions += missing_notes(str(target.name), target.to_numpy(np.float64))
+    if classes:
+        questions += _asked(target, settings.asks_for_task, positive)
+    head = f"{client}: {target.name}"
+    notes += [prefixed(head, note, column=str(target.name)) for note in questions]
     return Labels(target, labelled, positive, (*gaps, *notes), unit)
 
 
@@ -265,19 +259,19 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _asked(labels: pd.Series, task: TaskSettings | None, positive: Any) -> list[Note]:
+def _asked(labels: pd.Series, asks_for_task: bool, positive: Any) -> list[Note]:
     """Return notes on classes that the user should know of or decide."""
     counts = labels.value_counts()
     notes = list[Note]()
     names = counts.index.tolist()
-    if task is None and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
+    if asks_for_task and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
         sentence = (
             f"{len(counts)} different whole numbers are treated as classes; if they are "
             "numbers, set task: regression"
         )
         tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
         notes.append(Note(f"{sentence} or task: counts", "task", alternatives=tasks))
-    elif task is None and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
+    elif asks_for_task and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
         sentence = (
             f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as "
             "classes, without order; if "

@@ -5,6 +5,7 @@ column.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.reading.options import Declared
     from fedlit.data.schema.column import Column
 
 SplitSettings = str | dict[str, str | dict[str, str]]
@@ -26,6 +28,33 @@ one of these for each client, by its name or pattern."""
 _BY = ("group", "time", "column")
 _FEWEST = 3
 """Fewest rows of a class that all three splits can have."""
+
+
+@dataclass(frozen=True)
+class ClientSplit:
+    """How the rows of one client are split.
+
+    Attributes:
+        method: ``stratified``, ``random``, ``group``, ``time`` or ``column``; if it is empty,
+            stratified if there are classes, and random otherwise.
+        column: the column by which rows are split; "" if there is none.
+        test: the share of all rows that are test rows, in (0, 1).
+        validation: the share of the other rows that are validation rows, in (0, 1).
+    """
+
+    method: str = ""
+    column: str = ""
+    test: float = 0.2
+    validation: float = 0.1
+
+    @property
+    def types(self) -> dict[str, Declared]:
+        """The declared type of the column by which rows are split: new rows come without groups and
+        splits, whereas a time may be a feature.
+        """
+        if self.method == "group":
+            return {self.column: "identifier"}
+        return {self.column: "drop"} if self.method == "column" else {}
 
 
 def check_split(split: SplitSettings | None, clients: Iterable[str] | None = None) -> None:
@@ -136,12 +165,10 @@ def random_split(
 
 def split_rows(
     client: str,
-    way: str,
+    split: ClientSplit,
     target: pd.Series | pd.DataFrame,
     by: pd.Series | None,
     seed: int,
-    test: float,
-    validation: float,
     classes: bool,
     column: Column | None = None,
 ) -> tuple[dict[Split, np.ndarray], list[Note]]:
@@ -149,13 +176,10 @@ def split_rows(
 
     Args:
         client: the name of the client, for messages.
-        way: how this client's rows are split (see :func:`split_for`); if it is empty, stratified if
-            there are classes, and random otherwise.
+        split: how this client's rows are split.
         target: the target of each row.
         by: the raw column by which rows are split, if there is one.
         seed: the seed of random draws.
-        test: the share of all rows that are test rows.
-        validation: the share of the others that are validation rows.
         classes: whether the target is one class per row.
         column: the description of ``by``, if it is known.
 
@@ -165,30 +189,33 @@ def split_rows(
     Raises:
         DataError: rows cannot be split so.
     """
+    shares = (split.test, split.validation)
     if by is None:
-        if not classes or way == "random":
-            return random_split(len(target), seed, test, validation, client), []
-        return _stratified(client, target, seed, test, validation)  # type: ignore[arg-type]  # classes: a series
+        if not classes or split.method == "random":
+            return random_split(len(target), seed, *shares, client), []
+        return _stratified(client, target, seed, *shares)  # type: ignore[arg-type]  # classes: a series
     subject = f"client {client!r}, column {by.name!r}"
-    if way == "group":
-        return _by_group(subject, groups_of(by, subject), seed, test, validation), []
-    if way == "time":
-        splits, begin = _by_time(subject, by, test, validation, column)
-        first, last = (str(begin[split]).removesuffix(".0") for split in ("validation", "test"))
+    if split.method == "group":
+        return _by_group(subject, groups_of(by, subject), seed, *shares), []
+    if split.method == "time":
+        splits, begin = _by_time(subject, by, *shares, column)
+        first, last = (str(begin[part]).removesuffix(".0") for part in ("validation", "test"))
         sentence = f"by {by.name}, validation rows begin at {first}, test rows at {last}"
         return splits, [Note(sentence, "split", column=str(by.name), head=client)]
+    return _by_column(subject, by), []
+
+
+def _by_column(where: str, by: pd.Series) -> dict[Split, np.ndarray]:
+    """Return the splits that a column names for each row."""
     parts = parts_of(by)
     invalid = by[~parts.isin(SPLITS)]
     if not invalid.empty:
         raise DataError(
-            f"{subject}: expected train, validation or test in each row, found {len(invalid):,} "
+            f"{where}: expected train, validation or test in each row, found {len(invalid):,} "
             f"others: {shorten([*map(repr, invalid.unique())])}; correct them, or split in another "
             "way"
         )
-    splits = {
-        split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS
-    }
-    return splits, []
+    return {split: np.flatnonzero((parts == split).to_numpy()).astype(np.int64) for split in SPLITS}
 
 
 def parts_of(column: pd.Series) -> pd.Series:

@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from fedlit.tasks import Task
 
 
-def class_labels(client: str, target: pd.Series, task: TaskSettings | None = None) -> pd.Series:
+def class_labels(client: str, target: pd.Series, outcome: type[Outcome]) -> pd.Series:
     """Return labels (n,), with whole numbers that are stored as floats as integers. Numbers of other
-    tasks stay unchanged.
+    outcomes stay unchanged.
 
     Raises:
         DataError: numbers that are no classes.
     """
-    is_label = outcome_for(task, client).one_label
-    if not is_label or target.dtype.kind != "f" or target.isna().any():
+    if not outcome.one_label or target.dtype.kind != "f" or target.isna().any():
         return target
     fractions = target[target % 1 != 0]
     if not fractions.empty:

@@ -7,13 +7,16 @@ import pytest
 
 from fedlit.data.labels import Labels, read_target, unread
 from fedlit.data.reading import ReadOptions
+from fedlit.data.settings import ClientSettings
 from fedlit.errors import DataError
 from fedlit.tasks import TASKS
 
 
 def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
-    raw = values if isinstance(values, pd.DataFrame) else pd.Series(values, name="y")
-    return read_target("north", raw, task, **rest)
+    rows = values if isinstance(values, pd.DataFrame) else pd.DataFrame({"y": values})
+    target = tuple(rows) if isinstance(values, pd.DataFrame) else "y"
+    settings = ClientSettings("north", target, task, asks_for_task=task is None, **rest)
+    return read_target(settings, rows)
 
 
 def missing(word: Any) -> dict[str, Any]:

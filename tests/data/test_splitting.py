@@ -13,7 +13,7 @@ import pytest
 from fedlit.data.folds import check_fold, fold_of
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Bundled, Tables
-from fedlit.data.splitting import check_split, random_split, split_rows
+from fedlit.data.splitting import ClientSplit, check_split, random_split, split_rows
 from fedlit.errors import ConfigError, DataError
 
 
@@ -26,7 +26,12 @@ def split(
 ) -> tuple[Any, Any]:
     column = None if by is None else pd.Series(by, name="by")
     made, notes = split_rows(
-        "north", how, pd.Series(target, name="y"), column, seed, 0.2, 0.25, classes
+        "north",
+        ClientSplit(how, "by", 0.2, 0.25),
+        pd.Series(target, name="y"),
+        column,
+        seed,
+        classes,
     )
     everything = np.concatenate(list(made.values()))
     assert sorted(everything.tolist()) == [*range(len(target))]  # each row once

@@ -7,8 +7,8 @@ It imports nothing heavy, because it is checked before tables are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fedlit.errors import ConfigError, DataError, expect
@@ -196,6 +196,15 @@ class ReadOptions:
                 else:
                     missing.append(float(value))
         return tuple(missing)
+
+    def of_columns(self, columns: Collection[Any]) -> ReadOptions:
+        """Return the options without what they say about missing values in other columns."""
+        if not isinstance(self.missing, dict):
+            return self
+        missing = {
+            name: values for name, values in self.missing.items() if name == "*" or name in columns
+        }
+        return replace(self, missing=missing)
 
     def check_size(self, rows: int = 0, size: int = 0) -> None:
         """Refuse a table with more rows, or more bytes in memory, than the options allow."""

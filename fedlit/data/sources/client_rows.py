@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from fedlit.data.note import Note
@@ -56,8 +55,3 @@ def rows_by_client(
         notes = []  # The notes stand at the first client alone.
     check_names(list(raws))
     return raws
-
-
-def columns_by_client(raws: Mapping[str, tuple[Raw, Place]]) -> dict[str, list[str]]:
-    """Return the names of each client's columns."""
-    return {client: raw.frame.columns.tolist() for client, (raw, _) in raws.items()}

@@ -14,7 +14,7 @@ from fedlit.data.reach import unreachable
 from fedlit.data.sources.base import RESERVED, Source, check_tables, client_name
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable, TaskSettings
-from fedlit.data.targets import check_task, class_labels, task_for
+from fedlit.data.targets import check_task, class_labels, outcome_for, task_for
 from fedlit.errors import DataError, described, expect, told_as
 from fedlit.outcomes import DEFAULT_TASK
 from fedlit.show.text import shorten
@@ -99,6 +99,7 @@ class OpenML(Source):
         if client in RESERVED:
             client = f"openml-{bunch.details['id']}"
         check_task(self.task, [client])
+        task = task_for(self.task, client)
         frame = bunch.data.apply(_plain)
         classes = DEFAULT_TASK if not is_numeric_dtype(bunch.data[target]) else None
         features = frame.drop(columns=target)
@@ -106,10 +107,10 @@ class OpenML(Source):
         table = ClientTable(
             name=client,
             features=features,
-            target=class_labels(client, frame[target], self.task),
+            target=class_labels(client, frame[target], outcome_for(task, client)),
             splits=random_split(len(features), seed, self.test, self.validation, client),
             categorical=tuple(name for name in nominal if features[name].notna().any()),
-            task=task_for(self.task, client) or classes,
+            task=task or classes,
         )
         return check_tables([table])
 

@@ -1,4 +1,4 @@
-"""Refuses settings of tables that name columns which no table has."""
+"""Refuses settings of tables that name columns which no table has, or its target."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedlit.data.reading import Raw
+from fedlit.data.settings import ClientSettings
 from fedlit.data.sources.places import MOVE_PREDICTIONS, are_predictions
 from fedlit.errors import DataError, did_you_mean, expect
 
@@ -31,19 +32,30 @@ def check_named(
             expect(name in of_clients, f"tables: {key}", expected, name, known=of_clients)
 
 
-def check_required(raw: Raw, required: Iterable[tuple[str, str | None]]) -> None:
-    """Refuse a table that lacks a column.
-
-    Args:
-        raw: The table.
-        required: Each setting and the column that it names, if any.
+def check_table(raw: Raw, settings: ClientSettings) -> None:
+    """Refuse a table that lacks a column, and contradictory settings of its target.
 
     Raises:
-        DataError: A column is absent.
+        ConfigError: A setting names the target.
+        DataError: The target, the column to split by or that of weights is absent.
     """
+    split_column = settings.split.column
+    targets = settings.targets
+    required = [("target", target) for target in targets]
+    required += [("split", split_column), ("weight", settings.weight or "")]
     for key, column in required:
         if column and column not in raw.frame:
             raise _lacks_column(raw, key, column)
+    columns_of: dict[str, Iterable[str | None]] = {
+        "drop": settings.drop,
+        "types": [*settings.types, *settings.file_types],
+        "split": [split_column],
+        "weight": [settings.weight],
+    }
+    expected = f"other columns than the target of client {settings.client!r}"
+    for key, columns in columns_of.items():
+        both = {*columns} & {*targets}
+        expect(not both, f"tables: {key}", expected, min(both, default=""), "take it out")
 
 
 def _lacks_column(raw: Raw, key: str, column: str) -> DataError:

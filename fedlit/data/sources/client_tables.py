@@ -1,0 +1,161 @@
+"""Makes clients' tables of raw ones, as their settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedlit.data.note import Note, prefixed
+from fedlit.data.reading import Raw
+from fedlit.data.reading.options import Declared
+from fedlit.data.settings import ClientSettings
+from fedlit.data.sources.base import check_tables
+from fedlit.data.sources.recoded import Raws, converted, recoded
+from fedlit.data.sources.table_checks import check_table
+from fedlit.data.sources.table_notes import row_notes
+from fedlit.data.splitting import groups_of, split_rows
+from fedlit.data.table import ClientTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.data.schema.schema import Schema
+
+
+def client_tables(raws: Raws, seed: int, *, in_one_file: bool = False) -> list[ClientTable]:
+    """Return the checked table of each client.
+
+    Args:
+        raws: Maps each client to its raw table and its settings. They are taken out, so that the
+            memory of each is free once its table is made.
+        seed: The seed of the splits.
+        in_one_file: Whether the tables are the rows of one file. Its columns are then the same at
+            all clients.
+    """
+    mapped = recoded(raws, together=in_one_file)
+    raws.clear()
+    for client, (raw, settings) in mapped.items():
+        mapped[client] = (converted(raw, settings), settings)
+    schema = None
+    notes = list[Note]()
+    if in_one_file:
+        schema, notes = _common_schema(mapped)
+    tables = []
+    for client in list(mapped):
+        raw, settings = mapped.pop(client)
+        tables.append(_client_table(raw, settings, seed, schema))
+    tables[0] = replace(tables[0], notes=(*notes, *tables[0].notes))
+    return check_tables(tables)
+
+
+def _common_schema(raws: Raws) -> tuple[Schema, list[Note]]:
+    """Return the schema of one file's columns, which is the same at all clients, and notes."""
+    import pandas as pd
+
+    rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
+    clients = [settings for _, settings in raws.values()]
+    unused = set.intersection(*({*settings.drop} for settings in clients))
+    for settings in clients:
+        unused.update(settings.targets, [settings.weight or ""])
+    schema, _, notes = _find_schema(clients, rows[[name for name in rows if name not in unused]])
+    return schema, notes
+
+
+def _find_schema(
+    clients: Sequence[ClientSettings], rows: pd.DataFrame
+) -> tuple[Schema, pd.DataFrame, list[Note]]:
+    """Return the schema of columns, the typed rows, and notes.
+
+    Args:
+        clients: The settings of the clients whose rows they are; their file is read in one way.
+        rows: The raw rows, with the columns that become features.
+    """
+    from fedlit.data.schema.recode import words_as_values
+    from fedlit.data.schema.schema import Schema
+
+    types: dict[str, Declared] = {**clients[0].types}
+    for settings in clients:
+        types |= settings.split.types
+    types = {name: declared for name, declared in types.items() if name in rows}
+    not_missing = dict[str, dict[str, str]]()
+    for settings in clients:
+        for column, recoding in settings.values.items():
+            not_missing.setdefault(column, {}).update(words_as_values(recoding))
+    # The target's words are its own, and the options of all files need not fit each.
+    options = clients[0].options.of_columns(rows)
+    head = f"client {clients[0].client!r}"
+    return Schema.find(rows, {**types, **clients[0].file_types}, options, head, not_missing)
+
+
+def _client_table(
+    raw: Raw, settings: ClientSettings, seed: int, common: Schema | None
+) -> ClientTable:
+    """Return one client's table. ``common`` is the schema of the columns of all clients, if they
+    were examined together.
+    """
+    from fedlit.data.labels import read_target, read_weights
+    from fedlit.data.sources.keys import hashed_keys
+
+    client = settings.client
+    head = f"client {client!r}"
+    check_table(raw, settings)
+    labels = read_target(settings, raw.frame)
+    rows = raw.frame if labels.labelled.all() else raw.frame[labels.labelled]
+    used = rows.drop(columns=[name for name in rows if name in settings.no_features])
+    schema, features, column_notes = _features(settings, used, common)
+    split = settings.split
+    split_column = rows[split.column] if split.column else None
+    splits, split_notes = split_rows(
+        client,
+        split,
+        labels.target,
+        split_column,
+        seed,
+        settings.has_classes,
+        schema.columns.get(split.column),
+    )
+    groups = None
+    if split_column is not None and split.method == "group":
+        groups = groups_of(split_column, head)
+    weights = None
+    if settings.weight is not None:
+        weights = read_weights(head, rows[settings.weight], settings.options)
+    table = ClientTable(
+        name=client,
+        features=features,
+        target=labels.target,
+        splits=splits,
+        groups=groups,
+        categorical=schema.categorical(features),
+        positive=labels.positive,
+        task=settings.task,
+        schema=schema,
+        keys=hashed_keys(schema, used, settings.options),
+        unit=labels.unit,
+        weights=weights,
+    )
+    notes = [*filter(None, [settings.note]), *raw.notes]
+    notes += [prefixed(client, note) for note in column_notes]
+    notes += [*labels.notes, *split_notes, *row_notes(table)]
+    return replace(table, notes=tuple(notes))
+
+
+def _features(
+    settings: ClientSettings, rows: pd.DataFrame, common: Schema | None
+) -> tuple[Schema, pd.DataFrame, list[Note]]:
+    """Return the schema of a client's columns, the typed rows, and notes.
+
+    Args:
+        settings: The settings of the client.
+        rows: The raw rows, with the columns that become features.
+        common: The schema of the columns of all clients, if they were examined together.
+    """
+    if common is None:
+        schema, features, notes = _find_schema([settings], rows)
+    else:
+        columns = {name: column for name, column in common.columns.items() if name in rows}
+        schema = replace(common, columns=columns)
+        features, notes = schema.apply(rows, f"client {settings.client!r}")
+    # New rows have the values and the units of the file.
+    return schema.with_values(settings.values, settings.convert), features, notes
