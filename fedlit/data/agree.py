@@ -20,7 +20,7 @@ from fedlit.data.common import (
     kind_conflict,
 )
 from fedlit.data.moments import Moments, agreed_edges
-from fedlit.data.schema.column import Kind, kind_of
+from fedlit.data.schema.column import Kind
 from fedlit.data.statement import Statement, Statements, state
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import agree_on_task, refuse_several_tasks, target_facts
@@ -226,11 +226,8 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     """
     sent = dict[str, Any]()
     names = [column for column in map(str, table.features) if terms.sends(column)]
-    train = table.features[names].iloc[table.splits["train"]]
     if names:
-        sent["columns"] = {
-            column: kind_of(train[column], column in table.categorical) for column in names
-        }
+        sent["columns"] = {column: table.kinds[column] for column in names}
     target = target_facts(table)
     if terms.shares(target):
         sent["target"] = {**target, "shared": terms.pool or target["shared"]}

@@ -333,7 +333,7 @@ class RowEncoder:
     Example:
         >>> encoder = RowEncoder("north")
         >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
-        >>> schema = Schema.typed(pd.DataFrame({"age": [50.0]}), []).to_dict()
+        >>> schema = Schema.typed(pd.DataFrame({"age": [50.0]}), {"age": "numeric"}).to_dict()
         >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
         >>> encoder.load_state_dict({**state, "target": "outcome", "schema": schema})
         >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()

@@ -28,7 +28,7 @@ from fedlit.data.columns import (
 from fedlit.data.encoding import EncodedClient, Rows
 from fedlit.data.moments import Moments, own_edges
 from fedlit.data.note import Note, client_note
-from fedlit.data.schema.column import Kind, kind_of
+from fedlit.data.schema.column import Kind, usual_kind
 from fedlit.data.schema.schema import Schema
 from fedlit.data.statement import Statement, state
 from fedlit.data.table import SPLITS, ClientTable, Split
@@ -104,13 +104,18 @@ class TableEncoder(RowEncoder):
             )
         self.seen = tuple(map(self.task.classes.index, target.get("labels", ())))
         self.target_name = str(table.target.name)
-        coded = set(table.categorical)
+        coded = {*table.categorical}
+        usual_kinds = {name: usual_kind(name in coded) for name in table.kinds}
         # Column by column, because a copy of all training rows may not fit into memory.
         self.columns = {
-            str(column): self._fit(table.features[column].iloc[rows], column in coded)
-            for column in table.features
+            name: self._fit(table.features[name].iloc[rows], kind, usual_kinds[name])
+            for name, kind in table.kinds.items()
         }
-        self.schema = table.schema or Schema.typed(table.features, table.categorical, rows)
+        if table.schema is None:
+            kinds = {name: kind or usual_kinds[name] for name, kind in table.kinds.items()}
+            self.schema = Schema.typed(table.features, kinds, rows)
+        else:
+            self.schema = table.schema
         inputs = input_names(self._inputs(), f"client {self.client!r}: ")
         self.common = None
         if agreement.groups is not None:
@@ -122,11 +127,17 @@ class TableEncoder(RowEncoder):
         self.features = agreement.features or inputs
         return self
 
-    def _fit(self, train: pd.Series, categorical: bool) -> ColumnEncoder:
+    def _fit(self, train: pd.Series, kind: Kind | None, usual: Kind) -> ColumnEncoder:
+        """Learn the encoding of a column from its training rows.
+
+        Args:
+            train: the values of the training rows.
+            kind: their kind; None if no row has a value.
+            usual: the kind of the column if neither its rows nor other clients say more.
+        """
         name = str(train.name)
         terms = self._agreement.terms
         agreed = self._agreement.shared(self.client, name)
-        kind = kind_of(train, categorical)
         if agreed is not None and agreed.kind and kind not in (None, agreed.kind):
             raise DataError(
                 f"client {self.client!r}, column {name!r}: expected {agreed.kind}, as the run's "
@@ -136,7 +147,7 @@ class TableEncoder(RowEncoder):
         if kind is None and agreed and terms.alike:
             kind = agreed.kind
         if kind is None:
-            kind = "categorical" if categorical else NUMBERS
+            kind = usual
         if kind == NUMBERS:
             moments = (agreed and agreed.moments) or Moments.of(plain_values(train, kind, name))
             gap = terms.missing == "indicator" and (terms.features or bool(train.isna().any()))

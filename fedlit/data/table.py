@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,6 +18,7 @@ from fedlit.show.text import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.schema.column import Kind
     from fedlit.data.schema.schema import Schema
 
 Split = Literal["train", "validation", "test"]
@@ -85,6 +87,19 @@ class ClientTable:
             object.__setattr__(self, "target", target)
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", LABELS_TASK)
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Kind | None]:
+        """The kind of each column in training rows; None for a column without a value there."""
+        from fedlit.data.schema.column import kind_of
+
+        coded = {*self.categorical}
+        rows = self.splits["train"]
+        # Column by column, because a copy of all training rows may not fit into memory.
+        return {
+            str(name): kind_of(self.features[name].iloc[rows], str(name) in coded)
+            for name in self.features
+        }
 
     def only(self, columns: Sequence[str]) -> ClientTable:
         """Return the table with only some of its columns. New rows then need no others."""

@@ -83,17 +83,14 @@ class Column:
     convert: Conversions = field(default_factory=dict)
 
     @classmethod
-    def typed(cls, values: pd.Series, categorical: bool) -> Column:
+    def typed(cls, values: pd.Series, kind: Kind) -> Column:
         """Describe a column (n,) that a source returns with its type. The name of a category is a
         value, even if the word means "missing" elsewhere.
 
         Example:
-            >>> Column.typed(pd.Series(["none", "mild"]), True).spelling
+            >>> Column.typed(pd.Series(["none", "mild"]), "categorical").spelling
             {'none': 'none'}
         """
-        kind = kind_of(values, categorical)
-        if kind is None:
-            kind = "categorical" if categorical else "numeric"
         if kind != "categorical":
             return cls(kind)
         spelling = dict[str, str]()
@@ -264,6 +261,11 @@ def kind_of(values: pd.Series, categorical: bool) -> Kind | None:
     if values.isna().all():
         return None
     return _CATEGORICAL_KINDS[type_of(values)] if categorical else "numeric"
+
+
+def usual_kind(categorical: bool) -> Kind:
+    """Return the kind of a column without a value."""
+    return "categorical" if categorical else "numeric"
 
 
 def as_numbers(values: pd.Series, texts: bool) -> np.ndarray | None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, Conversions, Declared, ReadOptions, Recoding
-from fedlit.data.schema.column import Column, Typed
+from fedlit.data.schema.column import Column, Kind, Typed
 from fedlit.data.schema.detection import Detection
 from fedlit.data.schema.find import declared_column, find
 from fedlit.errors import DataError, did_you_mean, expect
@@ -77,23 +78,23 @@ class Schema:
             for name in names:
                 is_known = name in raw or name == "*"
                 expect(is_known, key, "one of the columns", name, known=map(str, raw))
-        not_missing = not_missing or {}
-        detected = dict[str, Detection]()
-        declared = dict[str, Column]()
-        for column, cells in raw.items():
-            name = str(column)
+        values_of = not_missing or {}
+
+        def detect(name: str, file_options: ReadOptions) -> Detection:
+            declared = None
             if name in types:
-                declared[name] = declared_column(name, types[name], options.missing_in(name))
+                declared = declared_column(name, types[name], options.missing_in(name))
             start = f"{head}, column {name!r}"
-            detected[name] = find(cells, options, declared.get(name), start, not_missing.get(name))
+            return find(raw[name], file_options, declared, start, values_of.get(name))
+
+        detected = {name: detect(name, options) for name in map(str, raw)}
         if any(detection.column.notation.decimal == "," for detection in detected.values()):
-            # In a file with decimal commas, a point separates thousands.
+            # Another column shows that a point separates thousands in this file, so the columns
+            # that left this open are read so.
             commas = replace(options, decimal=",", thousands=".")
             for name, detection in detected.items():
                 if any(note.kind == "thousands" for note in detection.notes):
-                    detected[name] = find(
-                        raw[name], commas, declared.get(name), not_missing=not_missing.get(name)
-                    )
+                    detected[name] = detect(name, commas)
         collisions = _without_collisions(detected)
         notes = [*_of_all(raw, detected), *collisions]
         typed = Typed()
@@ -108,22 +109,27 @@ class Schema:
 
     @classmethod
     def typed(
-        cls, frame: pd.DataFrame, categorical: Iterable[str], rows: Any = slice(None)
+        cls, frame: pd.DataFrame, kinds: Mapping[str, Kind], rows: np.ndarray | None = None
     ) -> Schema:
         """Describe columns that a source returns with their types.
 
         Args:
             frame: the rows.
-            categorical: the names of the columns that hold categories.
-            rows: the positions of the rows to look at; all rows by default.
+            kinds: the kind of each column.
+            rows: the positions of the rows to look at; all rows if None.
 
         Example:
-            >>> Schema.typed(pd.DataFrame({"age": [40.0], "sex": ["m"]}), ["sex"]).categorical(["age", "sex"])
+            >>> kinds = {"age": "numeric", "sex": "categorical"}
+            >>> schema = Schema.typed(pd.DataFrame({"age": [40.0], "sex": ["m"]}), kinds)
+            >>> schema.categorical(["age", "sex"])
             ('sex',)
         """
-        coded = set(categorical)
+        positions = np.arange(len(frame)) if rows is None else rows
         return cls(
-            {str(name): Column.typed(frame[name].iloc[rows], str(name) in coded) for name in frame}
+            {
+                str(name): Column.typed(frame[name].iloc[positions], kinds[str(name)])
+                for name in frame
+            }
         )
 
     @property
