@@ -198,16 +198,18 @@ class ColumnEncoder:
 
     def inputs(self, categories: Categories) -> list[str]:
         """Return the names of the inputs that the column becomes."""
-        gap = [f"{self.name}=(missing)"] if self.gap else []
         is_binary = len(self.categories) <= 2 and not self.tail
         if self.kind == NUMBERS or categories == "codes" or is_binary:
-            return [self.name, *gap]
-        suffixes = [f"={plain_text(label)}" for label in self.categories]
-        if self.tail == "other":
-            suffixes.append("=(other)")
-        elif self.tail == "hashed":
-            suffixes += [f"#{bucket}" for bucket in range(BUCKETS)]
-        return [*(f"{self.name}{suffix}" for suffix in suffixes), *gap]
+            suffixes = [""]
+        else:
+            suffixes = [f"={plain_text(label)}" for label in self.categories]
+            if self.tail == "other":
+                suffixes.append("=(other)")
+            elif self.tail == "hashed":
+                suffixes += [f"#{bucket}" for bucket in range(BUCKETS)]
+        if self.gap:
+            suffixes.append("=(missing)")
+        return [f"{self.name}{suffix}" for suffix in suffixes]
 
     def transform(
         self, values: pd.Series, scaling: Scaling, categories: Categories, where: str
@@ -299,16 +301,23 @@ class ColumnEncoder:
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""
         coded = categories == "codes" and self.kind != NUMBERS
-        values = {self.name: tuple(map(plain_text, self.categories))} if coded else {}
+        values = dict[str, tuple[str, ...]]()
+        if coded:
+            values[self.name] = tuple(map(plain_text, self.categories))
         return [Input(name, self.name, values.get(name, ())) for name in self.inputs(categories)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the encoder as plain data."""
-        gap = {"gap": True} if self.gap else {}
+        state: dict[str, Any] = {"kind": self.kind}
         if self.kind == NUMBERS:
-            return {"kind": self.kind, "moments": self.moments and self.moments.to_list(), **gap}
-        tail = {"tail": self.tail, "rare": list(self.rare)} if self.tail or self.rare else {}
-        return {"kind": self.kind, "categories": list(self.categories), **tail, **gap}
+            state["moments"] = self.moments and self.moments.to_list()
+        else:
+            state["categories"] = list(self.categories)
+            if self.tail or self.rare:
+                state |= {"tail": self.tail, "rare": list(self.rare)}
+        if self.gap:
+            state["gap"] = True
+        return state
 
     @classmethod
     def of(cls, name: str, state: Mapping[str, Any]) -> ColumnEncoder:

@@ -208,8 +208,9 @@ class TableEncoder(RowEncoder):
         positions = {name: position for position, name in enumerate(self.features)}
         for column in self.columns.values():
             agreed = self._agreement.shared(self.client, column.name)
-            edges = np.array(agreed.edges if agreed and column.moments else ())
-            common = tuple(column.numbers(edges, self.scaling).tolist())
+            common = tuple[float, ...]()
+            if agreed and column.moments:
+                common = tuple(column.numbers(np.array(agreed.edges), self.scaling).tolist())
             for item in column.describe(self.categories):
                 if item.values:
                     continue
@@ -262,11 +263,11 @@ class TableEncoder(RowEncoder):
     def _spec(self, table: ClientTable, task: Task, sizes: dict[str, int]) -> ClientSpec:
         """Return what a network has to know about a client."""
         inputs = self._inputs()
+        edges = self.edges or {}
         described = dict[str, Input]()
         for column in self.columns.values():
             for item in column.describe(self.categories):
-                edges = self.edges.get(item.name, ()) if self.edges else ()
-                described[item.name] = replace(item, edges=edges)
+                described[item.name] = replace(item, edges=edges.get(item.name, ()))
         common = None
         if self.common is not None:
             common = dict[str, tuple[str, ...]]()
@@ -339,8 +340,10 @@ def _notes(table: ClientTable) -> list[Note]:
         values = table.features[column].iloc[rows]
         if values.iloc[:1000].nunique(dropna=False) > 1 or values.nunique(dropna=False) > 1:
             continue
-        columns = empty if values.isna().all() else constant
-        columns.append(str(column))
+        if values.isna().all():
+            empty.append(str(column))
+        else:
+            constant.append(str(column))
     kinds = (
         (empty, "no value", "no value in training rows, so without effect"),
         (constant, "one value", "the same value in all training rows"),

@@ -68,7 +68,9 @@ class Rows:
     def some(self, chosen: np.ndarray) -> Rows:
         """Return the chosen rows (n,) bool, in their order."""
         positions = torch.from_numpy(chosen)
-        weight = None if self.weight is None else self.weight[positions]
+        weight = self.weight
+        if weight is not None:
+            weight = weight[positions]
         return Rows(self.x[positions], self.y[positions], self.row[chosen], weight)
 
 
@@ -119,7 +121,8 @@ class EncodedClient:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.spec.features, self.spec.classes)).encode())
         digest.update(self.spec.task.fingerprint.encode())
-        digest.update(repr(sorted(self.spec.common.items())).encode() if self.spec.common else b"")
+        if self.spec.common:
+            digest.update(repr(sorted(self.spec.common.items())).encode())
         for site, splits in sorted(self.sites.items()):
             for split, rows in splits.items():
                 digest.update(f"{site}/{split}/{len(rows)}".encode())

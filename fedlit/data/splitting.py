@@ -54,7 +54,9 @@ class ClientSplit:
         """
         if self.method == "group":
             return {self.column: "identifier"}
-        return {self.column: "drop"} if self.method == "column" else {}
+        if self.method == "column":
+            return {self.column: "drop"}
+        return {}
 
 
 def check_split(split: SplitSettings | None, clients: Iterable[str] | None = None) -> None:
@@ -70,7 +72,9 @@ def check_split(split: SplitSettings | None, clients: Iterable[str] | None = Non
     if _is_one(split):
         return
     if not isinstance(split, dict) or not _is_by_client(split):
-        hint = did_you_mean(split, ("stratified", "random", *_BY)) if isinstance(split, str) else ""
+        hint = ""
+        if isinstance(split, str):
+            hint = did_you_mean(split, ("stratified", "random", *_BY))
         raise ConfigError(
             "split: expected stratified, random, {group: COLUMN}, {time: COLUMN} or {column: "
             f"COLUMN}}; or {{CLIENT: one of these}}; found {split!r}.{hint}"
@@ -144,12 +148,16 @@ def random_split(
     """
     from sklearn.model_selection import train_test_split
 
-    size = least if test * rows < least <= rows / 2 else test
+    size = test
+    if test * rows < least <= rows / 2:
+        size = least
     try:
         rest, test_rows = train_test_split(
             np.arange(rows, dtype=np.int64), test_size=size, random_state=seed, stratify=labels
         )
-        rest_labels = None if labels is None else np.asarray(labels)[rest]
+        rest_labels = None
+        if labels is not None:
+            rest_labels = np.asarray(labels)[rest]
         train, validation_rows = train_test_split(
             rest, test_size=validation, random_state=seed, stratify=rest_labels
         )
@@ -319,8 +327,10 @@ def _by_time(
 
     def begin(rows: int, share: float) -> int:
         """Return where the latest share of the first rows begins. Rows of one time stay together."""
+        if not rows:
+            return 0
         latest = min(max(rows - round(share * rows), 0), rows - 1)
-        return int(np.searchsorted(values, values[latest], side="left")) if rows else 0
+        return int(np.searchsorted(values, values[latest], side="left"))
 
     first_test = begin(len(values), test)
     parts = np.split(ordered, [begin(first_test, validation), first_test])
@@ -340,18 +350,20 @@ def _times(where: str, by: pd.Series, column: Column | None) -> pd.Series:
     from fedlit.data.schema.find import declared_column, find
 
     for kind in ("numeric", "date"):
-        known_column = column if column is not None and column.kind == kind else None
         try:
-            time_column = (
-                known_column
-                or find(by, declared=declared_column(str(by.name), kind), head=where).column
-            )
+            if column is not None and column.kind == kind:
+                time_column = column
+            else:
+                declared = declared_column(str(by.name), kind)
+                time_column = find(by, declared=declared, head=where).column
             if time_column.kind == "date":
                 return time_column.times(by)
             return pd.Series(time_column.apply(by, where)[0][str(by.name)], by.index, name=by.name)
         except (ConfigError, DataError):
             continue
-    example = repr(str(by.dropna().iloc[0])) if by.notna().any() else "no value"
+    example = "no value"
+    if by.notna().any():
+        example = repr(str(by.dropna().iloc[0]))
     raise DataError(
         f"{where}: expected dates or numbers to split by time, found {example}. Name another column, "
         "or say how dates are written."

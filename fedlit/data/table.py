@@ -172,21 +172,23 @@ def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
     columns = [_plain_labels(labels.iloc[:, position]) for position in range(labels.shape[1])]
     rows = list[tuple[Any, ...] | None]()
     for row in zip(*columns, strict=True):
-        is_empty = all(value is None for value in row)
-        rows.append(None if is_empty else row)
+        has_value = any(value is not None for value in row)
+        rows.append(row if has_value else None)
     # With fromiter, because np.array would turn tuples into columns.
     values = np.fromiter(rows, dtype=object, count=len(rows))
     return pd.Series(values, labels.index, name=names)
 
 
 def _plain_labels(column: pd.Series) -> list[Any]:
-    missing = column.isna().tolist()
-    values = column.tolist()
-    present = [None if gone else value for value, gone in zip(values, missing, strict=True)]
-    return [
-        int(value) if isinstance(value, float) and value.is_integer() else value
-        for value in present
-    ]
+    labels = list[Any]()
+    for value, is_missing in zip(column.tolist(), column.isna().tolist(), strict=True):
+        if is_missing:
+            labels.append(None)
+        elif isinstance(value, float) and value.is_integer():
+            labels.append(int(value))
+        else:
+            labels.append(value)
+    return labels
 
 
 def row_hashes(frame: pd.DataFrame) -> np.ndarray:
@@ -232,14 +234,18 @@ def choose_columns(
             without columns.
     """
     column_names = list(dict.fromkeys(map(str, chain(*(table.features for table in tables)))))
-    for pattern in patterns if strict else ():
-        matches = bool(fnmatch.filter(column_names, pattern.removeprefix("!")))
-        expected = f"names or patterns among {shorten(column_names)}"
-        expect(matches, "data.columns", expected, pattern, known=column_names)
-    selected = set(column_names) if patterns and patterns[0].startswith("!") else set[str]()
+    expected = f"names or patterns among {shorten(column_names)}"
+    selected = set[str]()
+    if patterns and patterns[0].startswith("!"):
+        selected.update(column_names)
     for pattern in patterns:
         matched = set(fnmatch.filter(column_names, pattern.removeprefix("!")))
-        selected = selected - matched if pattern.startswith("!") else selected | matched
+        if strict:
+            expect(bool(matched), "data.columns", expected, pattern, known=column_names)
+        if pattern.startswith("!"):
+            selected -= matched
+        else:
+            selected |= matched
     chosen = []
     for table in tables:
         columns = [name for name in table.features if name in selected]

@@ -13,8 +13,12 @@ from fedlit.tasks import TASKS
 
 
 def read(values: Any, task: str | None = None, **rest: Any) -> Labels:
-    rows = values if isinstance(values, pd.DataFrame) else pd.DataFrame({"y": values})
-    target = tuple(rows) if isinstance(values, pd.DataFrame) else "y"
+    target: str | tuple[str, ...] = "y"
+    if isinstance(values, pd.DataFrame):
+        rows = values
+        target = tuple(map(str, rows))
+    else:
+        rows = pd.DataFrame({"y": values})
     settings = ClientSettings("north", target, task, asks_for_task=task is None, **rest)
     return read_target(settings, rows)
 

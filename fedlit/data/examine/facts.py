@@ -83,7 +83,7 @@ def facts_of(table: ClientTable) -> ClientFacts:
         values = None if typed in quantiles else _values(few[typed])
         columns[name] = ColumnFacts(kind, share, quantiles.get(typed, ()), values, unit)
     rows = {str(split): len(table.splits[split]) for split in SPLITS}
-    left_out = dict(table.schema.left_out) if table.schema is not None else {}
+    left_out = {} if table.schema is None else table.schema.left_out
     return ClientFacts(
         table.name, rows, task_name(table), table.positive, left_out, columns, _targets(table)
     )
@@ -101,8 +101,10 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     name = str(target.name)
     if outcome_at(table).one_label:
         return {name: ColumnFacts("categorical", 0, values=_values(target))}
-    numbers = _quantiles(target.to_frame()) if is_number(target) else {}
-    return {name: ColumnFacts("numeric", 0, numbers.get(name, ()), unit=table.unit)}
+    quantiles = tuple[float, ...]()
+    if is_number(target):
+        quantiles = _quantiles(target.to_frame())[name]
+    return {name: ColumnFacts("numeric", 0, quantiles, unit=table.unit)}
 
 
 def _quantiles(columns: pd.DataFrame) -> dict[str, tuple[float, ...]]:
@@ -139,7 +141,9 @@ def is_number(column: pd.Series) -> bool:
 
 def sampled(rows: np.ndarray, most: int) -> np.ndarray:
     """Return at most ``most`` of the rows, spread evenly over all."""
-    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def by_name(
@@ -148,6 +152,7 @@ def by_name(
     """Map each column, or each target, to the clients that have it, with their summaries."""
     holders: dict[str, dict[str, ColumnFacts]] = {}
     for client in clients:
-        for name, column in (client.targets if targets else client.columns).items():
+        summaries = client.targets if targets else client.columns
+        for name, column in summaries.items():
             holders.setdefault(name, {})[client.client] = column
     return holders

@@ -17,6 +17,10 @@ from fedlit.data.table import ClientTable, first_match
 if TYPE_CHECKING:
     from fedlit.data.sources.base import Source
 
+Content = dict[str, Any]
+"""A part of a configuration: key → value."""
+Settings = Mapping[str, Any]
+"""Key of :class:`fedlit.Tables`, or of a file's entry → value."""
 _OF_READING = frozenset(
     {"missing", "rename", "names", "sep", "encoding", "decimal", "thousands", "footer"}
 )
@@ -80,9 +84,9 @@ class Remedies:
         return getattr(self.source, "client_column", None) is not None
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Content:
         """The content of the configuration today, as far as fixes add to it."""
-        data: dict[str, Any] = {"leave_out": [*self.left_out]} if self.left_out else {}
+        data: Content = {"leave_out": [*self.left_out]} if self.left_out else {}
         if not self._own_tables:
             return {"data": data}
         settings = {key: getattr(self.source, key, None) for key in _TOUCHED}
@@ -91,9 +95,7 @@ class Remedies:
         )
         return {"data": {**data, **ours["data"]}}
 
-    def content(
-        self, settings: Mapping[str, Any], clients: Collection[str], column: str
-    ) -> dict[str, Any]:
+    def content(self, settings: Settings, clients: Collection[str], column: str) -> Content:
         """Return settings of a client as content of a configuration.
 
         Args:
@@ -111,7 +113,7 @@ class Remedies:
             return self._other_source(settings)
         if "values" in settings and not self._can_map(clients):
             return {}  # A client's mapping would replace that of the others.
-        content = dict[str, Any]()
+        content = Content()
         holders = self.holders.get(column, self.clients)
         everyone = not clients or self.clients <= {*clients}
         for key, value in settings.items():
@@ -131,7 +133,7 @@ class Remedies:
                 }
         return _in_source(content) if content else {}
 
-    def replaces(self, settings: Mapping[str, Any]) -> bool:
+    def replaces(self, settings: Settings) -> bool:
         """Return whether settings would take the place of something that the user has written."""
         return "split" in settings and getattr(self.source, "split", None) not in _GIVEN_SPLITS
 
@@ -146,7 +148,7 @@ class Remedies:
 
         return self.source is None or isinstance(self.source, Tables)
 
-    def _other_source(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _other_source(self, settings: Settings) -> Content:
         """Return the setting that leaves columns out; every source has it."""
         if {*settings} != {"drop"}:
             return {}
@@ -155,9 +157,7 @@ class Remedies:
         ]
         return {"data": {"columns": patterns}}
 
-    def _of_reading(
-        self, option: dict[str, Any], clients: Collection[str], common: bool
-    ) -> dict[str, Any]:
+    def _of_reading(self, option: Content, clients: Collection[str], common: bool) -> Content:
         """Return an option of reading, for all files or in the entries of some. A file's entry
         overrides the options for all files.
         """
@@ -169,7 +169,7 @@ class Remedies:
             for client, entry in entries.items()
             if isinstance(entry, Mapping) and key in entry
         ]
-        content = dict[str, Any]()
+        content = Content()
         if common:
             content["read"] = option
         if common and ahead:
@@ -178,7 +178,7 @@ class Remedies:
             content["files"] = self._files(option, clients)
         return content
 
-    def _files(self, option: dict[str, Any], clients: Collection[str]) -> dict[str, Any]:
+    def _files(self, option: Content, clients: Collection[str]) -> Content:
         """Return an option in the entries of some clients' files. A folder or a pattern becomes the
         list of its files.
         """
@@ -194,7 +194,7 @@ class Remedies:
         return {client: {**path, **entries.get(client, {})} for client, path in paths.items()}
 
 
-def _in_source(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _in_source(settings: Settings) -> Content:
     return {"data": {"source": {"init_args": dict(settings)}}}
 
 

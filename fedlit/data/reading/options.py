@@ -45,16 +45,17 @@ MISSING = LABEL_MISSING.union(_WORDS.split(), _PHRASES)
 so a note says how many there are."""
 
 
-def _texts(value: Any) -> bool:
-    is_list = isinstance(value, list | tuple) and bool(value)
-    return is_list and all(isinstance(item, str) for item in value)
+def _texts(value: object) -> bool:
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(item, str) for item in value)
 
 
-def _whole(value: Any, least: int) -> bool:
+def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _tokens(value: Any) -> bool:
+def _tokens(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(_tokens(item if isinstance(item, list) else [item]) for item in value.values())
     if not isinstance(value, list | tuple):
@@ -272,7 +273,7 @@ def _recoding(column: str, mapping: Any) -> Recoding:
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a value as the text of its cell: a number as a file would have it, and without
     surrounding blanks.
     """

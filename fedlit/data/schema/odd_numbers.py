@@ -106,7 +106,9 @@ def _sets_of_codes(distinct: np.ndarray) -> list[float]:
     if (outside & (distinct < 0) & ~isolated).any():  # Numbers below zero go on to zero.
         isolated[:] = False
     codes: list[float] = distinct[far | isolated].tolist()
-    return codes if len(codes) > 1 else []
+    if len(codes) < 2:
+        return []
+    return codes
 
 
 def doubtful_codes(values: np.ndarray) -> list[float]:
@@ -180,7 +182,7 @@ def missing_notes(name: str, numbers: np.ndarray) -> list[Note]:
     if len(codes) == 1 and not _is_certain(codes[0], numbers):
         certain = []
     plausible = [code for code in codes if code not in certain]
-    plausible += doubtful_codes(numbers[~np.isin(numbers, codes)] if codes else numbers)
+    plausible += doubtful_codes(numbers[~np.isin(numbers, codes)])
     notes = list[Note]()
     if certain:
         notes.append(asked_missing(name, _counted(numbers, certain), _plain(certain)))

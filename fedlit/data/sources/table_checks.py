@@ -46,11 +46,11 @@ def check_table(raw: Raw, settings: ClientSettings) -> None:
     for key, column in required:
         if column and column not in raw.frame:
             raise _lacks_column(raw, key, column)
-    columns_of: dict[str, Iterable[str | None]] = {
+    columns_of: dict[str, Iterable[str]] = {
         "drop": settings.drop,
         "types": [*settings.types, *settings.file_types],
         "split": [split_column],
-        "weight": [settings.weight],
+        "weight": [settings.weight or ""],
     }
     expected = f"other columns than the target of client {settings.client!r}"
     for key, columns in columns_of.items():

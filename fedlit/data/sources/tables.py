@@ -131,14 +131,17 @@ class Tables(Source):
             return with_task_notes(self.some(list(self._locations()), seed))
         (location,) = self._locations().values()
         raw = self._read(location)
-        parts = rows_by_client(raw, self.client_column, location, self.least_rows)
+        rows_of = rows_by_client(raw, self.client_column, location, self.least_rows)
         written = self._written
-        written.check(list(parts))
-        columns = {client: part.frame.columns.tolist() for client, (part, _) in parts.items()}
+        written.check(list(rows_of))
+        columns = {client: rows.frame.columns.tolist() for client, (rows, _) in rows_of.items()}
         named = written.named_columns(columns, [location], (self.read or {}).get("missing"))
         check_named(columns, named)
-        raws = {client: (part, written.resolve(place)) for client, (part, place) in parts.items()}
-        parts.clear()  # The memory of each is free once its table is made.
+        raws = {
+            client: (rows, written.resolve(client_location))
+            for client, (rows, client_location) in rows_of.items()
+        }
+        rows_of.clear()  # The memory of each is free once its table is made.
         return with_task_notes(client_tables(raws, seed, in_one_file=True))
 
     def some(

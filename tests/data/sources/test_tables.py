@@ -188,6 +188,47 @@ def test_clients_may_be_split_in_ways_of_their_own(tmp_path: Path) -> None:
     assert all((south.splits[split] == part).all() for split, part in alone.splits.items())
 
 
+def test_patterns_mean_what_they_say_written_out(tmp_path: Path) -> None:
+    """A table is the same whether its settings stand under a pattern or under its client's name."""
+    rows = NUMBERED.assign(
+        id=np.arange(96) // 3, w=[1.0, 2.0] * 48, code=["a", "", "none"] * 32, z=[7, 8, 9, 8] * 24
+    )
+    names = ["north", "south", "west"]
+    files = {name: write(tmp_path / f"{name}.csv", rows.assign(x=rows["x"] * 2)) for name in names}
+    whole = {"north": {"code": {"": "none"}}, "west": {"code": {"a": "b"}}}
+    huber = {"name": "regression", "loss": "huber"}
+    short: dict[str, Any] = {
+        "target": {"*th": "y", "*": "z"},
+        "drop": {"n*": ["z"], "w*": ["y"], "*": []},
+        "weight": {"*t*": "w"},
+        "positive": {"[ns]*": 0},
+        "task": {"w*": huber, "*": "classification"},
+        "split": {"n*": {"group": "id"}, "*": "random"},
+        "values": {"n*": whole["north"], "w*": whole["west"]},
+    }
+    long: dict[str, Any] = {
+        "target": {"north": "y", "south": "y", "west": "z"},
+        "drop": {"north": ["z"], "south": [], "west": ["y"]},
+        "weight": dict.fromkeys(names, "w"),
+        "positive": {"north": 0, "south": 0},
+        "task": {"north": "classification", "south": "classification", "west": huber},
+        "split": {"north": {"group": "id"}, "south": "random", "west": "random"},
+        "values": whole,
+    }
+    tables = Tables(files, **short).tables(seed=3)
+    for table, same in zip(tables, Tables(files, **long).tables(seed=3), strict=True):
+        pd.testing.assert_frame_equal(table.features, same.features)
+        pd.testing.assert_series_equal(table.target, same.target)
+        assert all((table.splits[split] == rows).all() for split, rows in same.splits.items())
+        assert table.notes == same.notes and table.task == same.task
+        assert table.weights is not None and (table.weights == same.weights).all()
+        assert table.positive == same.positive and table.schema == same.schema
+    north, south, west = tables
+    assert (north.positive, south.positive, west.positive) == (0, 0, None)
+    assert west.target.name == "z" and north.groups is not None and south.groups is None
+    assert {*north.features["code"]} == {"a", "none"} and "b" in {*west.features["code"]}
+
+
 def test_a_client_with_classes_beside_numbers_is_noted(tmp_path: Path) -> None:
     rows = NUMBERED.assign(y=[n % 10 for n in range(96)])
     files = {name: write(tmp_path / f"{name}.csv", rows) for name in ("north", "south")}
