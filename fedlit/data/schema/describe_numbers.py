@@ -55,7 +55,8 @@ class NumberColumn:
     @cached_property
     def values(self) -> np.ndarray:
         """The numbers that are not missing."""
-        return self.numbers[~np.isnan(self.numbers)]
+        values: np.ndarray = self.numbers[~np.isnan(self.numbers)]
+        return values
 
     @property
     def gaps(self) -> int:
