@@ -19,7 +19,7 @@ Forms = Mapping[str, tuple[str, tuple[int, ...]]]
 _COLUMNS = 80
 
 OF_TENSORS = ("model", "manifest", "meaning", "steps")
-"""The topics that depend on tensors, which may become wider by the columns of other sites."""
+"""The topics whose facts follow from the tensors, which the terms list."""
 
 
 _TOPICS = {
