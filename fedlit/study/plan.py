@@ -4,10 +4,10 @@ the first run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedlit.jobs.job import Combine, FitAlone, Job, variant_name
 from fedlit.jobs.record import FORMAT
@@ -18,6 +18,10 @@ from fedlit.study.trained import Planned, entering_parts, planned_methods, refer
 from fedlit.study.without import runs_without
 from fedlit.tasks import Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
+
+_NOT_MADE_OF = ("config", "overrides", "test")
+"""What a work has that says nothing more than the keys of its configuration, or that does not
+change the result."""
 
 
 def plan_jobs(study: ResolvedStudy, seeds: Sequence[int], out: Path, basis: Basis) -> list[Job]:
@@ -61,40 +65,49 @@ def jobs_of(
         gone: the runs without one of their clients.
         data: a hash that changes with any row.
     """
-
-    def job(run: Planned, seed: int) -> Job:
-        chooses = isinstance(run.work, FitAlone) or study.checkpoint == "best"
-        choose = study.choose if chooses else {}
-        work_settings = {
-            key: value
-            for key, value in vars(run.work).items()
-            if key not in ("config", "overrides", "test")
-        }
-        made_of = {
-            "format": FORMAT,
-            "method": run.method,
-            "seed": seed,
-            "bootstrap": study.bootstrap,
-            "data": data,
-            "choose": choose,
-            **work_settings,
-            **run.made_of,
-        }
-        folder = (
-            out / "runs" / variant_name(run.method, run.settings, run.left_out) / f"seed_{seed}"
-        )
-        return Job(
-            run.method, seed, str(folder), made_of, run.work, study.choose, study.bootstrap,
-            run.settings, run.left_out,
-        )  # fmt: skip
-
-    jobs = []
+    jobs = list[Job]()
     for seed in seeds:
-        trained = [job(run, seed) for run in planned]
-        jobs += [*trained, *_combined(study, trained)]
+        trained = [_job(study, run, seed, out, data) for run in planned]
+        jobs += [*trained, *combined_jobs(study, trained)]
     for seed in seeds:
-        jobs += [job(run, seed) for run in gone]
+        jobs += [_job(study, run, seed, out, data) for run in gone]
     return jobs
+
+
+def _job(study: ResolvedStudy, run: Planned, seed: int, out: Path, data: str) -> Job:
+    """Return the job of a planned run with a seed."""
+    work = {key: value for key, value in vars(run.work).items() if key not in _NOT_MADE_OF}
+    made_of = {
+        "format": FORMAT,
+        "method": run.method,
+        "seed": seed,
+        "bootstrap": study.bootstrap,
+        "data": data,
+        "choose": _choice(study, run),
+        **work,
+        **run.made_of,
+    }
+    variant = variant_name(run.method, run.settings, run.left_out)
+    return Job(
+        method=run.method,
+        seed=seed,
+        folder=str(out / "runs" / variant / f"seed_{seed}"),
+        made_of=made_of,
+        work=run.work,
+        choose=study.choose,
+        bootstrap=study.bootstrap,
+        settings=run.settings,
+        left_out=run.left_out,
+    )
+
+
+def _choice(study: ResolvedStudy, run: Planned) -> dict[str, str]:
+    """Return the metrics that a run's result depends on: those by which local baselines and best
+    checkpoints are chosen.
+    """
+    if isinstance(run.work, FitAlone) or study.checkpoint == "best":
+        return study.choose
+    return {}
 
 
 def planned_alone(
@@ -113,57 +126,76 @@ def planned_alone(
             combination, as all have the same rows.
     """
     data = {key: value for key, value in reference.made_of.items() if key.startswith("data.")}
-    planned = []
+    planned = list[Planned]()
     for name, entry in study.baselines.items():
         if name == TREES_AND_LINEAR:
             continue
-        custom = dict(entry or {}) if is_any_model(entry) else None
-        grids = dict[str, dict[str, Any]]()
+        grids = {}
         for task in tasks.values():
-            model = model_for(name, entry, task)
-            if model is not None:
-                given_grid = None if custom is not None else entry
-                grids[task.name] = dict(model.grid if given_grid is None else given_grid)
-        work = FitAlone(*data_config, grids, custom, study.folds, study.small)
+            grid = _grid(name, entry, task)
+            if grid is not None:
+                grids[task.name] = grid
+        model = dict(entry) if entry is not None and is_any_model(entry) else None
+        work = FitAlone(*data_config, grids, model, study.folds, study.small)
         planned.append(Planned(name, work, data))
     return planned
 
 
-def _combined(study: ResolvedStudy, trained: Sequence[Job]) -> list[Job]:
-    """Return the jobs that are computed from a seed's predictions: mixtures, and means of
-    models.
+def _grid(name: str, entry: Mapping[str, Any] | None, task: type[Task]) -> dict[str, Any] | None:
+    """Return the settings to choose from of a local baseline, or None if the task has no such
+    model. A model of any class has its grid inside its entry.
+    """
+    model = model_for(name, entry, task)
+    if model is None:
+        return None
+    if entry is None or is_any_model(entry):
+        return dict(model.grid)
+    return dict(entry)
+
+
+def combined_jobs(study: ResolvedStudy, trained: Sequence[Job]) -> list[Job]:
+    """Return the jobs that are computed from a seed's predictions: mixtures, and means of models.
+
+    Args:
+        study: the study.
+        trained: the jobs of the seed that train or fit something.
     """
     jobs = {job.method: job for job in trained}
-    combined_jobs = list[Job]()
-
-    def add(
-        name: str, parts: Mapping[str, Sequence[Job]], mixing: dict[str, Any] | None = None
-    ) -> None:
-        folders = {part: _each(part_jobs, "folder") for part, part_jobs in parts.items()}
-        digests = {part: _each(part_jobs, "digest") for part, part_jobs in parts.items()}
-        work = Combine(folders, mixing)
-        first = next(iter(parts.values()))[0]
-        made_of = {"method": name, "parts": digests, "mixing": mixing, "choose": study.choose}
-        folder = str(Path(first.folder).parent.parent / name / f"seed_{first.seed}")
-        jobs[name] = replace(
-            first, method=name, folder=folder, made_of=made_of, work=work, settings=None
-        )
-        combined_jobs.append(jobs[name])
-
     for name, method in study.methods.items():
         if method.of is not None:
-            add(
-                name,
-                {part: [jobs[method.of]] for part in entering_parts(study, name)},
-                method.mixing,
-            )
+            parts = {part: [jobs[method.of]] for part in entering_parts(study, name)}
+            jobs[name] = _combined(study, name, parts, method.mixing)
     if TREES_AND_LINEAR in study.baselines:
-        averaged = dict[str, list[Job]]()
-        for group in means_of(study.baselines):
-            averaged[group[0]] = [jobs[name] for name in group]
-        add(TREES_AND_LINEAR, averaged)
-    return combined_jobs
+        # The mean of two models: each client uses the first of either kind that it has.
+        models = dict[str, list[Job]]()
+        for kind in means_of(study.baselines):
+            models[kind[0]] = [jobs[name] for name in kind]
+        jobs[TREES_AND_LINEAR] = _combined(study, TREES_AND_LINEAR, models)
+    return [job for job in jobs.values() if isinstance(job.work, Combine)]
 
 
-def _each(jobs: Iterable[Job], attribute: Literal["folder", "digest"]) -> list[str]:
-    return [getattr(job, attribute) for job in jobs]
+def _combined(
+    study: ResolvedStudy,
+    name: str,
+    parts: Mapping[str, Sequence[Job]],
+    mixing: dict[str, Any] | None = None,
+) -> Job:
+    """Return the job that mixes the predictions of other jobs.
+
+    Args:
+        study: the study.
+        name: the name of the new job's method.
+        parts: maps each part to its jobs; a client uses the first that has it.
+        mixing: how the parts of a mixture are mixed; None for the mean of models.
+    """
+    folders = {part: [job.folder for job in jobs] for part, jobs in parts.items()}
+    digests = {part: [job.digest for job in jobs] for part, jobs in parts.items()}
+    first = next(iter(parts.values()))[0]
+    return replace(
+        first,
+        method=name,
+        folder=str(Path(first.folder).parent.parent / name / f"seed_{first.seed}"),
+        made_of={"method": name, "parts": digests, "mixing": mixing, "choose": study.choose},
+        work=Combine(folders, mixing),
+        settings=None,
+    )

@@ -104,16 +104,20 @@ def tuning_jobs(
     method = study.methods[name]
     method = replace(method, set={**method.set, **changed}, reference=None, tune={})
     alone = replace(
-        study, methods={name: method}, reference=name, baselines={}, bootstrap=0,
+        study,
+        methods={name: method},
+        reference=name,
+        baselines={},
+        bootstrap=0,
         leave_one_out=False,
-    )  # fmt: skip
-    jobs = []
+    )
+    runs = folder / "runs" / variant_name(name, changed)
+    jobs = list[Job]()
     for job in plan_jobs(alone, seeds, folder, basis):
-        runs = folder / "runs" / variant_name(name, changed)
-        work = replace(job.work, test=False) if isinstance(job.work, Train) else job.work
-        jobs.append(
-            replace(job, work=work, settings=dict(changed), folder=str(runs / f"seed_{job.seed}"))
-        )
+        assert isinstance(job.work, Train)  # a study of one method fits no local baseline
+        work = replace(job.work, test=False)
+        folder_of_seed = str(runs / f"seed_{job.seed}")
+        jobs.append(replace(job, work=work, settings=dict(changed), folder=folder_of_seed))
     return jobs
 
 
