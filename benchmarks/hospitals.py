@@ -20,7 +20,7 @@ from fedlit import compare
 from fedlit.statistics import ALONE, FEW, JOIN
 from fedlit.study.method import Scenario
 from fedlit.study.parse import load_study
-from fedlit.study.study import parse_seeds
+from fedlit.study.seeds import parse_seeds
 
 MEANT = {"north": JOIN, "south": ALONE, "west": FEW}
 

@@ -16,7 +16,7 @@ from fedlit.data.module import FederatedData
 from fedlit.errors import ConfigError, RunError
 from fedlit.jobs.job import Combine, Job, Train
 from fedlit.jobs.record import read_record
-from fedlit.mixture.combine import combine
+from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part, predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
@@ -93,14 +93,39 @@ def combined(job: Job) -> Computed:
     work = job.work
     assert isinstance(work, Combine)
     records = {folder: _record(job, Path(folder)) for folder in job.after}
+    clients, without = _shared_by_all(job, work)
+    weights = {client: dict.fromkeys(work.parts, 1.0) for client in clients}
+    stacks = dict[str, Stack]()
+    if work.mixing is not None:
+        (record,) = records.values()
+        mixed = _mixed(job, work.mixing, clients, record)
+        weights = {client: dict(mixture.weights) for client, mixture in mixed.items()}
+        stacks = {client: mixture.stack for client, mixture in mixed.items()}
+    results = JobResults()
+    for client, shared in clients.items():
+        _add(results, client, shared, weights[client], stacks.get(client, ()))
+    train_rows = dict[str, int]()
+    for record in records.values():
+        train_rows = {**record["train_rows"], **train_rows}
+    details: dict[str, Any] = {"train_rows": train_rows, "weights": weights}
+    if without:
+        details["without"] = without
+    return results, details
+
+
+def _shared_by_all(job: Job, work: Combine) -> tuple[dict[str, dict[str, Predictions]], list[str]]:
+    """Map each client that all parts have to their predictions by split, and return the clients
+    that a part lacks.
+
+    Raises:
+        RunError: there is no client that all parts have, or they predicted other test rows.
+    """
     by_part = _parts(work)
-    every_client = sorted(set().union(*by_part.values()))
     clients = dict[str, dict[str, Predictions]]()
     without = list[str]()
-    for client in every_client:
-        shared = _shared(
-            job, client, {name: part.get(client, {}) for name, part in by_part.items()}
-        )
+    for client in sorted(set().union(*by_part.values())):
+        splits_by_part = {name: part.get(client, {}) for name, part in by_part.items()}
+        shared = _shared(job, client, splits_by_part)
         if shared:
             clients[client] = shared
         else:
@@ -110,30 +135,22 @@ def combined(job: Job) -> Computed:
             f"{job.name}: expected clients that have all of {', '.join(work.parts)}, found none; "
             "name fewer"
         )
-    how: dict[str, tuple[Mapping[str, float], Stack]] = {
-        client: (dict.fromkeys(work.parts, 1.0), ()) for client in clients
+    return clients, without
+
+
+def _mixed(
+    job: Job,
+    mixing: Mapping[str, Any],
+    clients: Mapping[str, Mapping[str, Predictions]],
+    record: Mapping[str, Any],
+) -> dict[str, Combined]:
+    """Return each client's mixture of the parts of a mixture, by rows that no part has seen."""
+    unseen = {
+        client: splits.get(OUT_OF_FOLD) or splits["validation"]
+        for client, splits in clients.items()
     }
-    if work.mixing is not None:
-        (record,) = records.values()
-        unseen = {
-            client: splits.get(OUT_OF_FOLD) or splits["validation"]
-            for client, splits in clients.items()
-        }
-        mixed = combine(
-            unseen, record["own"], Mixing(**work.mixing, by=job.choose), record["networks"]
-        )
-        how = {client: (mixture.weights, mixture.stack) for client, mixture in mixed.items()}
-    results = JobResults()
-    train_rows = dict[str, int]()
-    for client, shared in clients.items():
-        _add(results, client, shared, *how[client])
-    for record in records.values():
-        train_rows = {**record["train_rows"], **train_rows}
-    weights = {client: client_weights for client, (client_weights, _) in how.items()}
-    details: dict[str, Any] = {"train_rows": train_rows, "weights": weights}
-    if without:
-        details["without"] = without
-    return results, details
+    settings = Mixing(**mixing, by=job.choose)
+    return combine(unseen, record["own"], settings, record["networks"])
 
 
 def _add(

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
 import yaml
 from study.conftest import LR, RATES, write_study
 
 from fedlit.errors import ConfigError, RunError
-from fedlit.jobs.job import Job, variant_name
+from fedlit.jobs.job import Job, digest_of, variant_name
 from fedlit.run.load import load
 from fedlit.study import search as module
 from fedlit.study import tune
@@ -115,6 +116,16 @@ def test_a_changed_search_begins_anew_but_trains_no_run_twice(
     assert [trial.params for trial in other.trials] == [trial.params for trial in found.trials]
     assert other.best.value == pytest.approx(scores(other, other.best).iloc[0].mean())
     assert {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")} == kept
+
+
+def test_a_search_says_beside_its_digest_what_it_is_of(found: Found) -> None:
+    storage = f"sqlite:///{found.folder / 'trials.db'}"
+    names = set(optuna.get_all_study_names(storage))
+    made_of = [
+        optuna.load_study(study_name=name, storage=storage).user_attrs["made_of"] for name in names
+    ]
+    assert {digest_of(content) for content in made_of} == names
+    assert [1, 2] in [content["seeds"] for content in made_of]
 
 
 def test_a_lost_client_leaves_a_trial_without_a_value(
