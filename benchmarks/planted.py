@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "data/test_splitting.py",
     ),
     "predictions of other rows": (
-        "run/run.py",
+        "run/predict.py",
         ".frame(rows.row, rows.x.numpy())",
         ".frame(rows.row, rows.x.flip(0).numpy())",
         "run/test_export.py::test_a_scorer_predicts_what_the_run_predicts_and_scores",

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -153,6 +153,13 @@ that share a stack: more would start fewer operations, but their gradients would
 a time."""
 
 
+class SharedStacks(TypedDict):
+    """The clients that took part in a step, and the names in each of their stacks."""
+
+    clients: list[str]
+    stacks: list[list[str]]
+
+
 class StackedEngine(Engine):
     """Combines clients of the same structure into stacks (see :mod:`fedlit.engine.stack`). Another
     engine executes the stacks and the remaining clients.
@@ -175,7 +182,7 @@ class StackedEngine(Engine):
         self.inner = inner
         self.scope = scope
         self.compiled = compiled
-        self.resumed: dict[str, list[Any]] | None = None
+        self.resumed: SharedStacks | None = None
         self.intra_op = inner.intra_op
         self._names: tuple[str, ...] = ()
         self._stacks: dict[str, tuple[list[str], Stack]] = {}  # label → its clients' names, stack
@@ -265,7 +272,7 @@ class StackedEngine(Engine):
         return key in self._tried
 
     @property
-    def shared(self) -> dict[str, list[Any]]:
+    def shared(self) -> SharedStacks:
         """The clients that take part, and the stacks that they share, for a checkpoint."""
         return {
             "clients": list(self._names),

@@ -5,7 +5,7 @@ travel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.questions import Question
@@ -13,6 +13,9 @@ from fedlit.exchange.rule import Update
 from fedlit.exchange.server import Server
 from fedlit.meanings import Meaning
 from fedlit.sharing import all_here
+
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 Answer = Callable[[str, Question], Any]
 """Asks a client of this process: (its name, the question) → the answer."""
@@ -39,7 +42,7 @@ class Transport:
     size = 1
     local = 0
 
-    def __deepcopy__(self, memo: Any) -> Transport:
+    def __deepcopy__(self, memo: object) -> Transport:
         """Return the transport itself: whatever is copied has the same connection to the others."""
         return self
 
@@ -82,18 +85,15 @@ class Transport:
             answer: asks a client of this process a question of the rule.
             measure: whether drift is measured.
         """
-        return server.round(
-            number,
-            updates,
-            lambda questions: {
-                name: answer(name, question) for name, question in questions.items()
-            },
-            measure=measure,
-        )
+
+        def ask(questions: Mapping[str, Question]) -> dict[str, Any]:
+            return {name: answer(name, question) for name, question in questions.items()}
+
+        return server.round(number, updates, ask, measure=measure)
 
     # ------------------------------------------------------------------ the processes of a job
 
-    def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
+    def decide(self, topic: str, value: _Value, work: Callable[[list[_Value]], _Result]) -> _Result:
         """Send a value to the first process, which computes a result from all values and sends it
         to all.
 
@@ -108,12 +108,11 @@ class Transport:
         """
         return work([value])
 
-    def gather(self, topic: str, value: Any) -> list[Any]:
+    def gather(self, topic: str, value: _Value) -> list[_Value]:
         """Return the values of all processes, by rank; see :meth:`decide`."""
-        every: list[Any] = self.decide(topic, value, lambda told: told)
-        return every
+        return self.decide(topic, value, lambda values: values)
 
-    def first(self, topic: str, value: Any) -> Any:
+    def first(self, topic: str, value: _Value) -> _Value:
         """Return the value of the first process."""
         return self.gather(topic, value)[0]
 

@@ -39,7 +39,15 @@ from fedlit.run.load import run_of
 from fedlit.run.predictions import PredictionFiles
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings, supplements_of
-from fedlit.run.thresholds import MIXTURE, check_two_classes, choose, keep, kept, with_threshold
+from fedlit.run.thresholds import (
+    MIXTURE,
+    Threshold,
+    check_two_classes,
+    choose,
+    keep,
+    kept,
+    with_threshold,
+)
 from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.plain import write_json
 from fedlit.score.scorer import Scorer
@@ -299,7 +307,7 @@ class Mixture:
         """Return what the user asked for beside the scores, and keep the thresholds for
         predictions.
         """
-        chosen: dict[str, dict[str, Any]] = {}
+        chosen: dict[str, Threshold] = {}
         if self.score.threshold is not None:
             check_two_classes({name: rows.task for name, rows in predictions.items()})
             chosen = choose(self.score.threshold, mixtures_of(self.held, clients))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
 
 from fedlit.errors import ConfigError
+from fedlit.run.assembly import Assembly
 from fedlit.run.config import flatten
 from fedlit.show.text import shorten
 
 
-def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
+def check_alike(run: Assembly, command: str, checkpoint: str | Path | None = None) -> None:
     """Compare the settings of all ranks before any of them reads data.
 
     Args:
-        run: this rank's :class:`~fedlit.run.run.Run`.
+        run: the run of this rank.
         command: the command that is executed.
         checkpoint: the checkpoint that it uses.
 
@@ -28,23 +29,22 @@ def check_alike(run: Any, command: str, checkpoint: Any = None) -> None:
     request = {
         "versions": {name: version(name).partition("+")[0] for name in ("fedlit", "torch")},
         "command": command,
-        "checkpoint": checkpoint and str(checkpoint),
+        "checkpoint": None if checkpoint is None else str(checkpoint),
         "seed": run.seed,
         "name": run.name,
         "folder of runs": str(run.root),
         **(run.settings or {}),
     }
-    requests = run.group.gather(
-        "what is asked for", {key: json.dumps(value) for key, value in flatten(request)}
-    )
+    settings_here = {key: json.dumps(value) for key, value in flatten(request)}
+    requests = run.group.gather("what is asked for", settings_here)
+    first = requests[0]
     for rank, of_rank in enumerate(requests):
-        if wrong := [
-            key for key in {**requests[0], **of_rank} if requests[0].get(key) != of_rank.get(key)
-        ]:
-            differences = [
-                f"{key}: {requests[0].get(key)} at rank 0, {of_rank.get(key)} at rank {rank}"
-                for key in wrong
-            ]
+        differences = [
+            f"{key}: {first.get(key)} at rank 0, {of_rank.get(key)} at rank {rank}"
+            for key in {**first, **of_rank}
+            if first.get(key) != of_rank.get(key)
+        ]
+        if differences:
             raise ConfigError(
                 f"expected the same on all ranks, found {shorten(differences)}; start all with one "
                 "configuration, one command and the same versions"

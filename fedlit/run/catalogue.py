@@ -102,6 +102,7 @@ class Card:
     @property
     def facts(self) -> dict[str, str]:
         """Maps each title to the text below it."""
+        python = f"`{self.python}`" if self.python else ""
         facts = {
             "Paper": self.paper,
             "For": self.helps,
@@ -112,7 +113,7 @@ class Card:
             "time (FedAvg: 1)",
             "Tolerates attackers": self.robust,
             "Defaults": self.defaults,
-            "Class": f"`{self.python}`" if self.python else "",
+            "Class": python,
             "Differs from the paper": "; ".join(self.diff),
             "What to tune": "; ".join(
                 f"`{key}`: {values_of(space)}" for key, space in self.tune.items()
@@ -123,11 +124,9 @@ class Card:
     @property
     def bytes(self) -> float | None:
         """The bytes of an exchange, both ways, as a multiple of FedAvg's."""
-        return (
-            None
-            if self.upload is None or self.download is None
-            else (self.upload + self.download) / 2
-        )
+        if self.upload is None or self.download is None:
+            return None
+        return (self.upload + self.download) / 2
 
 
 @cache

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
     from fedlit.train.results import Results
 
-# else fitting takes longer than scoring
+# With more, fitting the simplest models would take longer than scoring.
 _MOST_ROWS = 2_000
 _MOST_INPUTS = 500
 _MOST_CLIENTS = 20
@@ -43,8 +43,10 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
         scores = results.scores.get(name)
         if scores is None or not task.outcome.one_label:
             continue
-        rows = client.sites[name][results.split] if name in client.sites else None
-        if rows is None or not len(rows):
+        if name not in client.sites:
+            continue
+        rows = client.sites[name][results.split]
+        if not len(rows):
             continue
         present = len(np.unique(rows.y.numpy()[rows.y.numpy() >= 0]))
         if present > 1 and abs(scores.get("balanced_accuracy", np.nan) - 1 / present) < 1e-9:
@@ -59,12 +61,12 @@ def weak_networks(data: FederatedData, results: Results) -> tuple[str, ...]:
                     f"{name}: a logistic regression of its own {len(client.train):,} training rows "
                     f"is better: {score.label} {simple:.4f}, the network {scores[score.name]:.4f}"
                 )
-    if not_compared := sum(
+    not_compared = sum(
         client.spec.task.outcome.one_label for client in data.clients[_MOST_CLIENTS:]
-    ):
-        notes.append(
-            f"not compared with the simplest models, to save time: {counted(not_compared, 'more client')}"
-        )
+    )
+    if not_compared:
+        clients = counted(not_compared, "more client")
+        notes.append(f"not compared with the simplest models, to save time: {clients}")
     return tuple(notes)
 
 

@@ -33,8 +33,10 @@ def with_stop(content: Mapping[str, Any]) -> dict[str, Any]:
         {'trainer': {'callbacks': None}, 'model': {'stop': {'monitor': 'val/loss', 'patience': 5}}}
     """
     trainer = content.get("trainer")
-    model = content.get("model")
-    callbacks = listed(trainer.get("callbacks")) if isinstance(trainer, Mapping) else []
+    if not isinstance(trainer, Mapping):
+        return dict(content)
+    model = content.get("model") or {}
+    callbacks = listed(trainer.get("callbacks"))
     stops = [callback for callback in callbacks if _is_early_stopping(callback)]
     if not stops:
         return dict(content)
@@ -44,20 +46,24 @@ def with_stop(content: Mapping[str, Any]) -> dict[str, Any]:
     remaining = [callback for callback in callbacks if callback is not stops[0]]
     return {
         **content,
-        "trainer": {**trainer, "callbacks": remaining or None},  # type: ignore[dict-item]
-        "model": {**(model or {}), "stop": _stop_of(stops[0])},
+        "trainer": {**trainer, "callbacks": remaining or None},
+        "model": {**model, "stop": _stop_of(stops[0])},
     }
 
 
-def _is_early_stopping(callback: Any) -> bool:
+def _is_early_stopping(callback: object) -> bool:
     path = callback.get("class_path") if isinstance(callback, Mapping) else callback
-    module, _, name = path.rpartition(".") if isinstance(path, str) else ("", "", "")
+    if not isinstance(path, str):
+        return False
+    module, _, name = path.rpartition(".")
     return name == "EarlyStopping" and module in _PATHS
 
 
-def _stop_of(callback: Any) -> dict[str, Any]:
+def _stop_of(callback: object) -> dict[str, object]:
     """Return the settings of ``model.stop`` that mean the same."""
-    arguments = dict(callback.get("init_args") or {}) if isinstance(callback, Mapping) else {}
+    arguments: dict[str, object] = {}
+    if isinstance(callback, Mapping):
+        arguments |= callback.get("init_args") or {}
     for name in arguments:
         expect(
             name in _TAKEN,
@@ -73,7 +79,7 @@ def _stop_of(callback: Any) -> dict[str, Any]:
     return {"monitor": monitor, "patience": _PATIENCE, **arguments}
 
 
-def _check_mode(monitor: str, mode: Any) -> None:
+def _check_mode(monitor: str, mode: object) -> None:
     """Refuse a mode other than that of the score."""
     if mode is None:
         return

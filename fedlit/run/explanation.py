@@ -35,7 +35,7 @@ class Explanation(Shown):
         table: the corrections with their marks, the mean losses (with u as index, and a column for
             each path), or the effects.
         files: the files that were written.
-        told: the findings, from top to bottom.
+        told: the lines and tables to print, from top to bottom.
     """
 
     table: pd.DataFrame
@@ -43,7 +43,7 @@ class Explanation(Shown):
     told: Sequence[str | Grid]
 
     def parts(self) -> Sequence[str | Grid]:
-        """Return the findings."""
+        """Return the lines and tables to print."""
         return self.told
 
 
@@ -67,7 +67,7 @@ def explain(
             clients.
     """
     folder = Path(run)
-    target = Path(out) if out is not None else folder / "explain"
+    target = Path(out or folder / "explain")
     if histograms and not (folder / CORRECTIONS).is_file():
         expected = f"expected a run whose clients correct columns, found {folder}"
         raise ConfigError(f"--histograms: {expected}; leave --histograms out")
@@ -137,8 +137,8 @@ def _corrections(run: Path, target: Path, clients: Sequence[str]) -> Explanation
     if clients:
         pictures = _histograms(run, target, judged, clients)
         files += pictures
-        marked = "Note: no column of these clients is marked, so there are no histograms"
-        parts += [] if pictures else ["", marked]
+        if not pictures:
+            parts += ["", "Note: no column of these clients is marked, so there are no histograms"]
     return Explanation(cells, files, parts)
 
 
@@ -189,17 +189,22 @@ def _caption(cells: pd.DataFrame, client: str, feature: str) -> str:
 def _effects(run: Path, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
     files = list[Path]()
+    many_outputs = effects["output"].nunique() > 1
     for number, (output, rows) in enumerate(effects.groupby("output", sort=False)):
-        mark = f"_{number}" if effects["output"].nunique() > 1 else ""
+        mark = f"_{number}" if many_outputs else ""
         shared = rows[(rows["part"] == "effect") & (rows["column"] != "(intercept)")]
         files += save_figure(forest_figure(shared, str(output)), target / f"effects{mark}")
         for column, site_effects in rows[rows["part"] == "own"].groupby("column"):
-            slope = re.sub(r"[^A-Za-z0-9]+", "_", str(column))
-            name = "intercepts" if column == "(intercept)" else f"slopes_{slope}"
-            files += save_figure(
-                caterpillar_figure(site_effects, f"{output}: {column}"), target / f"{name}{mark}"
-            )
+            figure = caterpillar_figure(site_effects, f"{output}: {column}")
+            files += save_figure(figure, target / f"{_file_of(str(column))}{mark}")
     return Explanation(effects, files, list(_effects_told(effects)))
+
+
+def _file_of(column: str) -> str:
+    if column == "(intercept)":
+        return "intercepts"
+    slope = re.sub(r"[^A-Za-z0-9]+", "_", column)
+    return f"slopes_{slope}"
 
 
 def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
@@ -222,14 +227,17 @@ def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
             )
         site_effects = parts["own"].sort_values(["column", "value"])
         for column, sites in site_effects.groupby("column"):
-            few = len(sites) <= MOST_ROWS
+            title = f"Sites' own {column}"
+            if len(sites) > MOST_ROWS:
+                title += f", the {_ENDS} lowest and highest of {len(sites):,}"
+                sites = pd.concat([sites.head(_ENDS), sites.tail(_ENDS)])
             yield ""
-            yield f"Sites' own {column}" + (
-                "" if few else f", the {_ENDS} lowest and highest of {len(sites):,}"
-            )
-            yield _estimates(
-                "client", sites if few else pd.concat([sites.head(_ENDS), sites.tail(_ENDS)])
-            )
+            yield title
+            yield _estimates("client", sites)
+
+
+_HEADINGS = {"column": "effect", "client": "client"}
+"""Column of the names of estimates → its heading."""
 
 
 def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
@@ -238,9 +246,10 @@ def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
     """
     lines = []
     for name, value, error in rows[[named_by, "value", "error"]].itertuples(index=False):
-        interval = f"{value - 1.96 * error:.4g} to {value + 1.96 * error:.4g}" if error > 0 else "–"
-        lines.append([name, f"{value:.4g}", f"{error:.3g}" if error > 0 else "–", interval])
-    return Grid(
-        ["effect" if named_by == "column" else named_by, "estimate", "error", "95 % interval"],
-        lines,
-    )
+        cells = ["–", "–"]
+        if error > 0:
+            low = value - 1.96 * error
+            high = value + 1.96 * error
+            cells = [f"{error:.3g}", f"{low:.4g} to {high:.4g}"]
+        lines.append([name, f"{value:.4g}", *cells])
+    return Grid([_HEADINGS[named_by], "estimate", "error", "95 % interval"], lines)

@@ -124,8 +124,10 @@ def find_run(run: str | Path) -> Path:
     for folder in (path, Path("lightning_logs", name)):
         if (folder / CHECKPOINTS).is_dir():
             return folder
-        if runs := list(_versions(folder).values()):
-            return next((version for version in runs if (version / CHECKPOINTS).is_dir()), runs[0])
+        runs = list(_versions(folder).values())
+        begun = (version for version in runs if (version / CHECKPOINTS).is_dir())
+        if runs:
+            return next(begun, runs[0])
     if path.is_dir():
         return path
     raise ConfigError(
@@ -140,10 +142,10 @@ def find_run(run: str | Path) -> Path:
 
 def run_folder(checkpoint: Path) -> Path | None:
     """Return the run's folder that contains a checkpoint, or None if it is not in one."""
-    inside = checkpoint.parent.name == CHECKPOINTS and checkpoint.parent.parent.name.startswith(
-        "version_"
-    )
-    return checkpoint.parent.parent if inside else None
+    folder = checkpoint.parent.parent
+    if checkpoint.parent.name == CHECKPOINTS and folder.name.startswith("version_"):
+        return folder
+    return None
 
 
 def new_folder(root: Path, name: str) -> Path:
@@ -228,7 +230,9 @@ def to_score(
             "give --ckpt_path"
         )
     last = _usable(folder / CHECKPOINTS / LAST)
-    return _best(last) if ckpt_path == "best" else last, folder
+    if ckpt_path == "best":
+        return _best(last), folder
+    return last, folder
 
 
 def _best(last: Path) -> Path:
@@ -245,8 +249,9 @@ def _best(last: Path) -> Path:
         Path(str(callback.get("best_model_path", ""))).name
         for callback in header.get("callbacks", {}).values()
     } - {""}
-    if best_files := [file for file in last.parent.glob("best-*.ckpt") if file.name in named]:
-        return best_files[0]
+    for file in last.parent.glob("best-*.ckpt"):
+        if file.name in named:
+            return file
     if header["fedlit"].get("personal", {}).get("done"):
         return last
     raise ConfigError(

@@ -53,8 +53,10 @@ class Length:
     @property
     def total(self) -> int | None:
         """The number of aligned steps in all; None if there is no limit."""
-        limits = [self.most, None if self.epochs is None else self.epochs * self.steps]
-        return min((limit for limit in limits if limit is not None), default=None)
+        limits = [] if self.most is None else [self.most]
+        if self.epochs is not None:
+            limits.append(self.epochs * self.steps)
+        return min(limits, default=None)
 
     def rounds(self, every: Every, *, completes: bool = False) -> int | None:
         """Return the number of exchanges; None if there is no limit.
@@ -67,7 +69,10 @@ class Length:
         period = self._period(every)
         if total is None or period == 0:
             return None
-        return -(-total // period) if completes else total // period
+        whole_periods, rest = divmod(total, period)
+        if completes and rest:
+            return whole_periods + 1
+        return whole_periods
 
     def left(self, every: Every) -> int | None:
         """Return how many aligned steps follow the last exchange of a schedule; None if there is no
@@ -81,10 +86,14 @@ class Length:
 
     def _period(self, every: Every) -> int:
         """Return the number of aligned steps between two exchanges."""
-        if isinstance(every, dict):
-            return every["steps"] if "steps" in every else every["epochs"] * self.steps
-        return 1 if every == "step" else self.steps
+        if not isinstance(every, dict):
+            return 1 if every == "step" else self.steps
+        if "steps" in every:
+            return every["steps"]
+        return every["epochs"] * self.steps
 
 
-def _limit(value: Any) -> int | None:
-    return None if value in (None, -1) else int(value)
+def _limit(value: int | None) -> int | None:
+    if value is None or value == -1:
+        return None
+    return int(value)

@@ -65,7 +65,9 @@ def _file_of(folder: Path, name: str) -> Path | None:
         for file in (package / f"__init__{suffix}", folder / f"{name}{suffix}"):
             if file.is_file():
                 return file
-    return package if any(package.glob("*.py")) or any(package.glob("*/*.py")) else None
+    if any(package.glob("*.py")) or any(package.glob("*/*.py")):
+        return package
+    return None
 
 
 def _used(folder: Path, names: Iterable[str]) -> dict[str, Path]:
@@ -78,17 +80,26 @@ def _used(folder: Path, names: Iterable[str]) -> dict[str, Path]:
         if file is None or name in files:
             continue
         files[name] = file
-        package = file.parent if file.stem == "__init__" else file
-        for source in package.rglob("*.py") if package.is_dir() else [package]:
+        for source in _sources(file):
             waiting += _imports(source)
     return files
+
+
+def _sources(file: Path) -> Iterator[Path]:
+    """Yield the file of a module, or all Python files of its package."""
+    if file.is_dir():
+        yield from file.rglob("*.py")
+    elif file.stem == "__init__":
+        yield from file.parent.rglob("*.py")
+    else:
+        yield file
 
 
 def _imports(source: Path) -> Iterator[str]:
     """Yield the first names of all modules that a file imports; none if Python cannot read it."""
     try:
         tree = ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError):  # importing it says why
+    except (SyntaxError, ValueError):  # The import will raise it again, with the reason.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -105,9 +116,9 @@ def _check_single(name: str, file: Path) -> None:
     if installed is None or not installed.origin or file.is_dir():
         return
     if Path(installed.origin).resolve() != file.resolve():
-        location = (
-            "Python itself" if installed.origin in ("built-in", "frozen") else installed.origin
-        )
+        location = installed.origin
+        if location in ("built-in", "frozen"):
+            location = "Python itself"
         raise ConfigError(
             f"{name}: expected one module of this name, found {file} and the one in {location}, which "
             "Python would import; rename yours"

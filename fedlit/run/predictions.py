@@ -76,7 +76,7 @@ def scored_rows(loop: FederatedLoop, data: FederatedData, split: Split) -> dict[
     for owner, name, rows in data.sites(split):
         spec = loop.federation[owner].spec
         classes = next(site.classes for site in spec.sites if site.name == name)
-        # at least float32: numbers beside a large mean come in float64 and need it
+        # Numbers far from zero come in float64, which is kept; all others are at least float32.
         parts = [
             part.cpu().to(torch.promote_types(part.dtype, torch.float32)) for part in outputs[name]
         ]

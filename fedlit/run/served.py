@@ -31,6 +31,7 @@ from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
 from fedlit.tasks.metrics import Site
+from fedlit.train.checkpoint_file import CheckpointContent
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class ClientFunction:
         """Write ``model.onnx``. From then on, the client is computed by plain torch operations."""
         from fedlit.nn.native import use_kernels
 
-        use_kernels({self._site: self.client}, "torch")  # what is compiled here is not elsewhere
+        # Kernels that are compiled on this machine do not exist on another one.
+        use_kernels({self._site: self.client}, "torch")
         _write_network(folder / NETWORK, self.client, self._site)
 
 
@@ -94,31 +96,34 @@ def scorers_of(
     Raises:
         ConfigError: there is no such client, or the checkpoint has other networks.
     """
-    header = read_checkpoint(checkpoint, resumable=False)
-    saved = header["fedlit"]
+    content = read_checkpoint(checkpoint, resumable=False)
+    saved = content["fedlit"]
     with told_as(_altered):
         specs = [ClientSpec.from_state(state) for state in saved["specs"].values()]
     spec_and_site: dict[str, tuple[ClientSpec, Site]] = {}
     for spec in specs:
         spec_and_site |= {site.name: (spec, site) for site in spec.sites}
     tensors: dict[str, dict[str, Tensor]] = {spec.name: {} for spec in specs}
-    for key, tensor in header["state_dict"].items():
-        tensors[key.split(".", 2)[1]][key] = tensor  # no client's name has a point
+    for key, tensor in content["state_dict"].items():
+        tensors[key.split(".", 2)[1]][key] = tensor  # A client's name has no point.
     findings = [Finding.of(saved_finding) for saved_finding in saved.get("findings", ())]
     scorers = {}
-    for client in sorted(saved["encoders"]) if clients is None else clients:
+    if clients is None:
+        clients = sorted(saved["encoders"])
+    for client in clients:
         check_client("--client", client, sorted(saved["encoders"]))
         with told_as(_altered):
             encoder = TableEncoder(client)
             encoder.load_state_dict(saved["encoders"][client])
         spec, site = spec_and_site[client]
-        built = _trained(loop, header, spec, tensors[spec.name])
+        built = _trained(loop, content, spec, tensors[spec.name])
         about = {
-            "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),  # no more of this machine
-            "epochs": epochs_of(header),
+            # The first parts of the path would describe this machine.
+            "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),
+            "epochs": epochs_of(content),
             "client": type(built).__name__,
             "rows": dict(site.rows),
-            "version": header.get("pytorch-lightning_version"),
+            "version": content.get("pytorch-lightning_version"),
             "findings": [
                 str(saved_finding)
                 for saved_finding in findings
@@ -134,18 +139,19 @@ def scorers_of(
     return scorers
 
 
-def epochs_of(header: Mapping[str, Any]) -> int:
+def epochs_of(saved: CheckpointContent) -> int:
     """Return the number of epochs after which a checkpoint was written."""
-    epochs: int = header["epoch"] + (header["global_step"] > 0)
-    return epochs
+    if saved["global_step"] == 0:
+        return saved["epoch"]
+    return saved["epoch"] + 1
 
 
-def use_encoders(data: FederatedData, header: Mapping[str, Any]) -> None:
+def use_encoders(data: FederatedData, saved: CheckpointContent) -> None:
     """Use the encoders of the training, because the files may have changed since."""
     if not data.clients:
         with told_as(_altered):
-            data.use_encoders(header["fedlit"]["encoders"])
-        data.findings = Findings(tuple(map(Finding.of, header["fedlit"].get("findings", ()))))
+            data.use_encoders(saved["fedlit"]["encoders"])
+        data.findings = Findings(tuple(map(Finding.of, saved["fedlit"].get("findings", ()))))
 
 
 def _altered(error: Exception) -> ConfigError:
@@ -156,7 +162,7 @@ def _altered(error: Exception) -> ConfigError:
 
 
 def _trained(
-    loop: FederatedLoop, header: Mapping[str, Any], spec: ClientSpec, tensors: Mapping[str, Tensor]
+    loop: FederatedLoop, content: CheckpointContent, spec: ClientSpec, tensors: Mapping[str, Tensor]
 ) -> FederatedClient:
     from fedlit.client import call_hook, overrides
     from fedlit.nn.native import use_kernels
@@ -167,11 +173,11 @@ def _trained(
         call_hook(client, "setup", "predict")
     check_tensors(tensors, {prefix + key: value for key, value in client.state_dict().items()})
     client.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items()})
-    saved = header["fedlit"]["clients"][spec.name]
+    saved = content["fedlit"]["clients"][spec.name]
     client.state = saved["state"]
     client.steps_taken = saved.get("steps_taken", 0)
     call_hook(client, "on_load_checkpoint", saved)
-    use_kernels({spec.name: client}, Manifest.read(header).kernels)
+    use_kernels({spec.name: client}, Manifest.read(content).kernels)
     for parameter in client.parameters():
         parameter.requires_grad_(False)
     return client
@@ -190,7 +196,7 @@ class _Predicting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         kind = type(self.client)
         if kind.evaluate is FederatedClient.evaluate and kind.score is FederatedClient.score:
-            # without the loss, which looks at labels
+            # This leaves out the loss, which needs labels.
             return self.client.probabilities(self.client(x))
         return self.client.evaluate(Batch(x, self.client.spec.task.unknown(x.shape[0])))[0]
 
@@ -208,7 +214,7 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
         ConfigError: a package is missing.
         RunError: ONNX has no equivalent of a computation.
     """
-    # onnxruntime compares what was written with what the client predicts
+    # onnxruntime is needed to compare the written network with the client.
     for module in MODULES["export"]:
         if find_spec(module) is None:
             raise ConfigError(f"client {site!r}: the export of a network {needs(module)}")
@@ -232,9 +238,10 @@ def _write_network(path: Path, client: FederatedClient, site: str) -> None:
             program, (), input_names=["x"], output_names=["predictions"], verbose=False
         )
         assert program_of_onnx is not None
-        # what depends on no row is computed now: no copy is left that only the network was made of
+        # Values that depend on no row are computed now, so that the file holds no copy of tensors
+        # from which they were computed.
         optimize_ir(program_of_onnx.model, input_size_limit=_ANY, output_size_limit=_ANY)
-        # lines of source, and where they lie on this machine
+        # The metadata hold lines of source and their paths on this machine.
         ClearMetadataAndDocStringPass()(program_of_onnx.model)
         content = program_of_onnx.model_proto.SerializeToString()
     path.write_bytes(content)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from fedlit.show.text import shorten
 from fedlit.tasks import Task
 from fedlit.tasks.operating import scores_at
 from fedlit.tasks.predictions import Predictions
-from fedlit.train.supplement import Supplement
+from fedlit.train.supplement import Record, Supplement
 
 Cuts = Mapping[str, Sequence[float] | None]
 """Column → the numbers at which it is cut; None for each of its values."""
@@ -28,7 +27,7 @@ _MISSING = "missing"
 _KEY = "score.subgroups"
 
 
-def check_cuts(subgroups: Any) -> dict[str, Sequence[float] | None]:
+def check_cuts(subgroups: object) -> dict[str, Sequence[float] | None]:
     """Return the setting as a mapping.
 
     Raises:
@@ -38,26 +37,27 @@ def check_cuts(subgroups: Any) -> dict[str, Sequence[float] | None]:
         return {}
     if isinstance(subgroups, str):
         return {subgroups: None}
-    are_columns = isinstance(subgroups, list) and all(
-        isinstance(column, str) for column in subgroups
-    )
-    if not are_columns and not isinstance(subgroups, Mapping):
+    if isinstance(subgroups, list) and all(isinstance(column, str) for column in subgroups):
+        return dict.fromkeys(subgroups)
+    if not isinstance(subgroups, Mapping):
         raise ConfigError(
             f"{_KEY}: expected columns, such as [sex] or {{age: [40, 65]}}, found {subgroups!r}"
         )
-    columns: dict[str, Any] = dict.fromkeys(subgroups) if are_columns else dict(subgroups)
-    for column, cuts in columns.items():
+    for column, cuts in subgroups.items():
         if cuts is not None and not _ascending(cuts):
             raise ConfigError(
                 f"{_KEY}.{column}: expected ascending numbers to cut at, such as [40, 65], found "
                 f"{cuts!r}"
             )
-    return columns
+    return dict(subgroups)
 
 
-def _ascending(cuts: Any) -> bool:
-    numbers = isinstance(cuts, list) and all(type(cut) in (int, float) for cut in cuts)
-    return numbers and bool(cuts) and all(low < high for low, high in pairwise(cuts))
+def _ascending(cuts: object) -> bool:
+    if not isinstance(cuts, list) or not cuts:
+        return False
+    if any(type(cut) not in (int, float) for cut in cuts):
+        return False
+    return all(low < high for low, high in pairwise(cuts))
 
 
 def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Series:
@@ -97,21 +97,24 @@ def levels(column: pd.Series, cuts: Sequence[float] | None, where: str) -> pd.Se
         texts = column.map(_text).to_numpy(dtype=object)
     missing = column.isna().to_numpy()
     with_missing = np.where(missing, _MISSING, texts)
-    ordered = [*names, *([_MISSING] if missing.any() else [])]
-    return pd.Series(pd.Categorical(with_missing, list(dict.fromkeys(ordered))), column.index)
+    if missing.any():
+        names.append(_MISSING)
+    return pd.Series(pd.Categorical(with_missing, list(dict.fromkeys(names))), column.index)
 
 
-def _sorting(value: Any) -> tuple[bool, Any]:
+def _sorting(value: str | float) -> tuple[bool, str | float]:
     return isinstance(value, str), value
 
 
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def records_of(
     cuts: Cuts, source: Source, seed: int, scored: Mapping[str, Predictions], chosen: Chosen
-) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
+) -> tuple[list[Record], dict[str, list[str]]]:
     """Return the scores of each level of each column at each client, and the columns that each
     client has.
 
@@ -123,33 +126,33 @@ def records_of(
         scored: maps each client to the rows that were scored.
         chosen: the thresholds of the clients, if any were chosen.
     """
-    records = []
+    records: list[Record] = []
     columns = dict[str, list[str]]()
     for table in source.some(list(scored), seed):
         rows = scored[table.name]
-        value = chosen[table.name]["value"] if chosen else None
+        threshold = chosen[table.name]["value"] if chosen else None
         columns[table.name] = list(map(str, table.features))
         for column, at in cuts.items():
             if column not in table.features:
                 continue
             level = levels(table.features[column], at, f"client {table.name!r}, column {column!r}")
-            for name, scores in _by_level(rows, level.loc[rows.row], value):
+            for name, scores in _by_level(rows, level.loc[rows.row], threshold):
                 records.append({"client": table.name, "column": column, "level": name, **scores})
     return records, columns
 
 
 def _by_level(
     rows: Predictions, level: pd.Series, threshold: float | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, Record]]:
     for name in level.cat.categories:
         positions = np.flatnonzero(level == name)
         yield str(name), _scores(rows.some(positions), threshold)
 
 
-def _scores(rows: Predictions, threshold: float | None) -> dict[str, Any]:
+def _scores(rows: Predictions, threshold: float | None) -> Record:
     """Return the scores of some rows; NaN if undefined, as AUROC is where one class has no row."""
     task: Task = rows.task
-    scores: dict[str, Any] = {"rows": len(rows.y)}
+    scores: Record = {"rows": len(rows.y)}
     two = task.outcome.one_label and len(task.classes) == 2
     if two:
         scores["positives"] = int((rows.y == 1).sum())
@@ -169,7 +172,7 @@ def _scores(rows: Predictions, threshold: float | None) -> dict[str, Any]:
 
 
 def supplement_of(
-    cuts: Cuts, records: list[dict[str, Any]], columns: Mapping[str, Sequence[str]], main: str
+    cuts: Cuts, records: list[Record], columns: Mapping[str, Sequence[str]], main: str
 ) -> Supplement:
     """Return the table of all clients' scores by level.
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from fedlit.score.scorer import no_threshold
 from fedlit.tasks import Task
 from fedlit.tasks.operating import ThresholdRule, choose_threshold, rule_text, scores_at
 from fedlit.tasks.predictions import Predictions
-from fedlit.train.supplement import Supplement
+from fedlit.train.supplement import Record, Supplement
 
 THRESHOLDS = "thresholds.json"
 """In the folder of a run."""
@@ -30,9 +30,22 @@ _SHOWN = (
     "true_positives", "false_positives", "true_negatives", "false_negatives",
 )  # fmt: skip
 
-Chosen = Mapping[str, Mapping[str, Any]]
-"""Client → its threshold as plain data: ``value`` (None if there is none), ``rule``, and on the
-validation rows ``rows``, ``sensitivity`` and ``specificity``."""
+
+class Threshold(TypedDict, total=False):
+    """A client's threshold as plain data: its value (None if there is none), its rule, the number of
+    validation rows that chose it, and what it reaches on them. A client for whose state none was
+    chosen has the value None alone.
+    """
+
+    value: float | None
+    rule: str
+    rows: int
+    sensitivity: float
+    specificity: float
+
+
+Chosen = Mapping[str, Threshold]
+"""Client → its threshold."""
 
 
 def check_two_classes(tasks: Mapping[str, Task]) -> None:
@@ -58,9 +71,9 @@ def check_two_classes(tasks: Mapping[str, Task]) -> None:
         )
 
 
-def choose(rule: ThresholdRule, validation: Mapping[str, Predictions]) -> dict[str, dict[str, Any]]:
+def choose(rule: ThresholdRule, validation: Mapping[str, Predictions]) -> dict[str, Threshold]:
     """Return the threshold of each client, chosen on its validation rows."""
-    chosen = {}
+    chosen: dict[str, Threshold] = {}
     for client, rows in validation.items():
         labelled = rows.known
         positive = rows.y.numpy()[labelled] == 1
@@ -71,12 +84,12 @@ def choose(rule: ThresholdRule, validation: Mapping[str, Predictions]) -> dict[s
             value = choose_threshold(positive, probability, rule, rows.known_weight)
             if value is not None:
                 reached = scores_at(positive, probability >= value, rows.known_weight)
-        reached_scores = {measure: reached[measure] for measure in ("sensitivity", "specificity")}
         chosen[client] = {
             "value": value,
             "rule": rule_text(rule),
             "rows": len(positive),
-            **reached_scores,
+            "sensitivity": reached["sensitivity"],
+            "specificity": reached["specificity"],
         }
     return chosen
 
@@ -101,11 +114,11 @@ def with_threshold(frame: pd.DataFrame, rows: Predictions, value: float | None) 
     return frame.assign(**{f"predicted_at_{AT_THRESHOLD}": labels[reached.astype(int)]})
 
 
-def records_of(chosen: Chosen, scored: Mapping[str, Predictions]) -> list[dict[str, Any]]:
+def records_of(chosen: Chosen, scored: Mapping[str, Predictions]) -> list[Record]:
     """Return the scores of each client at 0.5 and at its threshold. A row does not count if no
     training row has its label.
     """
-    records = []
+    records: list[Record] = []
     for client, rows in scored.items():
         value = chosen[client]["value"]
         labelled = rows.known
@@ -119,7 +132,7 @@ def records_of(chosen: Chosen, scored: Mapping[str, Predictions]) -> list[dict[s
     return records
 
 
-def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[dict[str, Any]]) -> Supplement:
+def supplement_of(rule: ThresholdRule, chosen: Chosen, records: list[Record]) -> Supplement:
     """Return the table of all clients' scores at thresholds."""
     none = [client for client, choice in chosen.items() if choice["value"] is None]
     notes = [f"{client}: {no_threshold(chosen[client]['rows'])}" for client in none]
@@ -152,13 +165,15 @@ def keep(folder: Path, state: str, chosen: Chosen) -> None:
     )
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def kept(
     folder: Path | None, state: str, clients: Iterable[str], rule: ThresholdRule | None
-) -> dict[str, Any]:
+) -> dict[str, Threshold]:
     """Return the thresholds of clients, as facts about their scorers.
 
     Args:
@@ -174,8 +189,7 @@ def kept(
     Raises:
         DataError: the file is not as it was written.
     """
-    path = folder / THRESHOLDS if folder is not None else None
-    if path is not None and path.is_file():
+    if folder is not None and (path := folder / THRESHOLDS).is_file():
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             chosen = {
@@ -195,14 +209,18 @@ def kept(
     return {client: {"value": None} for client in clients}
 
 
-def _read(own: Mapping[str, Any]) -> dict[str, Any]:
-    value = own["value"]
-    reached = {measure: own[measure] for measure in ("sensitivity", "specificity")}
-    rule = str(own["rule"])
-    rows = int(own["rows"])
-    if value is not None:
-        value = float(value)
-        reached = {measure: float(number) for measure, number in reached.items()}
-        if not 0 <= value <= 1:
+def _read(content: Mapping[str, Any]) -> Threshold:
+    threshold: Threshold = {
+        "value": content["value"],
+        "rule": str(content["rule"]),
+        "rows": int(content["rows"]),
+        "sensitivity": content["sensitivity"],
+        "specificity": content["specificity"],
+    }
+    if content["value"] is not None:
+        threshold["value"] = float(content["value"])
+        threshold["sensitivity"] = float(content["sensitivity"])
+        threshold["specificity"] = float(content["specificity"])
+        if not 0 <= float(content["value"]) <= 1:
             raise ValueError("expected a threshold from 0 to 1")
-    return {"value": value, "rule": rule, "rows": rows, **reached}
+    return threshold

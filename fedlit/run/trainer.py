@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,11 +31,16 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.callbacks.spike import SpikeDetection
 from lightning.pytorch.loggers import Logger
 
-from fedlit.errors import ConfigError, expect, told_as
+from fedlit.data.module import FederatedData
+from fedlit.errors import ConfigError, told_as
+from fedlit.exchange.exchange import Exchange
+from fedlit.exchange.transport import Transport
 from fedlit.run.config import listed
 from fedlit.run.keys import REFUSED
 from fedlit.train.callbacks.checkpoint import AtomicCheckpointIO
+from fedlit.train.checkpoint_file import CheckpointContent
 from fedlit.train.logger import BoardSettings, FederatedTensorBoardLogger
+from fedlit.train.loop import FederatedLoop
 
 DEFAULTS = {
     "enable_model_summary": False,
@@ -63,6 +68,24 @@ _ONE_SCALE = (
     "16-mixed scales all clients' losses by one factor, so that one client's overflow would halve "
     "everyone's; use bf16-mixed or 32-true"
 )
+
+
+class TrainedRun(Protocol):
+    """The parts of a run (:class:`~fedlit.run.assembly.Assembly`) that its Trainer needs."""
+
+    loop: FederatedLoop
+    data: FederatedData
+    folder: Path | None
+    board: BoardSettings
+    trainer_options: dict[str, Any]
+
+    @property
+    def group(self) -> Transport:
+        """The processes among which the clients are divided."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The exchange of the clients."""
 
 
 def check_options(options: Mapping[str, Any], ranks: int = 1) -> None:
@@ -108,8 +131,9 @@ def without_hints() -> Iterator[None]:
         "Be aware that when using `ckpt_path`, callbacks used to create the checkpoint",
         "The dirpath has changed from",
         ".*LeafSpec.* is deprecated",
-        ".*constrained_layout not applied",  # names of clients may be as long as a picture is wide
-        # the run ended before anything was scored, which Run.fit says
+        # Names of clients may be as long as a picture is wide.
+        ".*constrained_layout not applied",
+        # A run may end before anything is scored; Run.fit reports it.
         ".*could not find the monitored key",
         ".*precision=bf16. is supported for historical reasons",
     )
@@ -123,12 +147,16 @@ def without_hints() -> Iterator[None]:
 
 
 def make_trainer(
-    run: Any, callbacks: Sequence[Callback], *, log: bool = True, purge_step: int | None = None
+    run: TrainedRun,
+    callbacks: Sequence[Callback],
+    *,
+    log: bool = True,
+    purge_step: int | None = None,
 ) -> Trainer:
     """Make the Trainer of a run that has a folder.
 
     Args:
-        run: the :class:`~fedlit.run.run.Run`. Its options that are None or ``auto`` are left to
+        run: the run. Its options that are None or ``auto`` are left to
             Lightning.
         callbacks: fedlit's callbacks, which come before the user's.
         log: whether anything is logged.
@@ -149,27 +177,22 @@ def make_trainer(
     longest = options.pop("max_time", None)
     plugins = [*listed(options.pop("plugins", None))]
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
-    if len(bars) > 1:  # the user's own takes the place of ours
+    if len(bars) > 1:  # The user's progress bar takes the place of fedlit's.
         callbacks.remove(bars[0])
-    clients_here = None if group.size == 1 else lambda: set(loop.federation.clients)
+    clients_here: Callable[[], Collection[str]] | None = None
     if group.size > 1:
-        loop.build(run.data)  # before Lightning reads all tables
-        # Lightning would take the ranks for devices of one module
+        loop.build(run.data)  # Otherwise Lightning would read all tables at each rank.
+        # Without it, Lightning would take the ranks for devices of one module.
         plugins.append(LightningEnvironment())
-        on_cpu = str(options.get("accelerator")).lower() == "cpu" or not (
-            devices := torch.cuda.device_count()
-        )
-        # several share one where there are fewer
-        options["devices"] = 1 if on_cpu else [group.local % devices]
+        options["devices"] = _device_of(group.local, options)
+        clients_here = loop.federation.clients.keys
     tune = loop.federation.training.tune
-    # the user counts the federation's epochs only
+    # The user's max_epochs counts the epochs of the federation only.
     if tune is not None and (options.get("max_epochs") or -1) > 0:
         options["max_epochs"] += tune.epochs
-    loggers = (
-        make_loggers(options.get("logger"), run.folder, run.board, purge_step)
-        if log and group.rank == 0
-        else []
-    )
+    loggers: list[Logger] = []
+    if log and group.rank == 0:
+        loggers = make_loggers(options.get("logger"), run.folder, run.board, purge_step)
     decided = {
         "default_root_dir": run.folder,
         "enable_progress_bar": bool(bars),
@@ -180,7 +203,7 @@ def make_trainer(
     }
     with without_hints():
         try:
-            if longest is not None:  # Lightning's own timer would end an epoch in its middle
+            if longest is not None:  # The timer that Lightning makes would end within an epoch.
                 callbacks.append(Timer(longest, interval="epoch"))
             return Trainer(**{**DEFAULTS, **options, **decided})
         except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
@@ -189,8 +212,16 @@ def make_trainer(
             ) from error
 
 
+def _device_of(local: int, options: Mapping[str, Any]) -> int | list[int]:
+    """Return the option ``devices`` of a rank. Ranks share a GPU if there are fewer than ranks."""
+    if str(options.get("accelerator")).lower() == "cpu":
+        return 1
+    devices = torch.cuda.device_count()
+    return [local % devices] if devices else 1
+
+
 def opening(
-    folder: Path, trainer: Trainer, checkpoint: Path | None, header: Mapping[str, Any], ranks: int
+    folder: Path, trainer: Trainer, checkpoint: Path | None, saved: CheckpointContent, ranks: int
 ) -> list[str]:
     """Describe where the run is kept, what it continues, and whether anything is left to train.
 
@@ -198,19 +229,16 @@ def opening(
         folder: the folder of the run.
         trainer: the trainer.
         checkpoint: the checkpoint that is continued.
-        header: the header of that checkpoint.
+        saved: the content of that checkpoint; empty for a new run.
         ranks: the number of ranks.
     """
-    source = (
-        f", continued from {checkpoint.name} (epoch {header['epoch'] + 1})" if checkpoint else ""
-    )
+    source = ""
+    if checkpoint:
+        source = f", continued from {checkpoint.name} (epoch {saved['epoch'] + 1})"
     lines = [f"\nRun folder: {folder}{source}"]
     if ranks > 1:
         lines.append(f"{ranks} ranks, each with a block of clients")
-    saved = header.get("fedlit", {})
-    ending = saved.get("ending", {})
-    done = saved.get("personal", {}).get("done") or (ending.get("asked") and ending.get("reason"))
-    if done or (checkpoint and header["epoch"] + 1 >= (trainer.max_epochs or 0) > 0):
+    if checkpoint and _has_ended(saved, trainer.max_epochs or 0):
         lines.append(
             "Nothing is left to train: the run has reached its end (trainer.max_epochs, model.stop "
             "or keep)"
@@ -223,6 +251,14 @@ def opening(
     return lines
 
 
+def _has_ended(saved: CheckpointContent, max_epochs: int) -> bool:
+    """Return whether a run had reached its end when its checkpoint was written."""
+    ending = saved["fedlit"]["ending"]
+    if saved["fedlit"]["personal"].get("done") or (ending["asked"] and ending["reason"]):
+        return True
+    return saved["epoch"] + 1 >= max_epochs > 0
+
+
 # ---------------------------------------------------------------------- loggers
 
 
@@ -233,8 +269,8 @@ class LoggerOf(Protocol):
         """Return the logger."""
 
 
-# in the order in which the parser tries them, also when it writes config.yaml: it takes anything
-# for a callable
+# The parser tries these types in their order, also when it writes config.yaml. It takes anything for
+# a callable, so that the callable comes late.
 LoggerChoice = bool | list[LoggerOf | Logger] | LoggerOf | Logger | None
 
 
@@ -291,14 +327,13 @@ def _made(choice: LoggerOf | Logger, folder: Path) -> Logger:
             f"trainer.logger: {name}: expected a logger that can be made, found {reason}"
         )
 
-    with told_as(refused):  # it is not installed, say, or cannot write
+    with told_as(refused):  # The logger may not be installed, or may not be able to write.
         arguments = {"save_dir": folder, **getattr(choice, "keywords", {})}
         logger = choice if isinstance(choice, Logger) else choice(**arguments)
-        getattr(logger, "experiment", None)  # which opens its files, or reaches its server
-    expect(
-        isinstance(logger, Logger),
-        "trainer.logger",
-        "a logger of Lightning, a class of one, or a list",
-        choice,
-    )
+        getattr(logger, "experiment", None)  # This opens its files, or connects to its server.
+    if not isinstance(logger, Logger):
+        raise ConfigError(
+            "trainer.logger: expected a logger of Lightning, a class of one, or a list, found "
+            f"{choice!r}"
+        )
     return logger

@@ -158,7 +158,7 @@ def _of_client(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the records of one model and client."""
     scored = {client: splits["test"]}
-    chosen: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, thresholds.Threshold] = {}
     records: dict[str, list[dict[str, Any]]] = {}
     if settings.threshold is not None:
         thresholds.check_two_classes({client: scored[client].task})

@@ -4,11 +4,11 @@ not need Lightning.
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from lightning.pytorch.utilities.types import LRSchedulerConfig
@@ -30,6 +30,7 @@ from fedlit.engine.base import ClientStep
 from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
+from fedlit.names import joined
 from fedlit.nn.native import fuse_optimizer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.show.text import shorten
@@ -43,6 +44,14 @@ from fedlit.train.stop import Ending
 from fedlit.train.training import Moment, Training
 
 _log = logging.getLogger(__name__)
+
+
+class _Facts(TypedDict):
+    """What a process tells the others about a client."""
+
+    fingerprint: str
+    scores: list[dict[str, Any]]
+
 
 Scope = Callable[[], AbstractContextManager[None]]
 
@@ -182,17 +191,16 @@ class Clients(Mapping[str, FederatedClient]):
         self.scores_of = {name: client.scores for name, client in self.clients.items()}
         if self.group.size == 1:
             return
-        facts = {}
+        facts: dict[str, _Facts] = {}
         for client in self.data.clients:
             name = client.spec.name
             scores = [vars(score) for score in self.scores_of[name]]
-            facts[name] = [client.fingerprint(), scores]
-        self.fingerprints = {}
-        self.scores_of = {}
-        for of_process in self.group.gather("rows and scores", facts):
-            for name, (fingerprint, scores) in of_process.items():
-                self.fingerprints[name] = fingerprint
-                self.scores_of[name] = tuple(Score(**score) for score in scores)
+            facts[name] = {"fingerprint": client.fingerprint(), "scores": scores}
+        gathered = joined(self.group.gather("rows and scores", facts))
+        self.fingerprints = {name: of_client["fingerprint"] for name, of_client in gathered.items()}
+        self.scores_of = {
+            name: _scores_from(of_client["scores"]) for name, of_client in gathered.items()
+        }
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -476,6 +484,10 @@ class Clients(Mapping[str, FederatedClient]):
                 derive_seed(self.seed, hook, client.spec.name, self.step), self.device
             ):
                 getattr(client, hook)(*args)
+
+
+def _scores_from(states: Iterable[Mapping[str, Any]]) -> tuple[Score, ...]:
+    return tuple(Score(**state) for state in states)
 
 
 def _monitored(

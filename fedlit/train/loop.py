@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Literal
 
 import torch
@@ -12,27 +11,22 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
-from fedlit.client import call_hook
 from fedlit.client.build import ClientFactory, ClientOverride
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import Engine, EngineName
-from fedlit.engine.stacked import StackedEngine, make_engine
+from fedlit.engine.stacked import SharedStacks, StackedEngine, make_engine
 from fedlit.errors import ConfigError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
+from fedlit.train.checkpoint_file import OptimizerNames, content_of
 from fedlit.train.clients import Clients
+from fedlit.train.entry import entry_of, restore_client
 from fedlit.train.lightning import count_aligned_step
 from fedlit.train.limits import check_stops, last_step, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
-from fedlit.train.manifest import (
-    Manifest,
-    check_optimizers,
-    check_state,
-    check_tensors,
-    optimizers_of,
-)
+from fedlit.train.manifest import Manifest, check_optimizers, check_tensors, optimizers_of
 from fedlit.train.personal import Then, then_of
 from fedlit.train.results import Results
 from fedlit.train.start import Begun, Start
@@ -130,8 +124,8 @@ class FederatedLoop(LightningModule):
         self._threads_before: int  # known while there is an engine
         self._kernels_told = False
         self._scored = False  # whether validation rows were scored in this epoch
-        self._resumed_stacks: dict[str, list[Any]] | None = None
-        self._resumed_optimizers: dict[str, dict[str, list[str]]] | None = None
+        self._resumed_stacks: SharedStacks | None = None
+        self._resumed_optimizers: dict[str, OptimizerNames] | None = None
 
     # ------------------------------------------------------------------ set-up
 
@@ -148,16 +142,13 @@ class FederatedLoop(LightningModule):
     def build(self, data: FederatedData) -> None:
         """Build the clients for the data, once."""
         federation = self.federation
-        # a run that is scored has learnt already, and what it started from may be gone
-        begun = (
-            Begun(self.start)
-            if self.start is not None and not (federation or data.learnt)
-            else None
-        )
-        if begun is not None:
-            data.use_encoders(
-                begun.header["fedlit"]["encoders"], begun.header["fedlit"]["agreement"]
-            )
+        # The clients of a run that is scored have learnt already, and the checkpoint that they
+        # started from may be gone.
+        begun = None
+        if self.start is not None and not (federation or data.learnt):
+            begun = Begun(self.start)
+            entry = begun.content["fedlit"]
+            data.use_encoders(entry["encoders"], entry["agreement"])
         federation.build(data)
         if begun is not None:
             begun.apply(federation)
@@ -194,13 +185,8 @@ class FederatedLoop(LightningModule):
         """Build the clients, whose sizes are known now, before optimizers and checkpoints need
         them.
         """
-        expect(
-            self.trainer.world_size == 1,
-            "trainer.devices",
-            "one device",
-            self.trainer.world_size,
-            "set it to 1",
-        )
+        devices = self.trainer.world_size
+        expect(devices == 1, "trainer.devices", "one device", devices, "set it to 1")
         federation = self.federation
         if not federation:
             self._adopt()
@@ -217,9 +203,9 @@ class FederatedLoop(LightningModule):
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
         # Lightning's own `setup` comes before the clients exist.
-        self.federation.forward_hook(
-            "setup", str(self.trainer.state.fn.value if self.trainer.state.fn else "")
-        )
+        function = self.trainer.state.fn
+        stage = function.value if function else ""
+        self.federation.forward_hook("setup", str(stage))
 
     def _adopt(self) -> None:
         """Take the data and the exchange of the Trainer."""
@@ -247,15 +233,15 @@ class FederatedLoop(LightningModule):
         the same bits.
         """
         if self.kernels == "auto":
-            epochs = self.trainer.max_epochs if self.trainer.max_epochs is not None else -1
-            rows = self.federation.data.rows_per_epoch * epochs
+            epochs = self.trainer.max_epochs
+            rows = self.federation.data.rows_per_epoch * (-1 if epochs is None else epochs)
             worth = rows < 0 or rows >= ROWS_WORTH_COMPILING
             self.kernels = "compiled" if worth and self.engine_name != "plain" else "torch"
 
     def _use_kernels(self) -> None:
         used, reasons = use_kernels(dict(self.clients.items()), self.kernels)
         if self.kernels == "compiled" and reasons and not used:
-            self.kernels = "torch"  # what a checkpoint remembers is what was used
+            self.kernels = "torch"  # A checkpoint remembers which kernels were used.
         if reasons and not self._kernels_told:
             self._kernels_told = True
             for reason, names in reasons.items():
@@ -381,56 +367,32 @@ class FederatedLoop(LightningModule):
         """Save what is not in the parameters: each client's ``state``, and what a resumed run must
         not change.
         """
-        states: dict[str, Any] = {}
-        for name, client in self.federation.items():
-            check_state(name, client.state)
-            states[name] = {"state": client.state, "steps_taken": client.steps_taken}
-            call_hook(client, "on_save_checkpoint", states[name])
         stacks = self._engine.shared if isinstance(self._engine, StackedEngine) else None
-        encoders = self.federation.data.encoder_states()
-        specs = {name: client.spec.state_dict() for name, client in self.federation.items()}
-        personal = self.federation.personal
-        checkpoint["fedlit"] = {
-            "clients": states,
-            "stacks": stacks,
-            "encoders": encoders,
-            "specs": specs,
-            "personal": personal.state_dict(),
-            "records": personal.records,
-            "ending": self.federation.ending.state_dict(
-                self.trainer.should_stop and not time_is_up(self.trainer)
-            ),
-            "agreement": self.federation.data.agreement_state(),
-            "findings": self.federation.data.findings.to_dict()["findings"],
-            "optimizers": optimizers_of(self.federation),
-            **asdict(self.manifest),
-        }
+        stops = self.trainer.should_stop and not time_is_up(self.trainer)
+        checkpoint["fedlit"] = entry_of(self.federation, self.manifest, stacks, stops)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the state. Engine, kernels and the number of threads are those of the
         checkpoint.
         """
-        saved = Manifest.read(checkpoint)
+        content = content_of(checkpoint)
+        manifest = Manifest.read(content)
+        entry = content["fedlit"]
         fitting = self.trainer.state.fn == "fit"
-        saved.refuse(self.manifest, resume=fitting)
+        manifest.refuse(self.manifest, resume=fitting)
         if fitting:
-            self.engine_name = saved.engine
-            self.threads = saved.threads
-            self._resumed_stacks = checkpoint["fedlit"]["stacks"]
-            self._resumed_optimizers = checkpoint["fedlit"]["optimizers"]
-            self.federation.personal.load_state_dict(
-                checkpoint["fedlit"]["personal"], checkpoint["fedlit"]["records"]
-            )
-        self.federation.ending.load_state_dict(checkpoint["fedlit"]["ending"])
-        self.kernels = saved.kernels
+            self.engine_name = manifest.engine
+            self.threads = manifest.threads
+            self._resumed_stacks = entry["stacks"]
+            self._resumed_optimizers = entry["optimizers"]
+            self.federation.personal.load_state_dict(entry["personal"], entry["records"])
+        self.federation.ending.load_state_dict(entry["ending"])
+        self.kernels = manifest.kernels
         self._use_kernels()
-        self.federation.step = checkpoint["global_step"]
+        self.federation.step = content["global_step"]
         for name, client in self.federation.items():
-            state = checkpoint["fedlit"]["clients"][name]
-            client.state = state["state"]
-            client.steps_taken = state["steps_taken"]
-            call_hook(client, "on_load_checkpoint", state)
-        check_tensors(checkpoint["state_dict"], self.state_dict())
+            restore_client(client, entry["clients"][name])
+        check_tensors(content["state_dict"], self.state_dict())
 
     def teardown(self, stage: str) -> None:
         """Restore the number of threads."""
@@ -448,7 +410,7 @@ class FederatedLoop(LightningModule):
         """
         epochs = self.trainer.max_epochs
         federation = self.federation
-        # of a resumed run, Lightning restores it after `on_fit_start`
+        # In a resumed run, Lightning restores the global step after `on_fit_start`.
         federation.step = self.trainer.global_step
         takes_steps = any(client.takes_steps for client in federation.values())
         if takes_steps and epochs == 1 == federation.data.aligned_steps:

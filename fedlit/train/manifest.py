@@ -4,157 +4,26 @@ resumed or scored.
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from fedlit.engine.base import EngineName
 from fedlit.errors import ConfigError, FedlitError, expect
 from fedlit.exchange.rule import settings_of
-from fedlit.exchange.transport import Transport
-from fedlit.files import check_archive
-from fedlit.names import joined
+from fedlit.nn.native import Kernels
+from fedlit.train.checkpoint_file import CheckpointContent, ManifestEntry, OptimizerNames, load
 from fedlit.train.whole import LAST
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
+    from fedlit.exchange.exchange import Exchange
     from fedlit.train.clients import Clients
-
-
-_LISTS = ("optimizer_states", "lr_schedulers")
-_BY_NAME = ("clients", "encoders", "specs", "optimizers", "records")
-"""The entries by client, other than tensors, that fedlit adds to a checkpoint."""
-
-
-def merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the checkpoint that one process would write.
-
-    Args:
-        parts: the parts that processes write, each with its own clients, in the order of clients'
-            names. What belongs to all clients is taken from the first part.
-    """
-    whole = {**parts[0], "state_dict": joined(part["state_dict"] for part in parts)}
-    for key in _LISTS:
-        if key in whole:
-            whole[key] = list(chain.from_iterable(part[key] for part in parts))
-    entries = [part["fedlit"] for part in parts]
-    saved = dict(entries[0])
-    for key in _BY_NAME:
-        saved[key] = joined(entry[key] for entry in entries)
-    stacks = [entry["stacks"] for entry in entries]
-    if all(stacks):
-        saved["stacks"] = {}
-        for key in ("clients", "stacks"):
-            saved["stacks"][key] = list(chain.from_iterable(stack[key] for stack in stacks))
-    loaders = list(chain.from_iterable(map(_loaders, parts)))
-    return _with_loaders({**whole, "fedlit": saved}, loaders)
-
-
-def select(checkpoint: Mapping[str, Any], clients: Collection[str]) -> dict[str, Any]:
-    """Return some clients' part of a checkpoint: the inverse of :func:`merge`."""
-    saved = dict(checkpoint["fedlit"])
-    names = sorted(saved["clients"])
-    tensors = {
-        key: value
-        for key, value in checkpoint["state_dict"].items()
-        if key.split(".")[1] in clients
-    }
-    part = {**checkpoint, "state_dict": tensors}  # clients.<client>.<tensor>
-    for key in _LISTS:
-        if key in checkpoint:
-            owners = list[str]()
-            for name in names:
-                owners += [name] * len(saved["optimizers"][name][key])
-            part[key] = [
-                value
-                for name, value in zip(owners, checkpoint[key], strict=True)
-                if name in clients
-            ]
-    for key in _BY_NAME:
-        saved[key] = {name: value for name, value in saved[key].items() if name in clients}
-    if stacks := saved["stacks"]:
-        saved["stacks"] = {
-            "clients": [name for name in stacks["clients"] if name in clients],
-            "stacks": [value for value in stacks["stacks"] if set(value) <= set(clients)],
-        }
-    loaders = zip(names, _loaders(checkpoint), strict=False)  # there are none between two epochs
-    return _with_loaders(
-        {**part, "fedlit": saved}, [value for name, value in loaders if name in clients]
-    )
-
-
-def _loaders(checkpoint: Mapping[str, Any]) -> list[Any]:
-    """Return each client's position in its batches, as Lightning stores it."""
-    loaders = (
-        checkpoint.get("loops", {})
-        .get("fit_loop", {})
-        .get("state_dict", {})
-        .get("combined_loader", [])
-    )
-    return list(loaders)
-
-
-def _with_loaders(checkpoint: dict[str, Any], loaders: list[Any]) -> dict[str, Any]:
-    if not _loaders(checkpoint):
-        return checkpoint
-    fit = checkpoint["loops"]["fit_loop"]
-    state = {**fit["state_dict"], "combined_loader": loaders}
-    return {
-        **checkpoint,
-        "loops": {**checkpoint["loops"], "fit_loop": {**fit, "state_dict": state}},
-    }
-
-
-def load(path: Path, clients: Collection[str] | None = None) -> dict[str, Any]:
-    """Return a checkpoint, whichever processes wrote it. Tensors are read when they are used.
-
-    Args:
-        path: the file.
-        clients: the clients whose part is wanted; all if None.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
-    check_archive(path)
-    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    return (
-        checkpoint if clients is None or "fedlit" not in checkpoint else select(checkpoint, clients)
-    )
-
-
-def save(
-    checkpoint: Mapping[str, Any], group: Transport, write: Callable[[Mapping[str, Any]], Any]
-) -> Any:
-    """Let the first of several processes write a checkpoint. All wait until it is written.
-
-    Args:
-        checkpoint: the checkpoint of the clients of this process.
-        group: the processes; all of them call this function.
-        write: writes a checkpoint of all clients.
-
-    Returns:
-        What ``write`` returned, at each of them.
-    """
-    if group.size == 1:
-        return write(checkpoint)
-    file = io.BytesIO()
-    torch.save(checkpoint, file)
-    return group.decide(
-        "a checkpoint",
-        torch.frombuffer(file.getbuffer(), dtype=torch.uint8),
-        lambda files: write(merge([_unpacked(content) for content in files])),
-    )
-
-
-def _unpacked(content: Tensor) -> dict[str, Any]:
-    checkpoint: dict[str, Any] = torch.load(io.BytesIO(content.numpy().data), weights_only=True)
-    return checkpoint
 
 
 FORMAT = 8
@@ -180,17 +49,20 @@ class Manifest:
     """
 
     data: Mapping[str, str]
-    pace: Mapping[str, Any]
+    pace: Mapping[str, object]
     seed: int
-    engine: Any
-    kernels: Any
+    engine: EngineName
+    kernels: Kernels
     threads: int | None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     format: int = FORMAT
 
     @classmethod
-    def of(cls, federation: Clients, engine: str, kernels: str, threads: int | None) -> Manifest:
+    def of(
+        cls, federation: Clients, engine: EngineName, kernels: Kernels, threads: int | None
+    ) -> Manifest:
         """Make the manifest of a federation whose clients are built."""
+        settings = federation.settings or {}
         return cls(
             federation.fingerprints,
             federation.data.batching.to_dict(),
@@ -198,15 +70,11 @@ class Manifest:
             engine,
             kernels,
             threads,
-            {
-                key: _plain(value)
-                for key, value in (federation.settings or {}).items()
-                if _matters(key)
-            },
+            {key: _plain(value) for key, value in settings.items() if _matters(key)},
         )
 
     @classmethod
-    def read(cls, checkpoint: Mapping[str, Any]) -> Manifest:
+    def read(cls, checkpoint: CheckpointContent) -> Manifest:
         """Make the manifest from the header of a checkpoint.
 
         Raises:
@@ -223,7 +91,28 @@ class Manifest:
                 f"checkpoint: expected one of format {FORMAT}, found {saved.get('format')}; read "
                 "it with the version of fedlit that wrote it, or train anew"
             )
-        return cls(**{entry.name: saved[entry.name] for entry in fields(cls)})
+        return cls(
+            data=saved["data"],
+            pace=saved["pace"],
+            seed=saved["seed"],
+            engine=saved["engine"],
+            kernels=saved["kernels"],
+            threads=saved["threads"],
+            settings=saved["settings"],
+        )
+
+    def to_dict(self) -> ManifestEntry:
+        """Return the manifest as a checkpoint holds it."""
+        return {
+            "data": dict(self.data),
+            "pace": dict(self.pace),
+            "seed": self.seed,
+            "engine": self.engine,
+            "kernels": self.kernels,
+            "threads": self.threads,
+            "settings": dict(self.settings),
+            "format": self.format,
+        }
 
     def refuse(self, now: Manifest, *, resume: bool) -> None:
         """Refuse to continue with a checkpoint of another run.
@@ -248,19 +137,17 @@ class Manifest:
         expect(self.seed == now.seed, "checkpoint", f"seed {now.seed}", self.seed, advice)
         changed = [name for name in now.data if now.data[name] != self.data[name]]
         if changed or dict(self.pace) != dict(now.pace):
-            pace = ", ".join(
-                f"{name} {value}" for name, value in self.pace.items() if value is not None
-            )
-            difference = (
-                f"other rows or splits of {', '.join(changed)}" if changed else f"data: {pace}"
-            )
+            pace = [f"{name} {value}" for name, value in self.pace.items() if value is not None]
+            difference = f"data: {', '.join(pace)}"
+            if changed:
+                difference = f"other rows or splits of {', '.join(changed)}"
             raise ConfigError(
                 f"checkpoint: expected one that was trained on this data, found {difference}; rows that "
                 "it was trained on could be scored as test rows. Use the run's own config.yaml, "
                 "or start a new run"
             )
 
-    def _refuse_changes(self, now: Mapping[str, Any]) -> None:
+    def _refuse_changes(self, now: Mapping[str, object]) -> None:
         """Refuse changed settings, because a resumed run keeps its data and clients: Lightning
         would restore the old ones or, worse, use the new ones.
         """
@@ -282,14 +169,16 @@ def _matters(key: str) -> bool:
     return key.startswith(("seed", "model.", "data.")) and key not in _FREE
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value in a form that a checkpoint may hold."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    return str(value)
 
 
-def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
+def read_checkpoint(path: Path, *, resumable: bool) -> CheckpointContent:
     """Read the header of a checkpoint, without its tensors.
 
     Raises:
@@ -316,7 +205,7 @@ def read_checkpoint(path: Path, *, resumable: bool) -> dict[str, Any]:
     return header
 
 
-def _is_ours(header: Mapping[str, Any]) -> bool:
+def _is_ours(header: CheckpointContent) -> bool:
     """Return whether a header has the form that fedlit writes.
 
     Raises:
@@ -324,14 +213,15 @@ def _is_ours(header: Mapping[str, Any]) -> bool:
     """
     saved = header["fedlit"]
     tensors = header["state_dict"]
-    mappings = [saved]
-    for key in ("clients", "encoders", "specs"):
-        mappings += [saved[key], *saved[key].values()]
+    by_client: list[object] = []
+    for entries in (saved["clients"], saved["encoders"], saved["specs"]):
+        by_client += [entries, *entries.values()]
     return (
-        all(isinstance(value, Mapping) for value in mappings)
+        all(isinstance(value, Mapping) for value in (saved, *by_client))
         and {entry.name for entry in fields(Manifest)} <= saved.keys()
         and all(isinstance(value, Tensor) for value in tensors.values())
-        and all(isinstance(header[key], int) for key in ("epoch", "global_step"))
+        and isinstance(header["epoch"], int)
+        and isinstance(header["global_step"], int)
     )
 
 
@@ -346,25 +236,28 @@ def check_tensors(saved: Mapping[str, Tensor], current: Mapping[str, Tensor]) ->
         ConfigError: shapes or names differ; the message names the first client and tensor.
     """
     for key in [*saved, *current]:
-        before, now = (tuple(side[key].shape) if key in side else None for side in (saved, current))
+        before = _shape(saved.get(key))
+        now = _shape(current.get(key))
         if before != now:
             client, _, tensor = key.removeprefix("clients.").partition(".")
             raise ConfigError(
                 f"client {client!r}: expected a checkpoint of its network, in which {tensor} is "
-                f"{_shape(now)}, found that it is {_shape(before)}; set the network (width, depth) "
+                f"{now}, found that it is {before}; set the network (width, depth) "
                 "as it was, or start a new run"
             )
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else " × ".join(map(str, shape)) or "one number"
+def _shape(tensor: Tensor | None) -> str:
+    if tensor is None:
+        return "missing"
+    return " × ".join(map(str, tensor.shape)) or "one number"
 
 
-def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str, list[str]]]:
+def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, OptimizerNames]:
     """Return the class names of each client's optimizers and schedules, by the key of their states
     in a checkpoint.
     """
-    names = {}
+    names: dict[str, OptimizerNames] = {}
     for name, client in clients.items():
         schedulers = [config.scheduler for config in client._scheduler_configs]
         names[name] = {
@@ -374,12 +267,12 @@ def optimizers_of(clients: Mapping[str, FederatedClient]) -> dict[str, dict[str,
     return names
 
 
-def _class_names(values: Iterable[Any]) -> list[str]:
+def _class_names(values: Iterable[object]) -> list[str]:
     return [type(value).__name__ for value in values]
 
 
 def check_optimizers(
-    saved: Mapping[str, Mapping[str, list[str]]], now: Mapping[str, Mapping[str, list[str]]]
+    saved: Mapping[str, OptimizerNames], now: Mapping[str, OptimizerNames]
 ) -> None:
     """Refuse the state of other optimizers, which torch would load without complaint.
 
@@ -402,7 +295,7 @@ def check_optimizers(
             )
 
 
-def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
+def check_rule(checkpoint: CheckpointContent, exchange: Exchange) -> None:
     """Refuse to continue with another rule.
 
     Args:
@@ -415,7 +308,7 @@ def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
     saved = checkpoint.get("callbacks", {}).get(exchange.state_key, {})
     before = saved.get("rule_is")
     now = settings_of(exchange.rule)
-    if before not in (None, now):  # without exchanges nothing is said
+    if before not in (None, now):  # A federation without exchanges records no rule.
         raise ConfigError(
             f"exchange.rule: expected a checkpoint of {now}, found one of {before}; set the rule "
             "as it was, or start a new run"
@@ -425,7 +318,7 @@ def check_rule(checkpoint: Mapping[str, Any], exchange: Any) -> None:
 _PLAIN = (type(None), bool, int, float, str, bytes, Tensor, torch.nn.Parameter)
 
 
-def check_state(client: str, state: Mapping[str, Any]) -> None:
+def check_state(client: str, state: Mapping[str, object]) -> None:
     """Refuse values that could be written to a checkpoint but not read back.
 
     Raises:
@@ -442,7 +335,9 @@ def check_state(client: str, state: Mapping[str, Any]) -> None:
             )
 
 
-def _is_plain(value: Any) -> bool:
-    if type(value) in (dict, OrderedDict):  # as state_dict gives it
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict) and type(value) in (dict, OrderedDict):
         return all(type(key) in _PLAIN and _is_plain(item) for key, item in value.items())
-    return all(map(_is_plain, value)) if type(value) in (list, tuple) else type(value) in _PLAIN
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in _PLAIN

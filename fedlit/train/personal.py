@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, did_you_mean, expect
@@ -26,6 +27,7 @@ from fedlit.tasks.scores import LOSS, Score
 
 if TYPE_CHECKING:
     from fedlit.client import FederatedClient
+    from fedlit.train.checkpoint_file import PersonalState
     from fedlit.train.results import Results
 
 
@@ -57,17 +59,11 @@ class FineTune:
     average: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience"):
-            expect(
-                getattr(self, name) >= 1,
-                f"model.then.fine_tune.{name}",
-                "at least 1",
-                getattr(self, name),
-            )
-        expect(
-            self.lr is None or self.lr > 0, "model.then.fine_tune.lr", "a number above 0", self.lr
-        )
-        check_share("model.then.fine_tune.average", self.average)
+        key = "model.then.fine_tune"
+        expect(self.epochs >= 1, f"{key}.epochs", "at least 1", self.epochs)
+        expect(self.patience >= 1, f"{key}.patience", "at least 1", self.patience)
+        expect(self.lr is None or self.lr > 0, f"{key}.lr", "a number above 0", self.lr)
+        check_share(f"{key}.average", self.average)
 
 
 @dataclass
@@ -85,7 +81,7 @@ def then_of(then: Then | Literal["fine_tune"] | None) -> FineTune | None:
     """Return the fine-tuning that a configuration asks for; None if it asks for none."""
     if then == "fine_tune":
         return FineTune()
-    return then.fine_tune if isinstance(then, Then) else None
+    return None if then is None else then.fine_tune
 
 
 def check_share(key: str, value: float) -> None:
@@ -94,9 +90,6 @@ def check_share(key: str, value: float) -> None:
 
 
 _log = logging.getLogger(__name__)
-
-_STATE = ("tuning", "done", "_epochs")
-"""The attributes that a checkpoint holds, in addition to the record of each client."""
 
 
 @dataclass
@@ -188,7 +181,9 @@ class Personal:
 
     def check(self, clients: Mapping[str, FederatedClient]) -> None:
         """Refuse a score that clients do not have."""
-        for name, client in clients.items() if self.wanted else ():
+        if not self.wanted:
+            return
+        for name, client in clients.items():
             names = [score.name for score in (*client.scores, LOSS) if not score.test_only]
             if self.keep not in names:
                 raise ConfigError(
@@ -207,7 +202,8 @@ class Personal:
         for client in federation.clients.values():
             client.fine_tuning = self.tuning
         for record in self._records.values():
-            for tensors in (record.average, record.best):  # a checkpoint's are on the CPU
+            # The tensors of a checkpoint are on the CPU.
+            for tensors in (record.average, record.best):
                 tensors |= {key: value.to(federation.device) for key, value in tensors.items()}
         tuned = ""
         if self.tune is not None:
@@ -227,11 +223,13 @@ class Personal:
     @torch.no_grad()
     def end_of_steps(self, federation: Members) -> None:
         """Update clients' averages after an epoch's steps and its exchange."""
-        share = self.tune.average if self.tuning and self.tune is not None else self.average
+        share = self.average
+        if self.tuning and self.tune is not None:
+            share = self.tune.average
         if not (self.wanted and share):
             return
         self._epochs += 1
-        # what came first does not weigh for ever
+        # The first epochs' share is small, so that the initial values lose their weight.
         share = min(share, (self._epochs - 1) / self._epochs)
         for name, client in federation.clients.items():
             if self._records[name].stopped:
@@ -246,12 +244,12 @@ class Personal:
     @torch.no_grad()
     def show(self, federation: Members) -> None:
         """Put averages into the clients until :meth:`judge`, so that they are scored."""
-        for name, client in federation.clients.items() if self.wanted else ():
+        if not self.wanted:
+            return
+        for name, client in federation.clients.items():
             average = self._records[name].average
             if average and not self._records[name].stopped:
-                self._shown[name] = {
-                    key: value.detach().clone() for key, value in named_tensors(client).items()
-                }
+                self._shown[name] = _copied(named_tensors(client))
                 _put(client, average)
 
     @torch.no_grad()
@@ -285,8 +283,7 @@ class Personal:
             or score.gain(value, record.value) > 0
         )
         if better:
-            now = named_tensors(client)
-            record.best = {key: tensor.detach().clone() for key, tensor in now.items()}
+            record.best = _copied(named_tensors(client))
             record.value = value
             record.epoch = epoch
             record.waited = 0
@@ -314,15 +311,25 @@ class Personal:
             seed = derive_seed(federation.seed, "fine-tune", name)
             with isolated_rng(seed, federation.device), hook_of(client, "on_fine_tune_start"):
                 client.on_fine_tune_start()
-            # without an average, what is scored is the client itself
-            averaged = named_tensors(client) if self.tune is not None and self.tune.average else {}
-            record.average = {key: value.detach().clone() for key, value in averaged.items()}
+            # Without an average, the client itself is scored.
+            record.average = {}
+            if self.tune is not None and self.tune.average:
+                record.average = _copied(named_tensors(client))
             for optimizer in client._optimizers:
-                optimizer.state.clear()
-                rates = [group.get("initial_lr", group["lr"]) for group in optimizer.param_groups]
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    assert self.tune is not None
-                    group["lr"] = rate if self.tune.lr is None else self.tune.lr * rate / max(rates)
+                self._restart(optimizer)
+
+    def _restart(self, optimizer: Optimizer) -> None:
+        """Clear an optimizer's state, and set its learning rates for fine-tuning: the largest one
+        becomes that of the configuration.
+        """
+        assert self.tune is not None
+        optimizer.state.clear()
+        groups = optimizer.param_groups
+        rates = [group.get("initial_lr", group["lr"]) for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+            if self.tune.lr is not None:
+                group["lr"] = self.tune.lr * rate / max(rates)
 
     @torch.no_grad()
     def finish(self, federation: Members) -> None:
@@ -335,28 +342,33 @@ class Personal:
 
     # ------------------------------------------------------------------ state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> PersonalState:
         """Return the state for a checkpoint; empty if there is none."""
-        return {name: getattr(self, name) for name in _STATE} if self.wanted else {}
+        if not self.wanted:
+            return {}
+        return {"tuning": self.tuning, "done": self.done, "_epochs": self._epochs}
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
         """Maps each client to what is remembered about it, for a checkpoint; empty once each client
         has its best epoch.
         """
-        return (
-            {}
-            if self.done
-            else {name: dict(vars(record)) for name, record in self._records.items()}
-        )
+        if self.done:
+            return {}
+        return {name: dict(vars(record)) for name, record in self._records.items()}
 
     def load_state_dict(
-        self, state: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]
+        self, state: PersonalState, records: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Restore what ``state_dict`` and ``records`` returned."""
-        for name, value in state.items():
-            setattr(self, name, value)
+        self.tuning = state.get("tuning", self.tuning)
+        self.done = state.get("done", self.done)
+        self._epochs = state.get("_epochs", self._epochs)
         self._records = {name: _Record(**record) for name, record in records.items()}
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in tensors.items()}
 
 
 def _put(client: FederatedClient, values: Mapping[str, Tensor]) -> None:
@@ -373,4 +385,6 @@ def _score_of(client: FederatedClient, results: Results, name: str) -> tuple[Sco
         with suppress(KeyError):
             values.append(results.scores[site.name][name])
     finite = [value for value in values if math.isfinite(value)]
-    return score, sum(finite) / len(finite) if finite else math.nan
+    if not finite:
+        return score, math.nan
+    return score, sum(finite) / len(finite)

@@ -5,10 +5,10 @@ values.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -65,8 +65,8 @@ class Begun:
                 f"{start.checkpoint}; it is needed for as long as this run is trained"
             )
         self.start = start
-        self.header = read_checkpoint(Path(start.checkpoint), resumable=False)
-        self.saved = Manifest.read(self.header)
+        self.content = read_checkpoint(Path(start.checkpoint), resumable=False)
+        self.saved = Manifest.read(self.content)
 
     def apply(self, federation: Clients) -> None:
         """Let clients start from the run. The federation then has notes about this, and knows which
@@ -87,9 +87,10 @@ class Begun:
 
     def _tensors(self, client: str) -> dict[str, Tensor]:
         prefix = f"clients.{client}."
+        tensors = self.content["state_dict"]
         return {
-            key[len(prefix) :]: value
-            for key, value in self.header["state_dict"].items()
+            key.removeprefix(prefix): value
+            for key, value in tensors.items()
             if key.startswith(prefix)
         }
 
@@ -103,7 +104,7 @@ class Begun:
             )
         _check_shapes(name, named_tensors(client), self._tensors(name))
         client.load_state_dict(self._tensors(name))
-        saved = self.header["fedlit"]["clients"][name]
+        saved = self.content["fedlit"]["clients"][name]
         client.state = saved["state"]
         call_hook(client, "on_load_checkpoint", saved)
 
@@ -111,8 +112,11 @@ class Begun:
         start = self.start
         exchange = federation.exchange
         name = client.spec.name
-        patterns = start.core if start.core is not None else exchange.federated
-        buffers = start.buffers if start.core is not None else exchange.buffers
+        patterns = exchange.federated
+        buffers = exchange.buffers
+        if start.core is not None:
+            patterns = start.core
+            buffers = start.buffers
         names = list(offer(client, patterns, buffers, exchange.by_name)["tensors"])
         taken, differ = core_of(self._saved(federation, exchange.by_name), self.saved.data, names)
         if not taken:
@@ -142,7 +146,8 @@ class Begun:
             notes.append(
                 f"{name}: keeps {size:,} numbers of the run as they are: {shorten(list(taken))}"
             )
-        if missing := [key for key in names if key not in taken]:
+        missing = [key for key in names if key not in taken]
+        if missing:
             notes.append(
                 f"{name}: no client of the run has {shorten(missing)}; {name} starts from its own "
                 "values there"
@@ -160,7 +165,7 @@ class Begun:
         """Refuse tensors that stand for other columns or labels in the run than at the newcomer."""
         clients = {newcomer.spec.name: Described(newcomer, newcomer.spec, taken)}
         described_layouts = {_inputs_and_labels(newcomer.spec)}
-        for name, described in sorted(self.header["fedlit"].get("specs", {}).items()):
+        for name, described in sorted(self.content["fedlit"].get("specs", {}).items()):
             spec = ClientSpec.from_state(described)
             if name not in self.saved.data or _inputs_and_labels(spec) in described_layouts:
                 continue
@@ -179,8 +184,8 @@ class Begun:
         """Map ``clients.<client>.<tensor>`` to its value; for a tensor whose slices have names, map
         its slices too.
         """
-        state = dict(self.header["state_dict"])
-        specs = self.header["fedlit"]["specs"] if by_name else {}
+        state = dict(self.content["state_dict"])
+        specs = self.content["fedlit"]["specs"] if by_name else {}
         for name, described in specs.items():
             axes = named_axes(federation.fresh(ClientSpec.from_state(described)))
             for tensor, (axis, labels) in axes.items():
@@ -199,7 +204,7 @@ def _inputs_and_labels(spec: ClientSpec) -> tuple[Hashable, ...]:
 
 
 def core_of(
-    state: Mapping[str, Tensor], clients: Mapping[str, Any], names: list[str]
+    state: Mapping[str, Tensor], clients: Collection[str], names: list[str]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return what a newcomer takes from a run: for each tensor, the value that all clients with
     this tensor agree on, or else their mean, summed in the order of names.
@@ -218,15 +223,14 @@ def core_of(
 
     Example:
         >>> saved = {"clients.a.w": torch.tensor([1.0]), "clients.b.w": torch.tensor([3.0])}
-        >>> core_of(saved, {"a": 0, "b": 0}, ["w", "v"])
+        >>> core_of(saved, ["a", "b"], ["w", "v"])
         ({'w': tensor([2.])}, ['w'])
     """
     taken = dict[str, Tensor]()
     differ = list[str]()
     for name in names:
-        values = [
-            state[key] for client in sorted(clients) if (key := f"clients.{client}.{name}") in state
-        ]
+        keys = [f"clients.{client}.{name}" for client in sorted(clients)]
+        values = [state[key] for key in keys if key in state]
         if not values:
             continue
         if any(value.shape != values[0].shape for value in values):
@@ -238,16 +242,16 @@ def core_of(
             taken[name] = values[0]
         else:
             differ.append(name)
-            taken[name] = (
-                torch.stack([value.double() for value in values]).mean(0).to(values[0].dtype)
-            )
+            mean = torch.stack([value.double() for value in values]).mean(0)
+            taken[name] = mean.to(values[0].dtype)
     return taken, differ
 
 
 def _check_shapes(client: str, tensors: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     for name, value in saved.items():
-        if name not in tensors or tensors[name].shape != value.shape:
-            shape = tuple(tensors[name].shape) if name in tensors else "none of this name"
+        tensor = tensors.get(name)
+        shape = "none of this name" if tensor is None else f"{tuple(tensor.shape)}"
+        if tensor is None or tensor.shape != value.shape:
             raise ConfigError(
                 f"client {client!r}: {name}: expected the shape {tuple(value.shape)}, as in the "
                 f"run, found {shape}; keep it private (exchange.federated: [core] for Global "
@@ -276,7 +280,7 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
     for name in names:
         if name in parameters:
             parameters[name].requires_grad_(False)
-        else:  # statistics: their module normalises by them instead of by batches
+        else:  # The module of these statistics normalises by them instead of by batches.
             client.get_submodule(name.rpartition(".")[0]).register_forward_pre_hook(_evaluating)
     if not any(parameter.requires_grad for parameter in parameters.values()):
         raise ConfigError(
@@ -286,5 +290,5 @@ def _freeze(client: FederatedClient, names: list[str]) -> None:
         )
 
 
-def _evaluating(module: nn.Module, _: Any) -> None:
+def _evaluating(module: nn.Module, _: object) -> None:
     module.eval()

@@ -13,13 +13,18 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError, did_you_mean, expect
 from fedlit.exchange.members import Members
 from fedlit.tasks.scores import LOSS, Score
 from fedlit.train.monitor import ScoresOf, check_monitor, score_of
 from fedlit.train.personal import Personal
+
+if TYPE_CHECKING:
+    from fedlit.train.checkpoint_file import EndingState
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +113,7 @@ class Epoch:
 
     number: int
     scored: bool
-    values: Mapping[str, Any]
+    values: Mapping[str, Tensor | float]
     limit: str = ""
     open: bool = False
 
@@ -193,7 +198,9 @@ class Ending:
             ConfigError: no epoch is left for the federation, or there are no rows to score.
         """
         tune = self.personal.tune
-        planned = max_epochs if max_epochs is not None and max_epochs >= 0 else None
+        planned = max_epochs
+        if planned is not None and planned < 0:
+            planned = None
         if tune is not None and planned is not None:
             if planned <= tune.epochs:
                 raise ConfigError(
@@ -255,16 +262,19 @@ class Ending:
         if self._stops(federation, epoch):
             self._state.early = planned is None or epoch.number < planned
             return SCORE
-        return EPOCHS if planned is not None and epoch.number >= planned else ""
+        if planned is not None and epoch.number >= planned:
+            return EPOCHS
+        return ""
 
     def _end_of_tuning(self, federation: Members, epoch: Epoch) -> str:
         personal = self.personal
         assert personal.tune is not None
-        stopped = federation.share(
-            "fine-tuned", {name: name in personal.stopped for name in federation.clients}
-        )
+        stopped_here = {name: name in personal.stopped for name in federation.clients}
+        stopped = federation.share("fine-tuned", stopped_here)
         last = epoch.number - self._state.federated >= personal.tune.epochs
-        return TUNED if last or all(stopped.values()) else ""
+        if last or all(stopped.values()):
+            return TUNED
+        return ""
 
     def _stops(self, federation: Members, epoch: Epoch) -> bool:
         """Compare the monitored score with its best value, and return whether it has not improved
@@ -282,7 +292,7 @@ class Ending:
                 state.best_epoch = epoch.number
                 state.waited = 0
                 state.best_means = _means(epoch.values)
-            else:  # a value that is not finite is no better
+            else:  # A value that is not finite is no improvement.
                 state.waited += 1
         return state.waited >= stop.patience and epoch.number >= stop.min_epochs and not epoch.open
 
@@ -299,18 +309,40 @@ class Ending:
 
     # ------------------------------------------------------------------ state
 
-    def state_dict(self, requested: bool) -> dict[str, Any]:
+    def state_dict(self, requested: bool) -> EndingState:
         """Return the state for a checkpoint.
 
         Args:
             requested: whether the Trainer was told to stop, other than by its own limits.
         """
-        return {**vars(self._state), "asked": requested}
+        state = self._state
+        return {
+            "planned": state.planned,
+            "epochs": state.epochs,
+            "best": state.best,
+            "best_epoch": state.best_epoch,
+            "best_means": state.best_means,
+            "waited": state.waited,
+            "federated": state.federated,
+            "early": state.early,
+            "reason": state.reason,
+            "asked": requested,
+        }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: EndingState) -> None:
         """Restore what ``state_dict`` returned."""
         self.asked = bool(state["asked"])
-        self._state = _State(**{name: value for name, value in state.items() if name != "asked"})
+        self._state = _State(
+            planned=state["planned"],
+            epochs=state["epochs"],
+            best=state["best"],
+            best_epoch=state["best_epoch"],
+            best_means=state["best_means"],
+            waited=state["waited"],
+            federated=state["federated"],
+            early=state["early"],
+            reason=state["reason"],
+        )
 
     # ------------------------------------------------------------------ words
 
@@ -319,8 +351,12 @@ class Ending:
         """A line for the plan that says when the federation stops early; none if it does not."""
         if self.stop is None:
             return []
-        least = f", but not before epoch {self.stop.min_epochs}" if self.stop.min_epochs else ""
-        delta = f" by more than {self.stop.min_delta:g}" if self.stop.min_delta else ""
+        least = ""
+        if self.stop.min_epochs:
+            least = f", but not before epoch {self.stop.min_epochs}"
+        delta = ""
+        if self.stop.min_delta:
+            delta = f" by more than {self.stop.min_delta:g}"
         return [
             f"the federation stops early when {self.stop.monitor} has not improved{delta} for "
             f"{self.stop.patience} scored epochs{least}"
@@ -335,7 +371,9 @@ class Ending:
         """
         state = self._state
         federated = state.federated or state.epochs
-        of = "" if state.planned is None else f" of {state.planned}"
+        of = ""
+        if state.planned is not None:
+            of = f" of {state.planned}"
         parts = []
         if state.early:
             assert self.stop is not None
@@ -367,7 +405,7 @@ class Ending:
         return phrases.get(prefix, self.stop.monitor)
 
 
-def _means(values: Mapping[str, Any]) -> dict[str, float]:
+def _means(values: Mapping[str, Tensor | float]) -> dict[str, float]:
     """Return the clients' mean scores on validation rows, of all values that were logged."""
     split = [(key.split("/"), value) for key, value in values.items()]
     return {path[1]: float(value) for path, value in split if len(path) == 2 and path[0] == "val"}

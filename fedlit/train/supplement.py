@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,9 @@ from fedlit.show.text import MOST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Record = dict[str, Any]
+"""A row of a supplement: column → text, number or None. One column is ``client``."""
 
 SUPPLEMENTS = ("thresholds", "subgroups")
 """Their names, in files and in ``test.json``."""
@@ -36,11 +39,11 @@ class Supplement:
 
     name: str
     title: str
-    records: Sequence[Mapping[str, Any]]
+    records: Sequence[Record]
     printed: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
-    def of(self, client: str) -> list[dict[str, Any]]:
+    def of(self, client: str) -> list[Record]:
         """Return a client's rows as plain data. Undefined values are None."""
         rows = [record for record in self.records if record["client"] == client]
         return [_plain_row(row) for row in rows]
@@ -57,35 +60,38 @@ class Supplement:
         columns = [name for name in self.printed if name in present]
         rows = []
         for record in self.records[:MOST_ROWS]:
-            rows.append([record["client"], *(_cell(record.get(name)) for name in columns)])
+            rows.append([str(record["client"]), *(_cell(record.get(name)) for name in columns)])
         return Grid(["client", *(name.replace("_", " ") for name in columns)], rows)
 
     def parts(self, split: str) -> list[str | Folded]:
         """Return the title, with the table and the notes folded below it."""
+        folded: list[str | Grid] = [self.grid()]
         hidden = len(self.records) - MOST_ROWS
-        hint = [f"{hidden:,} more rows in {self.file(split)}"] if hidden > 0 else []
-        return [
-            "",
-            Folded(self.title, [self.grid(), *hint, *(f"Note: {note}" for note in self.notes)]),
-        ]
+        if hidden > 0:
+            folded.append(f"{hidden:,} more rows in {self.file(split)}")
+        folded += [f"Note: {note}" for note in self.notes]
+        return ["", Folded(self.title, folded)]
 
     def file(self, split: str) -> str:
         """Return the name of its file."""
         return f"{split}_{self.name}.csv"
 
 
-def _plain_row(record: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_row(record: Record) -> Record:
     return {key: _plain(value) for key, value in record.items() if key != "client"}
 
 
-def _plain(value: Any) -> Any:
-    undefined = isinstance(value, float) and not math.isfinite(value)
-    return None if undefined else value
+def _plain(value: str | float | None) -> str | float | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}" if math.isfinite(value) else "–"
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
     if isinstance(value, int):
         return f"{value:,}"
-    return "" if value is None else str(value)
+    return f"{value:.4f}" if math.isfinite(value) else "–"

@@ -9,6 +9,7 @@ import pytest
 from federations import make_run, trained
 
 from fedlit.errors import ConfigError
+from fedlit.train.checkpoint_file import content_of
 from fedlit.train.manifest import FORMAT, Manifest, check_state
 
 MANIFEST = Manifest(
@@ -44,7 +45,7 @@ def test_a_checkpoint_of_another_run_is_refused(
 
 def test_a_manifest_is_read_back_and_what_may_change() -> None:
     written = {**asdict(MANIFEST), "clients": {}}
-    assert Manifest.read({"fedlit": written}) == MANIFEST
+    assert Manifest.read(content_of({"fedlit": written})) == MANIFEST
     MANIFEST.refuse(MANIFEST, resume=True)
     # the engine is the checkpoint's; a configuration matters only where it is trained further, and
     # where there is one
@@ -58,7 +59,7 @@ def test_a_manifest_is_read_back_and_what_may_change() -> None:
         *({"fedlit": {**written, "format": own}} for own in (FORMAT + 1, FORMAT - 1, None)),
     ):
         with pytest.raises(ConfigError, match=r"expected one .*found"):
-            Manifest.read(other)
+            Manifest.read(content_of(other))
 
 
 def test_a_checkpoint_is_refused_for_other_rows(tmp_path: Path) -> None:

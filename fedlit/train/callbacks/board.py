@@ -10,6 +10,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from torch import Tensor
 
 from fedlit.client.client import main_score
 from fedlit.data.table import Split
@@ -26,6 +27,9 @@ from fedlit.train.logger import (
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
+Shown = dict[str, int | str | float | dict[str, float]]
+"""What a progress bar shows beside itself."""
+
 
 class Progress(TQDMProgressBar):
     """A bar for each epoch, with the mean main score of the last validation, the mean training loss
@@ -36,7 +40,7 @@ class Progress(TQDMProgressBar):
             device only then.
     """
 
-    # cut off on the right
+    # A terminal that is too narrow cuts the bar off on its right.
     BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"
 
     def __init__(self, refresh_rate: int = 10) -> None:
@@ -46,15 +50,17 @@ class Progress(TQDMProgressBar):
         """Return a disabled bar, because validation is short."""
         return Tqdm(disable=True)
 
-    def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> dict[str, Any]:  # type: ignore[override]
+    def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> Shown:  # type: ignore[override]
         """Return the main score and the loss of the last epoch, and the number of exchanges so
         far.
         """
-        main = main_score(pl_module.federation.scores_of).name if pl_module.federation else ""
-        metrics: dict[str, Any] = {
-            name: f"{float(value):.3f}"
-            for name, key in ((f"val {main}", f"val/{main}"), ("loss", "train/loss"))
-            if (value := trainer.callback_metrics.get(key)) is not None
+        keys = {"loss": "train/loss"}
+        if pl_module.federation:
+            main = main_score(pl_module.federation.scores_of).name
+            keys = {f"val {main}": f"val/{main}", **keys}
+        logged = trainer.callback_metrics
+        metrics: Shown = {
+            name: f"{float(logged[key]):.3f}" for name, key in keys.items() if key in logged
         }
         exchanges = [
             callback
@@ -77,7 +83,9 @@ class Board(Callback):
         settings: the configuration's keys and values, shown as hyperparameters.
     """
 
-    def __init__(self, plan: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, plan: str | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
         self.plan = plan
         self.settings = settings
         self._best = math.nan
@@ -108,14 +116,17 @@ class Board(Callback):
         main = results.main
         mean = _mean(results)
         if mean is not None:
-            if not main.gain(mean, self._best) <= 0:  # also where there is none to compare with
+            # The gain is NaN if there is no earlier score to compare with.
+            if not main.gain(mean, self._best) <= 0:
                 self._best = mean
             best = {f"val/best/{main.name}": self._best}
             self._compare_by(trainer, {f"val/{main.name}": mean, **best}, step)
             log_scalars(trainer, best, step)
 
     def _compare_by(self, trainer: Trainer, values: Mapping[str, float], step: int) -> None:
-        for logger in boards(trainer) if self.settings else ():
+        if not self.settings:
+            return
+        for logger in boards(trainer):
             with spared_logger(logger):
                 logger.log_outcome(values, step)
 
@@ -127,7 +138,8 @@ class Board(Callback):
     def on_test_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Draw pictures of the test, and write its score for the comparison with other runs."""
         results = pl_module.results["test"]
-        if (mean := _mean(results)) is not None:
+        mean = _mean(results)
+        if mean is not None:
             self._compare_by(trainer, {f"test/{results.main.name}": mean}, results.step)
         self._draw(trainer, pl_module, "test")
 
@@ -144,17 +156,16 @@ class Board(Callback):
         drawn = [site for site in sites if _shown_by_any(loggers, site)][:most]
         # The first of several processes draws the matrices of all of them.
         drawn = federation.group.first("what is drawn", drawn)
-        matrices = {}
+        matrices: dict[str, tuple[list[str], Tensor]] = {}
         if drawn:
-            matrices = {
-                site: [*counts] for site, counts in scoring.confusion().items() if site in drawn
-            }
+            for site, counts in scoring.confusion().items():
+                if site in drawn:
+                    matrices[site] = counts
         of_processes = federation.group.gather("what is drawn of clients", matrices)
         for logger in loggers:
             for site, (labels, matrix) in joined(of_processes).items():
-                logger.draw(
-                    f"{tag}/confusion_matrix", confusion_figure(site, labels, matrix), step, site
-                )
+                figure = confusion_figure(site, labels, matrix)
+                logger.draw(f"{tag}/confusion_matrix", figure, step, site)
 
 
 def _shown_by_any(loggers: Sequence[FederatedTensorBoardLogger], site: str) -> bool:

@@ -16,8 +16,8 @@ from fedlit.client.client import main_score
 from fedlit.errors import RunError, expect
 from fedlit.exchange.transport import Transport
 from fedlit.files import advice, reason, write_archive
+from fedlit.train.checkpoint_file import content_of, load, save
 from fedlit.train.loop import FederatedLoop
-from fedlit.train.manifest import load, save
 from fedlit.train.monitor import ScoresOf, check_monitor, score_of
 from fedlit.train.whole import CHECKPOINTS, LAST, PREVIOUS
 
@@ -55,16 +55,17 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         before = target.with_name(PREVIOUS) if target.name == LAST else None
         try:
-            # a folder of one's own is made, but not a run's that somebody removed
+            # The folder is created, unless it is that of a run which somebody has removed.
             target.parent.mkdir(parents=target.parent.name != CHECKPOINTS, exist_ok=True)
-            save(checkpoint, self.group, lambda every: write_archive(every, target, before))
-        except OSError as error:
-            resumable = target.with_name(LAST).is_file()
-            then = (
-                "continue with --ckpt_path last"
-                if resumable
-                else "start again, for nothing of this training was kept"
+            save(
+                content_of(checkpoint),
+                self.group,
+                lambda every: write_archive(every, target, before),
             )
+        except OSError as error:
+            then = "start again, for nothing of this training was kept"
+            if target.with_name(LAST).is_file():
+                then = "continue with --ckpt_path last"
             raise RunError(
                 f"{target}: expected to write there, found: {reason(error)}; {advice(error)}, then "
                 f"{then}"
@@ -73,8 +74,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """See :func:`fedlit.train.manifest.load`."""
-        return load(Path(path), None if self.clients is None else self.clients())
+        """See :func:`fedlit.train.checkpoint_file.load`."""
+        names = self.clients() if self.clients is not None else None
+        return {**load(Path(path), names)}
 
     def remove_checkpoint(self, path: Any) -> None:
         """Remove a checkpoint; only the first of several processes does."""
@@ -96,7 +98,7 @@ class LastCheckpoint(Checkpoint):
         self.path = path
         self.every = every
         self.seconds = seconds
-        # the first epoch's end is always written, so that there is something to resume
+        # The first epoch's end is always written, so that there is something to resume.
         self._written = -math.inf
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
@@ -110,15 +112,11 @@ class LastCheckpoint(Checkpoint):
         due = last or (
             epochs % self.every == 0 and time.monotonic() - self._written >= self.seconds
         )
-        # clocks differ: the first client's decides for all, so that all can be resumed from the
-        # same epoch
-        if next(
-            iter(
-                pl_module.federation.share(
-                    "checkpoint", dict.fromkeys(pl_module.federation, due)
-                ).values()
-            )
-        ):
+        # Clocks differ: that of the first client decides for all, so that all can be resumed from
+        # the same epoch.
+        federation = pl_module.federation
+        decisions = federation.share("checkpoint", dict.fromkeys(federation, due))
+        if next(iter(decisions.values())):
             trainer.save_checkpoint(self.path, weights_only=False)
             self._written = time.monotonic()
 
@@ -171,8 +169,9 @@ class Checkpoints:
         monitor = self.monitor or f"val/{main.name}"
         check_monitor("checkpoint.monitor", monitor, scores_of, others)
         score = score_of(monitor, scores_of)
-        mode: Literal["min", "max"] = "max" if score is None or score.higher_is_better else "min"
-        return monitor, self.mode or mode
+        if self.mode:
+            return monitor, self.mode
+        return monitor, "max" if score is None or score.higher_is_better else "min"
 
     def callbacks(
         self, folder: Path, scores_of: ScoresOf, others: bool = False
@@ -190,7 +189,7 @@ class Checkpoints:
             save_top_k=self.best,
             save_weights_only=self.best_weights_only,
             auto_insert_metric_name=False,
-            # an epoch that is trained again after a kill writes the same file
+            # An epoch that is trained again after a kill writes the same file.
             enable_version_counter=False,
         )
         return [best, last]
