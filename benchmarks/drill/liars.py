@@ -92,7 +92,7 @@ def recorded(folder: Path, changes: Mapping[str, Any]) -> Script:
     import test_sites
     from sites import MemoryLine, federate
 
-    from fedlit.exchange.questions import Answerer
+    from fedlit.exchange.answerer import Answerer
     from fedlit.exchange.wire import unpack
     from fedlit.institutions.coordinator import run_of
     from fedlit.institutions.messages import settings_of

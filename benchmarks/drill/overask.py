@@ -15,7 +15,8 @@ import torch
 from fedlit import Forest, GrowForest, Newton, PooledLogistic
 from fedlit.data.encoding import Rows
 from fedlit.errors import RunError
-from fedlit.exchange.questions import Answerer, Own
+from fedlit.exchange.answerer import Answerer
+from fedlit.exchange.questions import Own
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.terms import Terms
 from fedlit.spec import ClientSpec

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,8 +46,17 @@ def where_of(rule: Rule, round: Round, begin: bool) -> str:
     return f"exchange.rule: {type(rule).__name__}, {moment}"
 
 
+Form = tuple[str, tuple[int, ...]]
+"""The dtype of a tensor, by name, and its shape."""
+
+
 def check_received(
-    rule: Rule, round: Round, received: Any, forms: Mapping[str, Any], *, begin: bool = False
+    rule: Rule,
+    round: Round,
+    received: Mapping[str, State],
+    forms: Mapping[str, Form],
+    *,
+    begin: bool = False,
 ) -> None:
     """Refuse the result of a rule if clients cannot take it over.
 
@@ -80,7 +88,7 @@ def check_received(
         raise RunError(f"{where_of(rule, round, begin)}: {problem}{advice} the rule")
 
 
-def _wrong_clients(round: Round, received: Any, *, begin: bool) -> str:
+def _wrong_clients(round: Round, received: object, *, begin: bool) -> str:
     """Describe a result that is not for the clients of the round; empty if it is."""
     if not isinstance(received, Mapping):
         return f"expected a mapping from clients to named tensors, found {type(received).__name__}"
@@ -99,9 +107,9 @@ def _wrong_clients(round: Round, received: Any, *, begin: bool) -> str:
 
 def _wrong_state(
     client: str,
-    state: Any,
+    state: object,
     names: Iterable[str],
-    planned: Mapping[str, Any],
+    planned: Mapping[str, Form],
     distinct: dict[tuple[int, str], Tensor],
 ) -> str:
     """Describe what is wrong with the tensors for a client; empty if nothing is.

@@ -16,6 +16,7 @@ from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.answerer import Answerer
 from fedlit.exchange.apply import Lending, recover, write_back
 from fedlit.exchange.checks import unchanged
 from fedlit.exchange.collect import collect, planned
@@ -24,10 +25,10 @@ from fedlit.exchange.members import Members
 from fedlit.exchange.minimum import Minimum, is_minimum, least
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.planning import Networks, unknown_meanings
-from fedlit.exchange.questions import Answerer, Question
+from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update, addresses_of, demand
 from fedlit.exchange.rules.mean import Mean
-from fedlit.exchange.rules.server import ServerOptimizer
+from fedlit.exchange.rules.server_optimizer import ServerOptimizer
 from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Transport
@@ -125,7 +126,8 @@ class Exchange(Callback):
         guard: GuardMode | bool = "leave_out",
         attacks: list[Attack] | None = None,
     ) -> None:
-        rule = rule if rule is not None else Mean()
+        if rule is None:
+            rule = Mean()
         facts = rule.facts
         _check_shares(every, rate, participation, minimum)
         needs = f"{type(rule).__name__} needs it"
@@ -134,7 +136,9 @@ class Exchange(Callback):
         sends = participation == 1 or bool(federated) or facts.by_questions
         nothing = "exchange.federated: []; set one of them"
         demand(sends, "exchange.participation", "something to exchange", nothing)
-        self.federated = [*federated, *facts.private] if federated else []
+        self.federated: list[str] = []
+        if federated:
+            self.federated = [*federated, *facts.private]
         # Patterns that only leave tensors out select nothing by themselves.
         self.by_name = [*(by_name or []), *facts.by_name]
         if not by_name:
@@ -234,10 +238,10 @@ class Exchange(Callback):
             device=members.device,
         )
         self._take_hold(members)
-        self.published = {
-            name: planned(client, members.seed) if self.on else {}
-            for name, client in clients.items()
-        }
+        self.published = {name: {} for name in clients}
+        if self.on:
+            for name, client in clients.items():
+                self.published[name] = planned(client, members.seed)
         return self.sharing
 
     def _check_rule(self, networks: Networks, members: Members, taking_part: int) -> None:
@@ -277,7 +281,12 @@ class Exchange(Callback):
         self._draw_cohort(members)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: object,
+        batch: object,
+        batch_idx: int,
     ) -> None:
         """Exchange if an exchange is due."""
         last = trainer.is_last_batch
@@ -294,15 +303,15 @@ class Exchange(Callback):
             # this hook.
             members.end_exchange()
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Give every client separate memory again."""
         self._lending.return_all()
 
-    on_exception = on_fit_end  # type: ignore[assignment]  # a checkpoint may be loaded into these clients
+    on_exception = on_fit_end  # type: ignore[assignment]  # A checkpoint may be loaded into these clients.
 
     def _draw_cohort(self, members: Members) -> None:
         members.cohort = cohort(self.participation, self.sharing.names, members.seed, self.rounds)
-        # the others went on without the clients here
+        # The other processes may have gone on without the clients here.
         if self.on and not self.transport.takes_part(self.rounds):
             members.cohort = frozenset()
         if members.cohort is not None:
@@ -358,7 +367,9 @@ class Exchange(Callback):
         except RunError as error:
             raise RunError(f"{error}{self.server.incidents.before()}") from error
         self._apply(members, collected, outcome)
-        taking_part = self.sharing.names if members.cohort is None else members.cohort
+        taking_part = members.cohort
+        if taking_part is None:
+            taking_part = frozenset(self.sharing.names)
         counts = self.server.count(outcome, self.rounds, taking_part)
         self.rounds += 1
         self.bytes += outcome.bytes
@@ -375,7 +386,9 @@ class Exchange(Callback):
         if outcome.void:
             finite = all_finite({name: update.state for name, update in collected.items()})
             gone |= {name for name, is_finite in finite.items() if not is_finite}
-        rate = 1.0 if outcome.void else self.rate
+        rate = self.rate
+        if outcome.void:
+            rate = 1.0
         sent = addresses_of(collected)
         for name, client in members.clients.items():
             state = outcome.received.get(name, {})
@@ -434,7 +447,7 @@ class Exchange(Callback):
         self.server.load_state_dict(state_dict)
 
 
-def _check_shares(every: Every, rate: float, participation: float, minimum: Any) -> None:
+def _check_shares(every: Every, rate: float, participation: float, minimum: Minimum) -> None:
     """Refuse settings that are out of range, whatever the rule is.
 
     Raises:
@@ -459,9 +472,7 @@ def _members(module: Any) -> Members:
 
 def _is_of(key: str, members: Members) -> bool:
     """Return whether a record belongs to a client of this process or to the whole federation."""
-    client = (
-        key.removesuffix("/train/drift")
-        if key.endswith("/train/drift")
-        else key.rpartition("/exchange/")[0]
-    )
+    client = key.removesuffix("/train/drift")
+    if client == key:
+        client = key.rpartition("/exchange/")[0]
     return not client or client in members.clients

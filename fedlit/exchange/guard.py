@@ -60,11 +60,11 @@ class Verdict:
     doubt: Sequence[str] = ()
     grown: Sequence[str] = ()
 
-    def to_dict(self, clients: Collection[str]) -> dict[str, Any]:
+    def to_dict(self, clients: Collection[str]) -> dict[str, Mapping[str, float] | Sequence[str]]:
         """Return the findings about some clients, as keyword arguments of this class and as plain
         data.
         """
-        findings: dict[str, Any] = {}
+        findings: dict[str, Mapping[str, float] | Sequence[str]] = {}
         for key, of_clients in vars(self).items():
             names = [name for name in of_clients if name in clients]
             if isinstance(of_clients, Mapping):
@@ -96,7 +96,9 @@ class Guard:
         self, mode: GuardMode = "leave_out", steps: Mapping[str, int] | None = None
     ) -> None:
         self.mode: GuardMode = mode
-        self.steps: Mapping[str, int] = {} if steps is None else steps
+        self.steps: Mapping[str, int] = {}
+        if steps is not None:
+            self.steps = steps
         self.given: dict[str, State] = {}
         self._unknown: set[str] = set()
         self._past: list[tuple[Tensor, Tensor]] = []
@@ -154,7 +156,7 @@ class Guard:
         return far
 
     def act(
-        self, updates: Mapping[str, Update], table: Sequence[Mapping[str, Any]]
+        self, updates: Mapping[str, Update], table: Sequence[Mapping[str, float]]
     ) -> tuple[dict[str, Update], Verdict]:
         """Return the updates that the rule may see, and the findings about clients.
 

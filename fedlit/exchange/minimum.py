@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from fedlit.errors import RunError
 
@@ -11,7 +10,7 @@ Minimum = int | float | None
 (None)."""
 
 
-def is_minimum(value: Any) -> bool:
+def is_minimum(value: object) -> bool:
     """Return whether a value is one of :data:`Minimum`.
 
     Example:
@@ -36,7 +35,9 @@ def least(minimum: Minimum, clients: int) -> int:
     """
     if minimum is None:
         # With two clients, one is enough.
-        return clients // 2 + 1 if clients > 2 else 1
+        if clients <= 2:
+            return 1
+        return clients // 2 + 1
     if isinstance(minimum, float):
         return max(1, math.ceil(minimum * clients - 1e-9))
     return minimum

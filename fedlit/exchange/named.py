@@ -76,17 +76,16 @@ class Incidents:
             )
         for done in DONE:
             for client, size in getattr(verdict, done).items():
-                count = records[f"{client}/exchange/{done}"] = float(self._count(client, done))
+                count = self._count(client, done)
+                records[f"{client}/exchange/{done}"] = float(count)
                 records[f"{client}/exchange/size"] = size
                 if count in _MARKS:
-                    often = f" ({count:.0f} times so far)" if count > 1 else ""
-                    why = _SAID[done].format(why=_why(size, grown=client in verdict.grown))
-                    doubt = (
-                        "; nobody can tell whether it or others are wrong"
-                        if client in verdict.doubt
-                        else ""
-                    )
-                    _log.warning(f"{exchange}: client {client!r} {why}{often}{doubt}; {_ADVICE}")
+                    sentence = _SAID[done].format(why=_why(size, grown=client in verdict.grown))
+                    if count > 1:
+                        sentence += f" ({count} times so far)"
+                    if client in verdict.doubt:
+                        sentence += "; nobody can tell whether it or others are wrong"
+                    _log.warning(f"{exchange}: client {client!r} {sentence}; {_ADVICE}")
         return records
 
     def before(self, lost: Iterable[str] = ()) -> str:
@@ -98,11 +97,9 @@ class Incidents:
         """
         named = {name for name, counts in self._counts.items() if counts["watched"]}
         guilty = named.difference(lost)
-        return (
-            f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}"
-            if guilty
-            else ""
-        )
+        if not guilty:
+            return ""
+        return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}"
 
     def found(self) -> dict[str, dict[str, int]]:
         """Map each client to how often it was left out, watched or not finite; omit clients without
@@ -110,11 +107,11 @@ class Incidents:
         """
         return found_in({"named": self._counts})
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, dict[str, int]]:
         """Return the state that a resumed run needs."""
         return {name: dict(counts) for name, counts in self._counts.items()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Found) -> None:
         """Restore a state that ``state_dict`` returned."""
         self._counts = defaultdict(
             Counter, {client: Counter(counts) for client, counts in state.items()}
@@ -139,7 +136,9 @@ def _why(size: float, *, grown: bool = False) -> str:
 
 
 def _times(size: float) -> str:
-    return f"{size:,.1f} times" if size < 1000 else f"{size:.1e} times"
+    if size < 1000:
+        return f"{size:,.1f} times"
+    return f"{size:.1e} times"
 
 
 def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -206,6 +205,7 @@ def words(found: Found) -> list[str]:
             for key, why in gone.items()
             if counts.get(key)
         ]
-        parts += [f"watched in {counts['watched']}"] if counts.get("watched") else []
+        if counts.get("watched"):
+            parts.append(f"watched in {counts['watched']}")
         lines.append((-sum(counts.get(key, 0) for key in gone), f"{name}: {', '.join(parts)}"))
     return [line for _, line in sorted(lines)]

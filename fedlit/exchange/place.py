@@ -49,16 +49,17 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place | None:
             int(environment.get(key, 0))
             for key in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
         )
-        # the same port at all, and another one for each job of a machine
-        port = int(
-            environment.get(
-                "MASTER_PORT", 15000 + int(environment.get("SLURM_JOB_ID", "0")) % 10000
-            )
-        )
-        address = environment.get("MASTER_ADDR") or _first_node(environment) if size > 1 else ""
+        # All processes of a job take the same port, and each job of a machine takes another one.
+        job = int(environment.get("SLURM_JOB_ID", "0"))
+        port = int(environment.get("MASTER_PORT", 15000 + job % 10000))
+        address = environment.get("MASTER_ADDR", "")
+        if size > 1 and not address:
+            address = _first_node(environment)
     else:
         return None
-    return Place(rank, size, local, address, port) if size > 1 else None
+    if size == 1:
+        return None
+    return Place(rank, size, local, address, port)
 
 
 def _first_node(environment: Mapping[str, str]) -> str:
@@ -74,7 +75,8 @@ def refuse_ranks(what: str) -> None:
     Raises:
         ConfigError: torchrun or srun started several processes.
     """
-    if (rank_place := find_place()) is not None:
+    rank_place = find_place()
+    if rank_place is not None:
         raise ConfigError(
             f"expected one process for {what}, found {rank_place.size} (torchrun or srun); start it "
             "without them. Several processes can fit, validate, test, predict and describe one "

@@ -2,8 +2,8 @@
 networks are like.
 """
 
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.members import Members
-from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.transport import Transport
 from fedlit.meanings import Described, Meaning, check_meanings, find_meanings
 from fedlit.sharing import Sharing

@@ -38,7 +38,9 @@ def tensors_of(question: Question) -> State:
     """
     if isinstance(question, Own):
         return question.tensors
-    return {"models": torch.zeros(len(question.states))} if isinstance(question, Losses) else {}
+    if isinstance(question, Losses):
+        return {"models": torch.zeros(len(question.states))}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,20 @@ class QuestionTerms:
 
     def __str__(self) -> str:
         """Return the bounds in words."""
-        per_unit = f" for each {self.about.rstrip('.')}" if self.about else ""
-        parts = [] if self.times is None else [f"at most {self.times:,} in a round{per_unit}"]
-        parts += [] if self.elements is None else [f"at most {self.elements:,} values each"]
+        parts = []
+        if self.times is not None:
+            parts.append(f"at most {self.times:,} in a round")
+            if self.about:
+                parts[-1] += f" for each {self.about.rstrip('.')}"
+        if self.elements is not None:
+            parts.append(f"at most {self.elements:,} values each")
         for name, (dtype, shape) in (self.forms or {}).items():
-            value = f" = {self.values[name]:g}" if name in self.values else ""
-            sizes = f" [{', '.join(map(str, shape))}]" if shape else ""
-            parts.append(f"{name} {dtype}{sizes}{value}")
+            part = f"{name} {dtype}"
+            if shape:
+                part += f" [{', '.join(map(str, shape))}]"
+            if name in self.values:
+                part += f" = {self.values[name]:g}"
+            parts.append(part)
         if self.forms is None:
             parts.append("with any tensors")
         return ", ".join(parts)
@@ -99,15 +108,8 @@ class QuestionTerms:
         """
         kind = kind_of(question)
         tensors = tensors_of(question)
-        sizes: dict[str, int] = {}
-        for name, tensor in tensors.items() if self.forms is not None else ():
-            dtype, shape = form_of(tensor)
-            form = self._form(name)
-            if form is None or form[0] != dtype or not _fits(shape, form[1], sizes, others):
-                expected = (
-                    "no such tensor" if form is None else f"at most {form[0]} {list(form[1])}"
-                )
-                raise _refused(kind, f"{name}: {expected}", f"{dtype} {list(shape)}")
+        if self.forms is not None:
+            self._check_forms(kind, tensors, others)
         values = elements_of(question)
         if self.elements is not None and values > self.elements:
             raise _refused(kind, f"at most {self.elements:,} values", f"{values:,}")
@@ -115,18 +117,30 @@ class QuestionTerms:
         if seed is not None:
             fixed |= {name: derive_seed(seed, purpose) for name, purpose in self.seeds.items()}
         for name, value in fixed.items():
-            actual = (
-                tensors[name].item() if name in tensors and tensors[name].numel() == 1 else "none"
-            )
+            actual: float | str = "none"
+            if name in tensors and tensors[name].numel() == 1:
+                actual = tensors[name].item()
             if actual != value:
                 raise _refused(kind, f"{name}: {value}", str(actual))
 
+    def _check_forms(self, kind: str, tensors: State, others: int | None) -> None:
+        sizes: dict[str, int] = {}
+        for name, tensor in tensors.items():
+            dtype, shape = form_of(tensor)
+            form = self._form(name)
+            if form is None:
+                raise _refused(kind, f"{name}: no such tensor", f"{dtype} {list(shape)}")
+            if form[0] != dtype or not _fits(shape, form[1], sizes, others):
+                expected = f"{name}: at most {form[0]} {list(form[1])}"
+                raise _refused(kind, expected, f"{dtype} {list(shape)}")
+
     def counted_as(self, question: Question) -> str:
         """Return the name under which a question counts."""
-        names = [
-            name for name in tensors_of(question) if self.about and name.startswith(self.about)
-        ]
-        return " ".join([kind_of(question), *sorted({name.partition(": ")[0] for name in names})])
+        kind = kind_of(question)
+        if not self.about:
+            return kind
+        names = [name for name in tensors_of(question) if name.startswith(self.about)]
+        return " ".join([kind, *sorted({name.partition(": ")[0] for name in names})])
 
     def _form(self, name: str) -> tuple[str, tuple[int | str, ...]] | None:
         forms = self.forms or {}

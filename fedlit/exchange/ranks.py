@@ -7,12 +7,12 @@ of other libraries would wait for each other. Tensors travel through the CPU.
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,8 +27,12 @@ from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Answer, Transport
 from fedlit.exchange.wire import pack, question_from, question_to, unpack, update_to
+from fedlit.names import joined
 from fedlit.session import session
 from fedlit.show.shown import Notices, say
+
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 _MEETING = timedelta(seconds=60)
 """The time within which all ranks must arrive."""
@@ -65,11 +69,10 @@ def deal(sizes: Mapping[str, int], ranks: int) -> list[list[str]]:
         block = [names.pop(0)]
         done += sizes[block[0]]
         until = total * (rank + 1) / ranks
-        # one more as long as the block then ends nearer to its share, and each later rank is left a
-        # client
-        while len(names) > ranks - rank - 1 and (
-            rank + 1 == ranks or done + sizes[names[0]] / 2 <= until
-        ):
+        last = rank + 1 == ranks
+        # The block takes another client as long as it then ends nearer to its share, and each later
+        # rank is left a client.
+        while len(names) > ranks - rank - 1 and (last or done + sizes[names[0]] / 2 <= until):
             done += sizes[names[0]]
             block.append(names.pop(0))
         blocks.append(block)
@@ -103,7 +106,7 @@ class Ranks(Transport):
             self._store: Any = PrefixStore("fedlit", store)
             self._store.set(f"rank {place.rank}", "")
             self._store.wait([f"rank {rank}" for rank in range(place.size)], _MEETING)
-            # torch leaves it untyped
+            # torch has no types for process groups.
             self._group: Any = ProcessGroupGloo(self._store, place.rank, place.size, _WORK)
         except (RuntimeError, ValueError, OSError) as error:
             raise ConfigError(
@@ -126,7 +129,7 @@ class Ranks(Transport):
         """
         try:
             return bool(self._store.add(f"said: {what}", 1) == 1)
-        except RuntimeError:  # who kept it has ended
+        except RuntimeError:  # Rank 0, which keeps the store, has ended.
             return True
 
     # ------------------------------------------------------------------ messages
@@ -143,7 +146,7 @@ class Ranks(Transport):
                 "checkpoint was written"
             ) from error
 
-    def _say(self, topic: str, value: Any, device: Any = "cpu") -> list[Any]:
+    def _say(self, topic: str, value: object, device: torch.device | str = "cpu") -> list[Any]:
         """Send a value to rank 0. Return the values of all ranks there, by rank, and an empty list
         elsewhere.
         """
@@ -171,7 +174,7 @@ class Ranks(Transport):
         return [message["value"] for message in messages]
 
     def _tell(
-        self, topic: str, message: Mapping[str, Any] | None, device: Any = "cpu"
+        self, topic: str, message: Mapping[str, object] | None, device: torch.device | str = "cpu"
     ) -> dict[str, Any]:
         """Broadcast a message of rank 0 to all ranks."""
         content = b"" if message is None else pack(message)
@@ -185,12 +188,14 @@ class Ranks(Transport):
             self._group.broadcast(buffer, 0).wait()
         return unpack(buffer.numpy().tobytes(), device)
 
-    def decide(self, topic: str, value: Any, work: Callable[[list[Any]], Any]) -> Any:
+    def decide(self, topic: str, value: _Value, work: Callable[[list[_Value]], _Result]) -> _Result:
         """See :class:`~fedlit.exchange.transport.Transport`."""
         values = self._say(topic, value)
-        if self.rank:
-            return self._tell(topic, None)["value"]
-        return self._tell(topic, {"value": work(values)})["value"]
+        decided = None
+        if self.rank == 0:
+            decided = {"value": work(values)}
+        result: _Result = self._tell(topic, decided)["value"]
+        return result
 
     # ------------------------------------------------------------------ the transport
 
@@ -236,7 +241,7 @@ class Ranks(Transport):
             outcome = self._answer_until_outcome(topic, answer, server.device)
         else:
             collected = {}
-            for name, message in merged(of_ranks).items():
+            for name, message in joined(of_ranks).items():
                 parameters = tuple(message["parameters"])
                 collected[name] = Update(**{**message, "parameters": parameters})
             ask = partial(self._ask, topic, answer, server.device)
@@ -248,15 +253,15 @@ class Ranks(Transport):
         return replace(outcome, received=received)
 
     def _ask(
-        self, topic: str, answer: Answer, device: Any, questions: Mapping[str, Question]
+        self, topic: str, answer: Answer, device: torch.device, questions: Mapping[str, Question]
     ) -> dict[str, Any]:
         """Ask the clients of all ranks; called by rank 0."""
         messages = {name: question_to(question) for name, question in questions.items()}
         self._tell(topic, {"ask": messages})
-        answers = merged(self._say(topic, self._answers(questions, answer), device))
+        answers = joined(self._say(topic, self._answers(questions, answer), device))
         return {name: answers[name] for name in questions}
 
-    def _answer_until_outcome(self, topic: str, answer: Answer, device: Any) -> Outcome:
+    def _answer_until_outcome(self, topic: str, answer: Answer, device: torch.device) -> Outcome:
         """Answer what rank 0 asks the clients here, until it sends the outcome of the round."""
         message = self._tell(topic, None, device)
         while "ask" in message:
@@ -269,14 +274,6 @@ class Ranks(Transport):
         """Return the answers of the clients here."""
         names = [name for name in questions if self.homes[name] == self.rank]
         return {name: answer(name, questions[name]) for name in names}
-
-
-def merged(of_ranks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what all ranks sent about their clients in one mapping."""
-    every: dict[str, Any] = {}
-    for of_rank in of_ranks:
-        every |= of_rank
-    return every
 
 
 def _bytes(content: bytes) -> Tensor:
@@ -294,9 +291,9 @@ def join() -> Ranks | None:
     job = session()
     if not job.has_joined:
         of_process = find_place()
-        job.ranks = None if of_process is None else Ranks(of_process)
         job.has_joined = True
-        if job.ranks is not None:
+        if of_process is not None:
+            job.ranks = Ranks(of_process)
             job.on_end(job.ranks.close)
             job.is_first = job.ranks.is_first
             log = logging.getLogger("fedlit")

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from fedlit.client.hooks import warn_of_misspelt
 from fedlit.errors import ConfigError
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import Blueprint, Question
+from fedlit.exchange.questions import Question
 from fedlit.sharing import Sharing, State
 
 DOWN = "down/"
@@ -143,7 +144,7 @@ class Rule(ABC):
     """The names, without the underscore, of the attributes that ``state_dict`` of a shipped rule
     returns."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         warn_of_misspelt(cls, Rule)
 
@@ -206,7 +207,7 @@ class Rule(ABC):
             setattr(self, f"_{name}", value)
 
 
-def demand(fits: bool, setting: str, wanted: str, found: Any, mend: str = "") -> None:
+def demand(fits: bool, setting: str, wanted: str, found: object, mend: str = "") -> None:
     """Refuse a setting of a rule unless it fits.
 
     Raises:

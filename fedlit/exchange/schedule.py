@@ -38,9 +38,12 @@ def wrong_every(every: Every) -> str:
         and min(every.values()) >= 1
     ):
         return ""
-    units = ["steps", "epochs"]
-    unknown = [str(unit) for unit in every if unit not in units] if isinstance(every, dict) else []
-    hint = "." + did_you_mean(unknown[0], units) if unknown else ""
+    hint = ""
+    if isinstance(every, dict):
+        units = ["steps", "epochs"]
+        unknown = [str(unit) for unit in every if unit not in units]
+        if unknown:
+            hint = "." + did_you_mean(unknown[0], units)
     return (
         "exchange.every: expected step, epoch, {steps: n} or {epochs: n} with n of at least 1, "
         f"found {every!r}{hint}"
@@ -60,13 +63,11 @@ def due(every: Every, step: int, last: bool, epoch: int) -> bool:
         >>> due({"steps": 5}, step=9, last=False, epoch=0)
         True
     """
-    if isinstance(every, dict):
-        return (
-            (step + 1) % every["steps"] == 0
-            if "steps" in every
-            else last and (epoch + 1) % every["epochs"] == 0
-        )
-    return every == "step" or last
+    if not isinstance(every, dict):
+        return every == "step" or last
+    if "steps" in every:
+        return (step + 1) % every["steps"] == 0
+    return last and (epoch + 1) % every["epochs"] == 0
 
 
 def rounds(every: Every, epochs: int, steps: int) -> int:
@@ -81,8 +82,11 @@ def rounds(every: Every, epochs: int, steps: int) -> int:
         >>> rounds("epoch", 10, 4), rounds({"steps": 3}, 10, 4), rounds({"epochs": 3}, 10, 4)
         (10, 13, 3)
     """
-    unit, count = next(iter(every.items())) if isinstance(every, dict) else (f"{every}s", 1)
-    return (epochs if unit == "epochs" else epochs * steps) // count
+    if not isinstance(every, dict):
+        return epochs if every == "epoch" else epochs * steps
+    if "epochs" in every:
+        return epochs // every["epochs"]
+    return epochs * steps // every["steps"]
 
 
 def cohort_size(participation: float, clients: int) -> int:

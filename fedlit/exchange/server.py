@@ -12,12 +12,12 @@ from torch import Tensor
 
 from fedlit.errors import failed_in
 from fedlit.exchange.asked import Asked
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.checks import check_received, unchanged, where_of
 from fedlit.exchange.guard import Guard, GuardMode, Verdict, screen
 from fedlit.exchange.minimum import Minimum, least, require
 from fedlit.exchange.named import Incidents
 from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Ask, Round, Rule, Update, addresses_of, settings_of
 from fedlit.exchange.schedule import BEGIN, round_seed
 from fedlit.seeding import isolated_rng
@@ -67,10 +67,12 @@ class Server:
         self.rule = rule
         self.seed = seed
         self.minimum: Minimum = minimum
-        self.guard = None if guard is None else Guard(guard, steps)
-        self.sharing = Sharing({}, {}) if sharing is None else sharing
+        self.guard: Guard | None = None
+        if guard is not None:
+            self.guard = Guard(guard, steps)
+        self.sharing = sharing or Sharing({}, {})
         self.blueprint = blueprint
-        self.device = torch.device("cpu") if device is None else device
+        self.device = device or torch.device("cpu")
         self.incidents = Incidents()
 
     # ------------------------------------------------------------------ a round
@@ -100,24 +102,31 @@ class Server:
         """
         begin = number == BEGIN
         collected = dict(sorted(collected.items()))
-        guard = self.guard if guarded and self.sharing.forms else None
+        guard = self.guard
+        if not guarded or not self.sharing.forms:
+            guard = None
         updates = collected
         lost = tuple[str, ...]()
         verdict = Verdict()
         if not begin:
             updates, lost, verdict = screen(collected, self.sharing, guard)
             remaining = len(collected) - len({*lost, *verdict.left_out})
-            needed = least(self.minimum if guarded else 1, len(collected))
+            minimum = self.minimum if guarded else 1
+            needed = least(minimum, len(collected))
             require(remaining, lost, tuple(verdict.left_out), needed, f"exchange {number + 1}")
         questions = Asked(ask, self.sharing)
         received = self._apply(number, updates, self._receivers(collected), questions)
         if guard is not None:
             # Clients will change the tensors that they sent, so the guard copies these.
             guard.note(received, addresses_of(collected))
-        weight = questions.weigh(collected, received) if received or not begin else 0
+        weight = 0
+        if received or not begin:
+            weight = questions.weigh(collected, received)
         records: dict[str, Tensor | float] = {}
         if not begin:
-            drift = self._drift(updates, received) if measure else {}
+            drift: dict[str, Tensor] = {}
+            if measure:
+                drift = self._drift(updates, received)
             records = self._records(number, drift, weight)
         return Outcome(
             received, lost, records, weight, getattr(self.rule, "clustering", None), verdict
@@ -139,8 +148,9 @@ class Server:
     ) -> Mapping[str, State]:
         """Apply the rule, and check what it returns."""
         begin = number == BEGIN
-        first = next(iter(updates), None)
-        model = None if first is None else self.blueprint(first)
+        model = None
+        if updates:
+            model = self.blueprint(next(iter(updates)))
         round = Round(number, round_seed(self.seed, number), updates, receivers, ask, model)
         left_alone = (
             f"exchange.rule: {type(self.rule).__name__}: expected updates to stay as they are"

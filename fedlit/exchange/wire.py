@@ -5,7 +5,7 @@ runs no code.
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors.torch import load, save
@@ -14,11 +14,12 @@ from torch import Tensor
 from fedlit.errors import RunError
 from fedlit.exchange.questions import QUESTIONS, Question
 from fedlit.exchange.rule import Need, Update
+from fedlit.sharing import State
 
 _PLACE = "__tensor__"
 
 
-def pack(message: Mapping[str, Any]) -> bytes:
+def pack(message: Mapping[str, object]) -> bytes:
     """Return a message as bytes: text, numbers, lists, mappings with names as keys, and tensors, in
     any nesting.
 
@@ -30,7 +31,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     tensors: dict[str, Tensor] = {}
     names_of: dict[int, str] = {}
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> object:
         if isinstance(value, Tensor):
             if id(value) not in names_of:
                 names_of[id(value)] = str(len(names_of))
@@ -38,7 +39,9 @@ def pack(message: Mapping[str, Any]) -> bytes:
             return {_PLACE: names_of[id(value)]}
         if isinstance(value, Mapping):
             return {name: plain(part) for name, part in value.items()}
-        return [plain(part) for part in value] if isinstance(value, list | tuple) else value
+        if isinstance(value, list | tuple):
+            return [plain(part) for part in value]
+        return value
 
     head = json.dumps(plain(message)).encode()
     return struct.pack(">Q", len(head)) + head + save(tensors)
@@ -61,11 +64,10 @@ def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]
         eight_bits = any(
             value.is_floating_point() and value.itemsize == 1 for value in tensors.values()
         )
-        if (
-            not isinstance(content_tree, dict) or eight_bits
-        ):  # torch cannot calculate with the latter
+        # torch cannot calculate with floating-point numbers of eight bits.
+        if not isinstance(content_tree, dict) or eight_bits:
             raise ValueError
-    except (Exception, RecursionError) as error:  # safetensors raises kinds of its own
+    except (Exception, RecursionError) as error:  # safetensors raises exceptions of its own.
         raise RunError(
             f"expected a message of fedlit, found {len(content)} bytes that are none "
             f"({type(error).__name__}); do all sites run the same version?"
@@ -78,28 +80,46 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         if set(value) == {_PLACE}:
             return tensors[value[_PLACE]]
         return {key: _whole(part, tensors) for key, part in value.items()}
-    return [_whole(part, tensors) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_whole(part, tensors) for part in value]
+    return value
 
 
-def update_to(update: Update, needs: frozenset[Need]) -> dict[str, Any]:
+class UpdateMessage(TypedDict):
+    """An update as a message; counts that the rule does not need are 0."""
+
+    state: State
+    published: State
+    rows: int
+    steps: int
+
+
+def update_to(update: Update, needs: frozenset[Need]) -> UpdateMessage:
     """Return an update as a message, without the counts that the rule does not need and the names
     of parameters.
     """
-    counts = {key: getattr(update, key) if key in needs else 0 for key in ("rows", "steps")}
-    return {"state": update.state, "published": update.published, **counts}
+    message: UpdateMessage = {
+        "state": update.state,
+        "published": update.published,
+        "rows": 0,
+        "steps": 0,
+    }
+    if "rows" in needs:
+        message["rows"] = update.rows
+    if "steps" in needs:
+        message["steps"] = update.steps
+    return message
 
 
 _EXPECTED = "answers"
 """The field of a question that stays with whoever asks."""
 
 
-def question_to(question: Question) -> dict[str, Any]:
+def question_to(question: Question) -> dict[str, object]:
     """Return a question as a message."""
     name = next(name for name, kind in QUESTIONS.items() if type(question) is kind)
-    return {
-        "question": name,
-        **{key: value for key, value in vars(question).items() if key != _EXPECTED},
-    }
+    fields = {key: value for key, value in vars(question).items() if key != _EXPECTED}
+    return {"question": name, **fields}
 
 
 def question_from(message: Mapping[str, Any]) -> Question:

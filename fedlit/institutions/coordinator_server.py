@@ -8,9 +8,9 @@ from typing import Any
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.guard import Guard, GuardMode
 from fedlit.exchange.minimum import Minimum
-from fedlit.exchange.questions import Blueprint
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.server import Server
 from fedlit.institutions.plain import FactsOfTopics, Message

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedlit.errors import ConfigError, expect
 from fedlit.exchange.rule import DOWN, Facts, Round
 from fedlit.exchange.rules.mean import counted
-from fedlit.exchange.rules.server import ServerOptimizer
+from fedlit.exchange.rules.server_optimizer import ServerOptimizer
 from fedlit.methods.bases import Anchored, by_name, zero_buffers
 from fedlit.nn.network import NetworkFactory
 from fedlit.sharing import State
@@ -154,7 +154,7 @@ class FedDynMean(ServerOptimizer):
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
+        """See :class:`~fedlit.exchange.rules.server_optimizer.ServerOptimizer`."""
         earlier = moments["gone"]
         gone = self._share[name] * (mean - before) + (0 if earlier is None else earlier)
         return mean + gone, {"gone": gone}

@@ -11,8 +11,10 @@ from torch import nn
 
 from fedlit import CNN, MLP, GlobalLayers
 from fedlit.errors import ConfigError
+from fedlit.exchange.answerer import Answerer
 from fedlit.exchange.asked import Asked
-from fedlit.exchange.questions import Answerer, InputRange, Losses, function_of, wrong_answer
+from fedlit.exchange.function import function_of
+from fedlit.exchange.questions import InputRange, Losses, wrong_answer
 
 
 def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:

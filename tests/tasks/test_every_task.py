@@ -19,7 +19,8 @@ from fedlit import TabM
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
-from fedlit.exchange.questions import Answerer, Losses
+from fedlit.exchange.answerer import Answerer
+from fedlit.exchange.questions import Losses
 from fedlit.outcomes import OUTCOMES
 from fedlit.spec import ClientSpec
 from fedlit.tasks import (

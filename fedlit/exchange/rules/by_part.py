@@ -1,11 +1,13 @@
 """A different rule for each part of a network."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from torch import Tensor
+
 from fedlit.errors import ConfigError, did_you_mean
-from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.rule import Facts, Need, Round, Rule, demand, settings_of
 from fedlit.exchange.rules.clustered import Clustered
 from fedlit.exchange.rules.mean import Mean
@@ -45,52 +47,32 @@ class ByPart(Rule):
     def __init__(self, parts: dict[str, Part]) -> None:
         demand(bool(parts), "ByPart: parts", "patterns with a rule each", "none", "give some")
         for pattern in map(str, parts):
-            out = pattern.startswith("!")
-            mend = (
-                f"! is not allowed here: write {pattern[1:]!r}: none"
-                if out
-                else "name a part of the network"
-            )
-            expected = "a pattern such as core or '*'"
-            demand(
-                bool(pattern.strip()) and not out, "ByPart: parts", expected, repr(pattern), mend
-            )
-        self.parts = {
-            pattern: settings_of(part) if isinstance(part, Rule) else part
-            for pattern, part in parts.items()
-        }
-        self._rules = {
-            pattern: _rule_of(pattern, part) for pattern, part in parts.items() if part != "none"
-        }
-        for role, speaking in {
-            "clusters clients": [
-                key for key, rule in self._rules.items() if isinstance(rule, Clustered)
-            ],
-            "sends clients something beside": [
-                key for key, rule in self._rules.items() if rule.sends
-            ],
-        }.items():
-            actual = f"it at {' and '.join(speaking)}"
-            mend = "give one of these parts another rule"
-            demand(len(speaking) < 2, "ByPart", f"at most one rule that {role}", actual, mend)
-        rules = self._rules.values()
+            _check_pattern(pattern)
+        self.parts: dict[str, str] = {}
+        self._rules: dict[str, Rule] = {}
+        for pattern, part in parts.items():
+            self.parts[pattern] = settings_of(part) if isinstance(part, Rule) else part
+            if part != "none":
+                self._rules[pattern] = _rule_of(pattern, part)
         at = self._rules.items()
+        clustering = [key for key, rule in at if isinstance(rule, Clustered)]
+        sending = [key for key, rule in at if rule.sends]
+        _check_single("clusters clients", clustering)
+        _check_single("sends clients something beside", sending)
+        rules = self._rules.values()
         self.needs = frozenset[Need]().union(*(rule.needs for rule in rules))
         self.asks = "; ".join(f"{rule.asks} (for {pattern})" for pattern, rule in at if rule.asks)
         self.sends = "; ".join(
             f"{rule.sends} (for {pattern})" for pattern, rule in at if rule.sends
         )
         self.facts = Facts(
-            # a masked sum has one weight a client
+            # A masked sum has one weight for each client, so the parts must agree about weights.
             by_mean=all(rule.facts.by_mean for rule in rules)
             and len({rule.needs for rule in rules}) == 1,
             questions=joined(rule.facts.questions for rule in rules),
             whole_rate=any(rule.facts.whole_rate for rule in rules),
             private=tuple(f"!{pattern}" for pattern, part in self.parts.items() if part == "none"),
-            by_name=tuple(
-                pattern if self.parts[pattern] == "by_name" else f"!{pattern}"
-                for pattern in self._rules
-            ),
+            by_name=tuple(map(self._by_name, self._rules)),
         )
         self.clustering: Clustering | None = None
         self._known: dict[str, str | None] = {}
@@ -103,9 +85,17 @@ class ByPart(Rule):
         """
         if name not in self._known:
             tensor = name.partition("[")[0]
-            matching = [pattern for pattern in self._rules if select([tensor], [pattern])]
-            self._known[name] = matching[-1] if matching else None
+            self._known[name] = None
+            for pattern in self._rules:
+                if select([tensor], [pattern]):
+                    self._known[name] = pattern
         return self._known[name]
+
+    def _by_name(self, pattern: str) -> str:
+        """Return what a part adds to ``exchange.by_name``."""
+        if self.parts[pattern] == "by_name":
+            return pattern
+        return f"!{pattern}"
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse a federated tensor without a part, a part without a tensor, and whatever a part's
@@ -113,26 +103,18 @@ class ByPart(Rule):
         """
         pattern_of = {name: self.part_of(name) for name in sharing.all_names}
         lonely = [name for name, pattern in pattern_of.items() if pattern is None]
-        rest = f" and {len(lonely) - 1} more" if len(lonely) > 1 else ""
-        mend = 'name it, begin with a default ("*": mean), or keep it private (none)'
-        expected = "a part for each federated tensor"
-        demand(not lonely, "ByPart", expected, f"none for {' '.join(lonely[:1])}{rest}", mend)
+        if lonely:
+            rest = ""
+            if len(lonely) > 1:
+                rest = f" and {len(lonely) - 1} more"
+            raise ConfigError(
+                f"ByPart: expected a part for each federated tensor, found none for {lonely[0]}"
+                f'{rest}; name it, begin with a default ("*": mean), or keep it private (none)'
+            )
         remarks = []
         for pattern, rule in self._rules.items():
-            later = " and ".join(
-                dict.fromkeys(
-                    repr(taker) for name, taker in pattern_of.items() if select([name], [pattern])
-                )
-            )
-            why = f"that what stands behind it, {later}, takes all" if later else "none"
-            mend = f"put {later} first" if later else "look at exchange.federated, or leave it out"
-            demand(
-                pattern in pattern_of.values(),
-                f"ByPart: {pattern}",
-                "a federated tensor",
-                why,
-                mend,
-            )
+            if pattern not in pattern_of.values():
+                raise _without_tensor(pattern, pattern_of)
             names = self._of_clients(pattern, sharing.names)
             parameters = self._of_clients(pattern, sharing.parameters)
             forms = {name: sharing.forms[name] for name in self._of(pattern, sharing.forms)}
@@ -141,7 +123,8 @@ class ByPart(Rule):
                 remark = rule.check(shared, rate, model.part(shared.all_names), clients)
             except ConfigError as error:
                 raise ConfigError(f"ByPart: {pattern}: {error}") from error
-            remarks += [f"for {pattern} {remark}"] if remark else []
+            if remark:
+                remarks.append(f"for {pattern} {remark}")
         return "; ".join(remarks)
 
     # ------------------------------------------------------------------ a round
@@ -179,20 +162,19 @@ class ByPart(Rule):
         """
         updates = {}
         for client, update in round.updates.items():
-            if names := self._of(pattern, update.state):
+            names = self._of(pattern, update.state)
+            if names:
                 state = {name: update.state[name] for name in names}
-                updates[client] = replace(
-                    update, state=state, parameters=self._of(pattern, update.parameters)
-                )
+                parameters = self._of(pattern, update.parameters)
+                updates[client] = replace(update, state=state, parameters=parameters)
         receivers = {client: self._of(pattern, names) for client, names in round.receivers.items()}
         model = round.model and round.model.part(set().union(*receivers.values()))
         return replace(round, updates=updates, receivers=receivers, model=model)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of each rule, by pattern."""
-        return {
-            pattern: state for pattern, rule in self._rules.items() if (state := rule.state_dict())
-        }
+        states = {pattern: rule.state_dict() for pattern, rule in self._rules.items()}
+        return {pattern: state for pattern, state in states.items() if state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -203,31 +185,58 @@ class ByPart(Rule):
 def _rule_of(pattern: str, part: Part) -> Rule:
     if isinstance(part, str) and part in ("mean", "by_name"):
         return Mean()
-    key = f"ByPart: {pattern}"
-    close = did_you_mean(str(part), ["mean", "none", "by_name"])
-    expected = "mean, none, by_name (by the names of columns and classes), or a rule's class_path"
-    demand(isinstance(part, Rule), key, expected, f"{part!r}.{close}")
-    assert isinstance(part, Rule)
-    why = (
-        "has parts itself"
-        if isinstance(part, ByPart)
-        else "works by questions and looks at no tensor"
-    )
-    actual = f"{type(part).__name__}, which {why}"
-    mend = "make it the whole exchange.rule"
-    demand(
-        not (isinstance(part, ByPart) or part.facts.by_questions),
-        key,
-        "a rule of a part",
-        actual,
-        mend,
-    )
+    if not isinstance(part, Rule):
+        close = did_you_mean(str(part), ["mean", "none", "by_name"])
+        raise ConfigError(
+            f"ByPart: {pattern}: expected mean, none, by_name (by the names of columns and classes), "
+            f"or a rule's class_path, found {part!r}.{close}"
+        )
+    why = ""
+    if isinstance(part, ByPart):
+        why = "has parts itself"
+    elif part.facts.by_questions:
+        why = "works by questions and looks at no tensor"
+    if why:
+        raise ConfigError(
+            f"ByPart: {pattern}: expected a rule of a part, found {type(part).__name__}, which "
+            f"{why}; make it the whole exchange.rule"
+        )
     return part
 
 
-def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Any]]:
+def _check_pattern(pattern: str) -> None:
+    if pattern.strip() and not pattern.startswith("!"):
+        return
+    mend = "name a part of the network"
+    if pattern.startswith("!"):
+        mend = f"! is not allowed here: write {pattern[1:]!r}: none"
+    raise ConfigError(
+        f"ByPart: parts: expected a pattern such as core or '*', found {pattern!r}; {mend}"
+    )
+
+
+def _check_single(role: str, patterns: Sequence[str]) -> None:
+    """Refuse several parts whose rules have a role that only one of them may have."""
+    if len(patterns) > 1:
+        raise ConfigError(
+            f"ByPart: expected at most one rule that {role}, found it at {' and '.join(patterns)}; "
+            "give one of these parts another rule"
+        )
+
+
+def _without_tensor(pattern: str, pattern_of: Mapping[str, str | None]) -> ConfigError:
+    """Return the error for a part that no federated tensor belongs to."""
+    matched = [taker for name, taker in pattern_of.items() if select([name], [pattern])]
+    key = f"ByPart: {pattern}: expected a federated tensor, found"
+    if not matched:
+        return ConfigError(f"{key} none; look at exchange.federated, or leave it out")
+    later = " and ".join(dict.fromkeys(map(repr, matched)))
+    return ConfigError(f"{key} that what stands behind it, {later}, takes all; put {later} first")
+
+
+def _joined(received: Iterable[Mapping[str, State]]) -> dict[str, dict[str, Tensor]]:
     """Join the parts of each client."""
-    joint: dict[str, dict[str, Any]] = {}
+    joint: dict[str, dict[str, Tensor]] = {}
     for part in received:
         for client, state in part.items():
             joint.setdefault(client, {}).update(state)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import ConfigError
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import Blueprint, Losses
+from fedlit.exchange.questions import Losses
 from fedlit.exchange.rule import Facts, Need, Round, Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.names import Clustering, Clusters, sort_clusters
@@ -55,7 +56,9 @@ class Clustered(Rule):
 
     def __init__(self, weights: Literal["uniform", "rows"] = "uniform") -> None:
         self.weights: Literal["uniform", "rows"] = weights
-        self.needs = frozenset({"states", "rows"} if weights == "rows" else {"states"})
+        self.needs = frozenset[Need]({"states"})
+        if weights == "rows":
+            self.needs |= frozenset[Need]({"rows"})
 
     @abstractmethod
     def cluster(self, round: Round) -> tuple[Clustering, list[State]]:
@@ -70,10 +73,14 @@ class Clustered(Rule):
         first, *rest = sorted(sharing.names)
         for second in rest:
             for name in sorted({*sharing.names[first]} ^ {*sharing.names[second]}):
-                having, there = (first, second) if name in sharing.names[first] else (second, first)
+                having = first
+                lacking = second
+                if name not in sharing.names[first]:
+                    having = second
+                    lacking = first
                 raise ConfigError(
                     f"exchange.rule: {type(self).__name__} compares clients, expected the same "
-                    f"federated tensors at all, found {name} at {having} and not at {there}; "
+                    f"federated tensors at all, found {name} at {having} and not at {lacking}; "
                     "federate what all have, or take another rule"
                 )
 
@@ -134,7 +141,8 @@ class _OfUpdates(Clustered):
         clients: Sequence[str],
         similar: Mapping[tuple[str, str], float],
         absent: Iterable[str] = (),
-        **how: Any,
+        n_clusters: int | None = None,
+        distance_threshold: float | None = None,
     ) -> Clusters:
         """Cluster clients agglomeratively by cosine distance. Absent clients, about which nothing
         is known, join the largest cluster.
@@ -147,16 +155,20 @@ class _OfUpdates(Clustered):
             for row, column in itertools.permutations(range(len(clients)), 2):
                 first, second = sorted((clients[row], clients[column]))
                 distance[row, column] = 1 - similar[first, second]
-            clustering = AgglomerativeClustering(metric="precomputed", linkage=self.linkage, **how)
+            clustering = AgglomerativeClustering(
+                metric="precomputed",
+                linkage=self.linkage,
+                n_clusters=n_clusters,
+                distance_threshold=distance_threshold,
+            )
             labels = clustering.fit_predict(distance).tolist()
         members: dict[int, list[str]] = {}
         for client, label in zip(clients, labels, strict=True):
             members.setdefault(label, []).append(client)
         clusters = sort_clusters(members.values())
         largest = max(clusters, key=len)
-        return sort_clusters(
-            (*cluster, *absent) if cluster is largest else cluster for cluster in clusters
-        )
+        smaller = [cluster for cluster in clusters if cluster is not largest]
+        return sort_clusters([(*largest, *absent), *smaller])
 
     def _keep(self, updates: Mapping[str, Update], clusters: Clusters) -> list[State]:
         """Use these clusters from now on, and return what each receives: the mean of its members,
@@ -166,13 +178,13 @@ class _OfUpdates(Clustered):
         before: dict[str, dict[str, Tensor]] = {}
         for cluster, state in last:
             before |= dict.fromkeys(cluster, state)
-        present = []
+        self._before = []
         for cluster in clusters:
-            present.append([client for client in cluster if client in updates])
-        self._before = [
-            self.mean_of(updates, members) if members else before[cluster[0]]
-            for cluster, members in zip(clusters, present, strict=True)
-        ]
+            members = [client for client in cluster if client in updates]
+            if members:
+                self._before.append(self.mean_of(updates, members))
+            else:
+                self._before.append(before[cluster[0]])
         self._clusters = clusters
         return list(self._before)
 
@@ -247,16 +259,15 @@ class CFL(_OfUpdates):
             "mean_update": max(means, default=0.0),
             "largest_update": max(largest, default=0.0),
         }
-        return Clustering(clusters, similar, "cosine similarity", scalars), self._keep(
-            updates, clusters
-        )
+        clustering = Clustering(clusters, similar, "cosine similarity", scalars)
+        return clustering, self._keep(updates, clusters)
 
     def _mean_update(
         self, moved: Mapping[str, Tensor], updates: Mapping[str, Update], clients: Sequence[str]
     ) -> Tensor:
-        weight = [
-            float(updates[client].rows) if self.weights == "rows" else 1.0 for client in clients
-        ]
+        weight = [1.0] * len(clients)
+        if self.weights == "rows":
+            weight = [float(updates[client].rows) for client in clients]
         share = torch.tensor(weight, device=moved[clients[0]].device) / sum(weight)
         return share @ torch.stack([moved[client] for client in clients])
 
@@ -310,7 +321,9 @@ class Agglomerative(_OfUpdates):
         similar = cosine_similarities(moved)
         clusters = self._clusters
         if self._rounds == self.after:
-            number = None if self.clusters is None else min(self.clusters, len(moved))
+            number = self.clusters
+            if number is not None:
+                number = min(number, len(moved))
             everybody = itertools.chain.from_iterable(clusters)
             absent = [client for client in everybody if client not in moved]
             clusters = self._cut(

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import Blueprint, FederatedFunction, InputRange
+from fedlit.exchange.questions import InputRange
 from fedlit.exchange.rule import Facts, Need, Round, Update, demand
 from fedlit.exchange.rules.clustered import Clustered
+from fedlit.exchange.rules.curves import Curves, mean_of_curve
 from fedlit.names import Clustering, Clusters, sort_clusters
 from fedlit.sharing import Sharing, State
 
@@ -21,151 +23,6 @@ MEMORY = {"cpu": 2**24}
 """The bytes that curves may take that are trained at once, by kind of device; on a CPU, what fits
 into its cache."""
 ACCELERATOR_MEMORY = 2**30
-
-
-def bent(first: Tensor, bend: Tensor, last: Tensor, u: float) -> Tensor:
-    """Return a point of a polygonal chain with one bend: ``first`` at u = 0, ``bend`` at 1/2,
-    ``last`` at 1 (Eq. 3).
-
-    Example:
-        >>> [float(bent(torch.tensor(0.0), torch.tensor(4.0), torch.tensor(2.0), u)) for u in (0, 0.25, 0.5, 1)]
-        [0.0, 2.0, 4.0, 2.0]
-    """
-    return (
-        2 * (u * bend + (0.5 - u) * first) if u < 0.5 else 2 * ((u - 0.5) * last + (1 - u) * bend)
-    )
-
-
-def mean_of_curve(first: Tensor, bend: Tensor, last: Tensor) -> Tensor:
-    """Return E_u of :func:`bent` for u uniform in [0, 1], the summand of Eq. 6: (first + 2 bend +
-    last) / 4.
-    """
-    return (first + 2 * bend + last) / 4
-
-
-class Curves:
-    """Curves with one bend between pairs of functions, computed all at once.
-
-    Args:
-        part: the function.
-        first: the parameters of each pair at u = 0, by name: (pairs, …).
-        last: the parameters of each pair at u = 1.
-        x: the inputs, the same for all pairs, (samples, *shape).
-        probabilities: whether the function's outputs are logits whose probabilities are compared.
-
-    Attributes:
-        bend: the parameters at u = 1/2, which start halfway.
-    """
-
-    def __init__(
-        self,
-        part: FederatedFunction,
-        first: State,
-        last: State,
-        x: Tensor,
-        probabilities: bool = False,
-    ) -> None:
-        self.part = part
-        self.first = dict(first)
-        self.last = dict(last)
-        self.probabilities = probabilities
-        self.x = x.expand(len(next(iter(first.values()))), *x.shape)
-        # NOTE[DIFF]: Algorithm 1 starts at the sum of the two, which lies outside of them
-        self.bend = {name: (first[name] + last[name]) / 2 for name in part.parameters}
-        with torch.no_grad():
-            self.target = self.outputs(self.last)
-
-    def at(self, u: float, bend: State) -> dict[str, Tensor]:
-        """Return the points of the curves at ``u``."""
-        return {
-            name: bent(self.first[name], bend_of_one, self.last[name], u)
-            for name, bend_of_one in bend.items()
-        }
-
-    def outputs(self, parameters: State) -> Tensor:
-        """Return the outputs of each pair's function for its inputs, (pairs, samples, …)."""
-        raw = self.part.stacked(parameters, self.x)
-        return self.part.bounded(raw) if self.probabilities else raw
-
-    def losses(self, parameters: State) -> Tensor:
-        """Return L = E‖f(x, w_l) − f(x, w)‖² of each pair over its inputs, (pairs,) (Eq. 5)."""
-        return (self.outputs(parameters) - self.target).square().flatten(2).sum(2).mean(1)
-
-    def train(self, u: Iterable[float], lr: float, grid: int) -> tuple[Tensor, Tensor]:
-        """Take gradient steps of the bends on L(u), one at each ``u`` in turn. If the mean of L
-        along a curve becomes larger than along the straight line, or is not finite, the bend stays
-        halfway (NOTE[DIFF]: the paper has no such precaution).
-
-        Args:
-            u: the points of the curves at which the steps are taken.
-            lr: the learning rate.
-            grid: the number of points at which L is computed.
-
-        Returns:
-            L along the straight lines and along the curves, (grid, pairs) each.
-        """
-        straight = self.bend
-        for point in u:
-            bend = {name: value.detach().requires_grad_() for name, value in self.bend.items()}
-            with torch.enable_grad():
-                loss = self.losses(self.at(point, bend)).sum()
-                gradients = torch.autograd.grad(
-                    loss, list(bend.values()), materialize_grads=True, allow_unused=True
-                )
-            self.bend = {
-                name: value.detach() - lr * gradient
-                for (name, value), gradient in zip(bend.items(), gradients, strict=True)
-            }
-        on_line = self.along(grid, straight)
-        on_curve = self.along(grid, self.bend)
-        better = on_curve.mean(0) <= on_line.mean(0)  # false where it is not a number
-        self.bend = {
-            name: torch.where(better.view(-1, *[1] * (value.dim() - 1)), value, straight[name])
-            for name, value in self.bend.items()
-        }
-        return on_line, torch.where(better, on_curve, on_line)
-
-    @torch.no_grad()
-    def along(self, grid: int, bend: State) -> Tensor:
-        """Return L at the midpoints of ``grid`` equal intervals of [0, 1], (grid, pairs)."""
-        return torch.stack(
-            [self.losses(self.at((step + 0.5) / grid, bend)) for step in range(grid)]
-        )
-
-    def slopes(self, grid: int) -> Tensor:
-        """Return ∂L/∂u of each pair at the midpoints of ``grid`` equal intervals of [0, 1], (grid,
-        pairs). If ``grid`` is even, none of these points is the bend, where the derivative does not
-        exist.
-        """
-        slopes = []
-        for step in range(grid):
-            u = (step + 0.5) / grid
-            with torch.enable_grad():
-                parameters = {
-                    name: value.requires_grad_() for name, value in self.at(u, self.bend).items()
-                }
-                gradients = torch.autograd.grad(
-                    self.losses(parameters).sum(),
-                    list(parameters.values()),
-                    materialize_grads=True,
-                    allow_unused=True,
-                )
-            # ∂L/∂u is the gradient at the point times the curve's direction there
-            terms = [
-                (
-                    gradient
-                    * (
-                        self.bend[name] - self.first[name]
-                        if u < 0.5
-                        else self.last[name] - self.bend[name]
-                    )
-                )
-                .flatten(1)
-                .sum(1)
-                for name, gradient in zip(parameters, gradients, strict=True)
-            ]
-            slopes.append(2 * torch.stack(terms).sum(0))
-        return torch.stack(slopes)
 
 
 class Joined(NamedTuple):
@@ -316,20 +173,10 @@ class FedGMCC(Clustered):
         updates = {client: round.updates[client] for client in sorted(round.updates)}
         pairs = list(combinations(updates, 2))
         inputs = self._draw(round, updates) if pairs else None
-        joined_pairs = (
-            self._join(round, pairs, inputs)
-            if self.epsilon == "barriers" or not self._losses
-            else {}
-        )
-        self._losses = self._losses or sorted(joined.loss for joined in joined_pairs.values())
-        levels = (
-            [joined.barrier for joined in joined_pairs.values()]
-            if self.epsilon == "barriers"
-            else self._losses
-        )
-        # an infinite barrier connects nobody, whatever the percentile
-        finite = np.minimum(levels, np.finfo(np.float32).max)
-        epsilon = float(np.percentile(finite, self._percentile)) if levels else 0.0
+        joined_pairs: dict[tuple[str, str], Joined] = {}
+        if self.epsilon == "barriers" or not self._losses:
+            joined_pairs = self._join(round, pairs, inputs)
+        epsilon = self._threshold(joined_pairs)
         of: dict[str, tuple[str, ...]] = {client: (client,) for client in updates}
         curves: list[tuple[str, State]] = []
         for k in updates:
@@ -347,11 +194,14 @@ class FedGMCC(Clustered):
         for cluster in grouped:
             means = [mean for client, mean in curves if client in cluster]
             joined = {}
-            for name in means[0] if means else ():
-                joined[name] = torch.stack([mean[name] for mean in means]).mean(0)
-            # what the function does not depend on has no curve: buffers
+            if means:
+                for name in means[0]:
+                    joined[name] = torch.stack([mean[name] for mean in means]).mean(0)
+            # Tensors on which the function does not depend, such as buffers, have no curve.
             states.append({**self.mean_of(updates, cluster), **joined})
-        scalars = {"epsilon": epsilon, "percentile": self._percentile} if pairs else {}
+        scalars = {}
+        if pairs:
+            scalars = {"epsilon": epsilon, "percentile": self._percentile}
         self._advance(grouped)
         clusters, states = self._everybody(round.receivers, grouped, states)
         barriers = {pair: joined.barrier for pair, joined in joined_pairs.items()}
@@ -360,6 +210,18 @@ class FedGMCC(Clustered):
             for pair, joined in joined_pairs.items()
         }
         return Clustering(clusters, barriers, "barrier", scalars, paths), states
+
+    def _threshold(self, joined_pairs: Mapping[tuple[str, str], Joined]) -> float:
+        """Return ε, and remember the losses of the first round."""
+        self._losses = self._losses or sorted(joined.loss for joined in joined_pairs.values())
+        levels = self._losses
+        if self.epsilon == "barriers":
+            levels = [joined.barrier for joined in joined_pairs.values()]
+        if not levels:
+            return 0.0
+        # An infinite barrier must connect nobody, whatever the percentile.
+        finite = np.minimum(levels, np.finfo(np.float32).max)
+        return float(np.percentile(finite, self._percentile))
 
     def _everybody(
         self, receivers: Iterable[str], found: Clusters, states: list[State]
@@ -392,12 +254,8 @@ class FedGMCC(Clustered):
         generator = torch.Generator().manual_seed(round.seed)
         x = torch.rand(self.samples, *round.model.function().shape, generator=generator)
         if self.inputs == "range":
-            ranges = torch.stack(
-                [
-                    answer.cpu()
-                    for answer in round.ask(dict.fromkeys(clients, InputRange())).values()
-                ]
-            )
+            answers = round.ask(dict.fromkeys(clients, InputRange()))
+            ranges = torch.stack([answer.cpu() for answer in answers.values()])
             low = ranges[:, 0].amin(0)
             high = ranges[:, 1].amax(0)
             x = low + (high - low) * x
@@ -417,7 +275,8 @@ class FedGMCC(Clustered):
         device = state[part.parameters[0]].device
         part = part.to(device)
         size = sum(state[name].numel() for name in part.parameters)
-        # a handful of copies of the parameters, and outputs of layers with their gradients
+        # A curve takes a handful of copies of the parameters, and the outputs of layers with their
+        # gradients.
         bytes_of_pair = 4 * (8 * size + 2 * self.samples * part.activations)
         at_once = max(1, MEMORY.get(device.type, ACCELERATOR_MEMORY) // bytes_of_pair)
         joined_pairs: dict[tuple[str, str], Joined] = {}
@@ -428,10 +287,10 @@ class FedGMCC(Clustered):
             curves = Curves(part, first, last, x.to(device), self.outputs == "probabilities")
             straight, along = (losses.T.tolist() for losses in curves.train(u, self.lr, self.grid))
             slopes = curves.slopes(self.grid)
-            steepest = (slopes.abs() if self.epsilon == "barriers" else slopes).amax(0)
-            barriers = steepest.nan_to_num(
-                nan=torch.inf, posinf=torch.inf, neginf=torch.inf
-            ).tolist()
+            if self.epsilon == "barriers":
+                slopes = slopes.abs()
+            steepest = slopes.amax(0).nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
+            barriers = steepest.tolist()
             means = {
                 name: mean_of_curve(first[name], value, last[name])
                 for name, value in curves.bend.items()
@@ -442,13 +301,15 @@ class FedGMCC(Clustered):
         return joined_pairs
 
     def _advance(self, clusters: Clusters) -> None:
-        if len(self._last) == 1 < len(clusters):  # ε has come down to them
+        if len(self._last) == 1 < len(clusters):  # ε has come down to several clusters.
             self._down = [*self._down, clusters][-3:]
         self._last = clusters
         if self.epsilon == "barriers" and len(self._down) == 3 and len({*self._down}) == 1:
             return
-        up = self.move if len(clusters) > 1 else -self.move
-        self._percentile = min(100.0, max(0.0, self._percentile + up))
+        moved = self._percentile - self.move
+        if len(clusters) > 1:
+            moved = self._percentile + self.move
+        self._percentile = min(100.0, max(0.0, moved))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""

@@ -2,16 +2,16 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import AnswerForm, Blueprint, Own
-from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
+from fedlit.exchange.questions import AnswerForm, Own
+from fedlit.exchange.rule import DOWN, Facts, Need, Round, Rule, demand
 from fedlit.seeding import derive_seed
 from fedlit.sharing import Sharing, State
 from fedlit.trees.draws import Growth
@@ -97,7 +97,9 @@ class GrowForest(Rule):
         self.minimum = minimum
         self.max_features = float(max_features)
         self.summed = summed
-        self.needs = frozenset({"answers"} if summed else {"answers", "states"})
+        self.needs = frozenset[Need]({"answers"})
+        if not summed:
+            self.needs |= frozenset[Need]({"states"})
         self._limits = {
             "trees": trees,
             "thresholds": thresholds,
@@ -106,13 +108,15 @@ class GrowForest(Rule):
             "summed": summed,
             "levels": levels,
         }
-        added = {"forest/counts", "forest/totals"} if summed else set()
-        self.facts = Facts(
-            by_questions=True, questions=self._questions(), adds_answers=frozenset(added)
-        )
-        sums = "of all nodes and classes, so that sums over clients do; " if summed else ""
-        few = f"no number of rows from 1 to {minimum - 1} is sent"
-        settings = few if minimum > 1 else "counts of single rows are sent: minimum is 1"
+        added = frozenset[str]()
+        sums = ""
+        if summed:
+            added = frozenset({"forest/counts", "forest/totals"})
+            sums = "of all nodes and classes, so that sums over clients do; "
+        self.facts = Facts(by_questions=True, questions=self._questions(), adds_answers=added)
+        settings = "counts of single rows are sent: minimum is 1"
+        if minimum > 1:
+            settings = f"no number of rows from 1 to {minimum - 1} is sent"
         self.asks = (
             f"sums over its rows in the nodes of {trees} growing trees, level by level (some 30 to "
             f"50 questions, at most {levels}): how many, of each class, are not above a threshold, "
@@ -150,39 +154,16 @@ class GrowForest(Rule):
         """Refuse federated tensors, which this rule does not use."""
         actual = f"patterns that match {sharing.all_names[:1]}"
         expected = "[] with GrowForest, which works by questions"
-        demand(
-            not sharing.all_names,
-            "exchange.federated",
-            expected,
-            actual,
-            "set exchange.federated: []",
-        )
+        mend = "set exchange.federated: []"
+        demand(not sharing.all_names, "exchange.federated", expected, actual, mend)
 
     def __call__(self, round: Round) -> Mapping[str, State]:
         """Grow trees and send them to all clients."""
         clients = list(round.updates)
-        questions = 0
-
-        def ask(
-            topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]
-        ) -> list[Arrays]:
-            nonlocal questions
-            questions += 1
-            questions_of = {}
-            for name, question, expected in zip(clients, told, shapes, strict=True):
-                if question is not None:
-                    tensors = {key: _tensor(value) for key, value in question.items()}
-                    forms = {
-                        key: AnswerForm(_TYPES.get(key, _WHOLE), shape)
-                        for key, shape in expected.items()
-                    }
-                    questions_of[name] = Own(f"forest/{topic}", tensors, forms)
-            answers = round.ask(questions_of)
-            return [_arrays(answers.get(name, {})) for name in clients]
-
+        ask = _Asking(round)
         seed = derive_seed(round.seed, "forest")
         start = {key: np.array(value) for key, value in {"seed": seed, **self._limits}.items()}
-        # only clients know how many columns and sums there are
+        # Only clients know how many columns and sums there are.
         begun: dict[str, tuple[int | None, ...]] = {
             "low": (None,),
             "high": (None,),
@@ -200,28 +181,22 @@ class GrowForest(Rule):
             classes, columns, tried, self.thresholds, self.minimum, self.levels, summed=self.summed
         )
         if self.summed:
-
-            def ask_all(
-                topic: str, told: Sequence[Mapping[str, NDArray] | None], shapes: Sequence[_Shapes]
-            ) -> list[Arrays]:
-                return [_added(ask(topic, list(told) * len(clients), list(shapes) * len(clients)))]
-
             box = {
                 "low": np.min([one["low"] for one in starts], 0),
                 "high": np.max([one["high"] for one in starts], 0),
             }
-            (totals,) = ask_all("totals", [{}], [{"totals": (self.trees, classes or 3)}])
-            grown = grow(ask_all, [{**totals, **box}], root_keys(seed, self.trees), growth)
+            (totals,) = ask.sum("totals", [{}], [{"totals": (self.trees, classes or 3)}])
+            grown = grow(ask.sum, [{**totals, **box}], root_keys(seed, self.trees), growth)
         else:
             grown = grow(ask, starts, root_keys(seed, self.trees), growth)
         if len(grown.feature) == grown.roots:
             _log.warning(
-                "%s: no node was split together: too few rows for GrowForest.minimum (%d), or "
-                "nothing to split by; each client's trees are its own",
-                "exchange " + str(round.number + 1),
+                "exchange %d: no node was split together: too few rows for GrowForest.minimum "
+                "(%d), or nothing to split by; each client's trees are its own",
+                round.number + 1,
                 self.minimum,
             )
-        self.scalars = {"nodes": float(len(grown.feature)), "questions": float(questions)}
+        self.scalars = {"nodes": float(len(grown.feature)), "questions": float(ask.count)}
         sent = {f"{DOWN}{key}": value for key, value in _sent(grown, seed).items()}
         return dict.fromkeys(round.receivers, sent)
 
@@ -238,6 +213,48 @@ class GrowForest(Rule):
 
 
 _Shapes = Mapping[str, tuple[int | None, ...]]
+_Question = Mapping[str, NDArray]
+
+
+class _Asking:
+    """Asks the clients of a round, in arrays.
+
+    Attributes:
+        count: the number of times that they were asked.
+    """
+
+    def __init__(self, round: Round) -> None:
+        self.count = 0
+        self._round = round
+        self._clients = list(round.updates)
+
+    def __call__(
+        self, topic: str, questions: Sequence[_Question | None], shapes: Sequence[_Shapes]
+    ) -> list[Arrays]:
+        """Ask each client its own question, and return the answers in the order of clients. A
+        client whose question is None is not asked.
+        """
+        self.count += 1
+        question_of = {}
+        for name, question, expected in zip(self._clients, questions, shapes, strict=True):
+            if question is not None:
+                tensors = {key: _tensor(value) for key, value in question.items()}
+                forms = {
+                    key: AnswerForm(_TYPES.get(key, _WHOLE), shape)
+                    for key, shape in expected.items()
+                }
+                question_of[name] = Own(f"forest/{topic}", tensors, forms)
+        answers = self._round.ask(question_of)
+        return [_arrays(answers.get(name, {})) for name in self._clients]
+
+    def sum(
+        self, topic: str, questions: Sequence[_Question | None], shapes: Sequence[_Shapes]
+    ) -> list[Arrays]:
+        """Ask all clients one question, and return the sum of their answers as the only answer."""
+        number = len(self._clients)
+        return [_added(self(topic, list(questions) * number, list(shapes) * number))]
+
+
 _WHOLE = ("uint8", "int16", "int32", "int64", "uint64")
 _TYPES = {"low": ("float32",), "high": ("float32",)}
 
@@ -263,14 +280,15 @@ def _sent(grown: Grown, seed: int) -> dict[str, Tensor]:
     """
     totals = grown.totals[grown.leaves]
     small = totals.size and np.abs(totals).max() <= np.iinfo(np.int16).max
-    sent: dict[str, Any] = {
+    if small:
+        totals = totals.astype(np.int16)
+    sent: dict[str, NDArray] = {
         "feature": grown.feature,
-        "threshold": grown.threshold,
+        # A leaf has no threshold, and no number that travels is infinite.
+        "threshold": np.where(grown.leaves, np.float32(0), grown.threshold),
         "child": grown.child,
-        "totals": totals.astype(np.int16) if small else totals,
+        "totals": totals,
         "seed": np.array(seed),
         "trees": np.array(grown.roots),
     }
-    # a leaf has no threshold: no number that travels is infinite
-    sent["threshold"] = np.where(grown.leaves, np.float32(0), sent["threshold"])
     return {name: _tensor(value) for name, value in sent.items()}

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedlit import reml
 from fedlit.errors import DataError
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import AnswerForm, Blueprint, Own
+from fedlit.exchange.questions import AnswerForm, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 

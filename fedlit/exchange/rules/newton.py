@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import OTHERS, QuestionTerms
-from fedlit.exchange.questions import AnswerForm, Blueprint, Own
+from fedlit.exchange.questions import AnswerForm, Own
 from fedlit.exchange.rule import Facts, Round, Rule, demand
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import shorten

@@ -1,11 +1,9 @@
-"""Optimisers at the server: the last result is moved by a step that depends on the mean of what
-clients send.
-"""
+"""Optimizers at the server: momentum, adaptive steps, and normalised averaging."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,115 +12,10 @@ from torch.optim import SGD
 from fedlit.client import FederatedClient
 from fedlit.client.hooks import settings_of
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint
-from fedlit.exchange.rule import Facts, Need, Round, Update, by_owners, demand
-from fedlit.exchange.rules.mean import Mean, spread
+from fedlit.exchange.blueprint import Blueprint
+from fedlit.exchange.rule import Facts, Need, Round, Update, by_owners
+from fedlit.exchange.rules.server_optimizer import ServerOptimizer
 from fedlit.sharing import Sharing, State
-
-
-class ServerOptimizer(Mean):
-    """Every client receives w ← w + a step: w is the result of the last exchange, and the step is a
-    function of Δ = w̄ − w, the negative pseudo-gradient; w̄ is the mean of what clients send.
-
-    For each tensor this is the mean over the clients that have it, as with
-    :class:`~fedlit.exchange.rules.mean.Mean`; a tensor that nobody sent stays unchanged, as do its
-    moments. Tensors that are not parameters (normalisation statistics) are averaged: with a step, a
-    variance could fall below 0.
-
-    A subclass defines the step, and lists the moments that it keeps for each tensor.
-
-    Args:
-        lr: the server's learning rate, above 0.
-        weights: whether every client counts the same (``uniform``) or by its number of training
-            rows (``rows``).
-
-    Raises:
-        ConfigError: a learning rate out of range.
-    """
-
-    moments: tuple[str, ...] = ()
-
-    def __init__(self, lr: float, weights: Literal["uniform", "rows"] = "uniform") -> None:
-        super().__init__(weights)
-        self.lr = self.in_range("lr", lr, low=0, open_low=True)
-        self._given: dict[str, Tensor] = {}
-        self._moments: dict[str, dict[str, Tensor]] = {moment: {} for moment in self.moments}
-
-    def in_range(
-        self, key: str, value: float, low: float, high: float = float("inf"), open_low: bool = False
-    ) -> float:
-        """Return a setting that lies within [low, high), or (low, high), and refuse any other.
-
-        Raises:
-            ConfigError: the setting is out of range.
-        """
-        expected = (
-            f"a number above {low}" if high == float("inf") else f"a number in [{low}, {high:g})"
-        )
-        demand(
-            (low < value if open_low else low <= value) and value < high,
-            f"{type(self).__name__}: {key}",
-            expected,
-            value,
-        )
-        return value
-
-    def begin(self, round: Round) -> Mapping[str, State]:
-        """Remember what clients start from, which is the same for all."""
-        for update in round.updates.values():
-            self._given |= {
-                name: value.clone()
-                for name, value in update.state.items()
-                if name not in self._given
-            }
-        return {}
-
-    @torch.no_grad()
-    def __call__(self, round: Round) -> Mapping[str, State]:
-        """See :class:`~fedlit.exchange.rule.Rule`."""
-        moving = set().union(*(update.parameters for update in round.updates.values()))
-        average = self.average(round.updates)
-        for name, value in average.items():
-            before = self._given.get(name)
-            if name in moving and before is not None:
-                value = self._moved(name, before, value)
-            self._given[name] = value
-        # clients share what they receive, and what is remembered is nobody's
-        return spread({name: self._given[name].clone() for name in average}, round)
-
-    def _moved(self, name: str, before: Tensor, mean: Tensor) -> Tensor:
-        wide = torch.promote_types(mean.dtype, torch.float32)
-        moments = {moment: self._moments[moment].get(name) for moment in self.moments}
-        moved, new_moments = self.step(name, before.to(wide), mean.to(wide), moments)
-        for moment, value in new_moments.items():
-            self._moments[moment][name] = value
-        return moved.to(mean.dtype)
-
-    @abstractmethod
-    def step(
-        self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the new value of a tensor.
-
-        Args:
-            name: the name of the tensor.
-            before: w, float32 or better.
-            mean: w̄.
-            moments: maps each name in :attr:`moments` to its value after the last step; None before
-                the first.
-
-        Returns:
-            The new w, and the moments.
-        """
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the tensors that were sent last, and the moments."""
-        return {"given": self._given, **self._moments}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self._given = dict(state["given"])
-        self._moments = {moment: dict(state[moment]) for moment in self.moments}
 
 
 class FedAvgM(ServerOptimizer):
@@ -133,7 +26,7 @@ class FedAvgM(ServerOptimizer):
 
     Without momentum it interpolates on the server, w ← (1 − η) w + η w̄; if η = 1 too, the result
     is bit-for-bit that of :class:`~fedlit.exchange.rules.mean.Mean`. See
-    :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some clients have.
+    :class:`~fedlit.exchange.rules.server_optimizer.ServerOptimizer` for parts that only some clients have.
 
     NOTE[DIFF]: clients have equal weights, as with every rule here; the paper weights them by rows
     (``weights: rows``).
@@ -166,8 +59,8 @@ class FedAvgM(ServerOptimizer):
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
-        # not before + (mean − before), which rounds
+        """See :class:`~fedlit.exchange.rules.server_optimizer.ServerOptimizer`."""
+        # With η = 1 the mean itself is taken, because before + (mean − before) rounds.
         moved = mean if self.lr == 1 else before.lerp(mean, self.lr)
         if not self.momentum:
             return moved, {}
@@ -186,7 +79,7 @@ class Adaptive(ServerOptimizer):
     Garrett, Rush, Konečný, Kumar and McMahan 2021, "Adaptive Federated Optimization",
     arXiv:2003.00295, Algorithm 2).
 
-    See :class:`~fedlit.exchange.rules.server.ServerOptimizer` for parts that only some have.
+    See :class:`~fedlit.exchange.rules.server_optimizer.ServerOptimizer` for parts that only some have.
 
     Args:
         lr: η, above 0: roughly how far an element moves in an exchange.
@@ -211,18 +104,19 @@ class Adaptive(ServerOptimizer):
     def step(
         self, name: str, before: Tensor, mean: Tensor, moments: Mapping[str, Tensor | None]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """See :class:`~fedlit.exchange.rules.server.ServerOptimizer`."""
+        """See :class:`~fedlit.exchange.rules.server_optimizer.ServerOptimizer`."""
         delta = mean - before
-        last = moments["first"]
-        spread = moments["second"]
-        first = (1 - self.beta1) * delta + (0 if last is None else self.beta1 * last)
-        second = self.second(
-            torch.full_like(delta, self.tau**2) if spread is None else spread, delta.square()
-        )
-        return before + self.lr * first / (second.sqrt() + self.tau), {
-            "first": first,
-            "second": second,
-        }
+        last_first = moments["first"]
+        carried: Tensor | float = 0
+        if last_first is not None:
+            carried = self.beta1 * last_first
+        first = (1 - self.beta1) * delta + carried
+        last_second = moments["second"]
+        if last_second is None:
+            last_second = torch.full_like(delta, self.tau**2)
+        second = self.second(last_second, delta.square())
+        moved = before + self.lr * first / (second.sqrt() + self.tau)
+        return moved, {"first": first, "second": second}
 
     @abstractmethod
     def second(self, last: Tensor, square: Tensor) -> Tensor:
@@ -339,22 +233,20 @@ class FedNova(ServerOptimizer):
     def length(self, steps: int) -> float:
         """Return ‖a‖₁ for a number of steps."""
         rho = self.momentum
-        return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho) if rho else float(steps)
+        if not rho:
+            return float(steps)
+        return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> str:
         """Refuse settings that break the sums, and return a remark if steps are not as long as the
         rule assumes.
         """
-        return "; ".join(
-            dict.fromkeys(
-                filter(None, (self._doubt(client, model.reset) for client in model.clients))
-            )
-        )
+        doubts = [self._doubt(client, model.reset) for client in model.clients]
+        return "; ".join(dict.fromkeys(filter(None, doubts)))
 
     def _doubt(self, client: FederatedClient, reset: bool) -> str:
-        if getattr(client, "mu", 0) and "FedProx" in (
-            kind.__name__ for kind in type(client).__mro__
-        ):
+        kinds = [kind.__name__ for kind in type(client).__mro__]
+        if getattr(client, "mu", 0) and "FedProx" in kinds:
             raise ConfigError(
                 "model.client: expected a client without a proximal term under FedNova, whose "
                 f"‖a_k‖₁ is that of SGD, found {type(client).__name__}; set model.client: "
@@ -372,7 +264,8 @@ class FedNova(ServerOptimizer):
                 "model.optimizer: expected SGD without Nesterov under FedNova, whose ‖a_k‖₁ is "
                 "that of plain momentum, found nesterov=True; set nesterov: false"
             )
-        if (momentum := float(optimizer.defaults["momentum"])) != self.momentum:
+        momentum = float(optimizer.defaults["momentum"])
+        if momentum != self.momentum:
             return (
                 f"believes in momentum {self.momentum:g}, clients have {momentum:g}: set both to "
                 "the same value"
@@ -386,7 +279,8 @@ class FedNova(ServerOptimizer):
         """See :class:`~fedlit.exchange.rule.Rule`."""
         steps = [update.steps for update in round.updates.values()] or [0]
         self.scalars = {"fewest_steps": float(min(steps)), "most_steps": float(max(steps))}
-        # nobody took a step, as where all have learnt enough: then all are as they were, and alike
+        # If no client took a step, for instance because all have learnt enough, all are as they
+        # were, and all count.
         updates = {
             client: update
             for client, update in round.updates.items()
@@ -410,14 +304,15 @@ class FedNova(ServerOptimizer):
         """Return the update as if the client had taken τ̄ steps in its mean direction."""
         state = dict(update.state)
         moving = self._given.keys() & set(update.parameters)
-        for owners, names in by_owners(
-            {client: update_of.state for client, update_of in updates.items()}
-        ).items():
+        sent = {client: update_of_client.state for client, update_of_client in updates.items()}
+        for owners, names in by_owners(sent).items():
             moving_names = [name for name in names if name in moving]
-            factor = (
-                self._factor(update, [updates[client] for client in owners]) if moving_names else 1
-            )
-            for name in moving_names if factor != 1 else ():
+            if not moving_names:
+                continue
+            factor = self._factor(update, [updates[client] for client in owners])
+            if factor == 1:
+                continue
+            for name in moving_names:
                 before = self._given[name]
                 state[name] = before.lerp(update.state[name].to(before.dtype), factor)
         return replace(update, state=state)

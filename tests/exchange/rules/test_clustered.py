@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from fedlit import CFL, IFCA, Agglomerative, Clustered, FedGMCC, Round, Update
-from fedlit.exchange.questions import FederatedFunction
+from fedlit.exchange.function import FederatedFunction
 from fedlit.exchange.rules import fedgmcc
 from fedlit.exchange.rules.clustered import cosine_similarities
-from fedlit.exchange.rules.fedgmcc import Curves
+from fedlit.exchange.rules.curves import Curves
 from fedlit.sharing import State
 
 NAMES = ("w",)

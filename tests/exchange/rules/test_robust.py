@@ -27,9 +27,9 @@ from fedlit import (
 )
 from fedlit.client import FederatedClient
 from fedlit.errors import ConfigError
-from fedlit.exchange.questions import Blueprint
+from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.rule import Round, Rule, Update
-from fedlit.exchange.rules.robust import Robust
+from fedlit.exchange.rules.tolerance import Robust
 from fedlit.sharing import Sharing
 
 ALL = (Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, NormBound, CenteredClipping)
