@@ -280,7 +280,9 @@ def names(text: str | None) -> list[str] | None:
     """Return the names of a list with commas; no name for ``none``."""
     if text is None:
         return None
-    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
+    if text == "none":
+        return []
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: str) -> None:
@@ -295,7 +297,9 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
         return
     if parameter.default not in (parameter.empty, None, (), ""):
         about += f" (default: {parameter.default})"
-    options: dict[str, Any] = {"default": None if required else parameter.default, "help": about}
+    options: dict[str, Any] = {"default": None, "help": about}
+    if not required:
+        options["default"] = parameter.default
     if by_name:
         options["required"] = required
     elif not required:

@@ -92,11 +92,15 @@ def keys(folder: Path, *, again: bool = False) -> None:
     file = folder / "site.yaml"
     key = folder / "site.key"
     has_settings = again or (file.is_file() and key.is_file())
-    invitation = None if has_settings else folders.read_invited(folder)
-    site = read_site(file).site if invitation is None else invitation.site
-    _shut(folder)
-    fingerprint = make_site_keys(folder, site)
-    if invitation is not None:
+    if has_settings:
+        site = read_site(file).site
+        _shut(folder)
+        fingerprint = make_site_keys(folder, site)
+    else:
+        invitation = folders.read_invited(folder)
+        site = invitation.site
+        _shut(folder)
+        fingerprint = make_site_keys(folder, site)
         folders.write_site(folder, invitation)
         _tell([f"Made {file}: enter the path of your table in it."])
     message = f"Made {key} (keep it secret) and {folder / f'{site}.pub'}."
@@ -230,4 +234,6 @@ def _shut(folder: Path) -> None:
 
 def _tell(lines: Sequence[str]) -> None:
     for line in lines:
-        print(for_terminal(Verbatim(line) if line.startswith("  ") else line), flush=True)
+        if line.startswith("  "):
+            line = Verbatim(line)
+        print(for_terminal(line), flush=True)

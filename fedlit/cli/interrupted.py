@@ -57,11 +57,14 @@ def leave(status: int) -> None:
 
 def _signalled(number: int, frame: FrameType | None) -> None:
     interrupt = number == signal.SIGINT
-    status = STATUS if interrupt else 1
-    message = "interrupted" if interrupt else "error: the run was terminated (SIGTERM)"
-    # this handler is in place outside training alone: Lightning installs its own for training
+    status = 1
+    message = "error: the run was terminated (SIGTERM)"
+    if interrupt:
+        status = STATUS
+        message = "interrupted"
+    # This handler is in place outside of training: Lightning installs its own for training.
     if not interrupt and signal.getsignal(number) is _signalled:
-        # the launcher ends all ranks because one ended, perhaps without a word
+        # The launcher ends all ranks because one has ended, perhaps without a message.
         if find_place() is not None:
             _end(status, message)
         signal.signal(number, signal.SIG_DFL)

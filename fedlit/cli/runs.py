@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
@@ -73,7 +73,8 @@ def _run(command: Command, *typed: str) -> None:
     elif command == "predict":
         print(for_terminal(run.predict(checkpoint, format=style or "csv")))
     else:
-        (run.test if command == "test" else run.validate)(checkpoint, brief=brief)
+        evaluate = run.test if command == "test" else run.validate
+        evaluate(checkpoint, brief=brief)
 
 
 def _mixture(command: str, typed: Sequence[str]) -> tuple[Mixture, str | None, str | None]:
@@ -119,7 +120,7 @@ def _settings(
     return settings_of(run / CONFIG, changed)
 
 
-def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
+def _fit(run: Run | Mixture, checkpoint: str | None, brief: bool, again: str) -> None:
     from fedlit.run.run import Run
 
     if not isinstance(run, Run):
@@ -132,7 +133,8 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
     from fedlit.train.logger import FederatedTensorBoardLogger, board_address
 
     results = run.fit(checkpoint)
-    print(f"\n{for_terminal(results.brief() if brief else results)}\n")
+    printed = results.brief() if brief else results
+    print(f"\n{for_terminal(printed)}\n")
     if run.folder is not None and (run.folder / CLUSTERS).is_file():
         belong = " | ".join(map(", ".join, judged(read_named(run.folder / CLUSTERS))))
         print(for_terminal(f"Clusters, by the majority of the last five exchanges: {belong}"))
@@ -141,15 +143,16 @@ def _fit(run: Run | Mixture, checkpoint: Any, brief: bool, again: str) -> None:
         if stopped_early and list(run.last_checkpoint.parent.glob("best-*.ckpt")):
             again += " --ckpt_path best"
         print(f"Next: fedlit test {again}")
-    for logger in run.trainer.loggers if run.trainer is not None else ():
-        if logger.log_dir:
-            curves = isinstance(logger, FederatedTensorBoardLogger)
-            label = (
-                "Curves: tensorboard --logdir" if curves else f"Logged by {type(logger).__name__}:"
-            )
-            print(f"{label} {shlex.quote(str(logger.log_dir))}")
-            if curves:
-                print(f"        {board_address(results.main.name)}")
+    loggers = run.trainer.loggers if run.trainer is not None else []
+    for logger in loggers:
+        if not logger.log_dir:
+            continue
+        folder = shlex.quote(str(logger.log_dir))
+        if isinstance(logger, FederatedTensorBoardLogger):
+            print(f"Curves: tensorboard --logdir {folder}")
+            print(f"        {board_address(results.main.name)}")
+        else:
+            print(f"Logged by {type(logger).__name__}: {folder}")
     check_left_out(run.exchange.found)
 
 

@@ -43,7 +43,9 @@ def compare(
     from fedlit.study import compare as work
     from fedlit.study.ranks import Ranks
 
-    chosen = list(loaded.scenarios) if named["scenarios"] is None else named["scenarios"]
+    chosen = named["scenarios"]
+    if chosen is None:
+        chosen = list(loaded.scenarios)
     for scenario in chosen:  # refused before the first is run
         loaded.of(scenario)
     failed = False

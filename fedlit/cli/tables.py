@@ -140,10 +140,10 @@ def _targets(options: Sequence[str]) -> dict[str | None, str]:
     """Map each client to the column to predict; None stands for all other clients."""
     targets: dict[str | None, str] = {}
     for option in options:
-        client, equals, column = option.partition("=")
-        key = client if equals else None
-        if not equals:
-            column = option
+        key: str | None = None
+        column = option
+        if "=" in option:
+            key, _, column = option.partition("=")
         columns = [targets.get(key), column]
         expect(key not in targets, f"--target: {key or 'all clients'}", "one column", columns)
         targets[key] = column
@@ -192,11 +192,12 @@ def check(
         from fedlit.cli.fixes import write_fixes
 
         changed = write_fixes(fix, page.findings)
-        message = f"Wrote {shown(fix)}" if changed else f"Nothing new to write: {shown(fix)}"
-        if questions := len(page.findings.asking):
-            message += (
-                f"; {counted(questions, 'question')} at its end, as comments, for you to answer"
-            )
+        message = f"Nothing new to write: {shown(fix)}"
+        if changed:
+            message = f"Wrote {shown(fix)}"
+        if page.findings.asking:
+            questions = counted(len(page.findings.asking), "question")
+            message += f"; {questions} at its end, as comments, for you to answer"
         say(message)
 
 

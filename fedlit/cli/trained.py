@@ -65,10 +65,11 @@ def predict(
     if not scorer.keys_in(check_frame(rows, scorer.encoder), key_columns):
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out, raw)
+    done = "Replaced" if replaced else "Wrote"
     lines = [
         f"Scored {counted(len(rows), 'row')} of {data} as client {client}",
         *(f"Note: {note}" for note in (*table.notes, *scorer.notes)),
-        f"{'Replaced' if replaced else 'Wrote'} {out}",
+        f"{done} {out}",
     ]
     for line in lines:
         print(for_terminal(line))

@@ -107,7 +107,7 @@ class FederatedClient(LightningModule):
     no_decay: tuple[str, ...] = ()
     class_weight: Tensor | None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         warn_of_misspelt(cls, FederatedClient, ModelHooks, CheckpointHooks)
         if "on_receive" in vars(cls) and "adapts" not in vars(cls):
@@ -132,18 +132,22 @@ class FederatedClient(LightningModule):
             self.core: nn.Module = built.core
             self.head: nn.Module = built.head
         elif network is not None or type(self).forward is FederatedClient.forward:
-            actual = "none" if network is None else f"the {type(network).__name__} {network!r}"
+            actual = "none"
+            if network is not None:
+                actual = f"the {type(network).__name__} {network!r}"
             raise ConfigError(
                 f"client {spec.name!r}: expected a network class, found {actual}; set "
                 "model.client.network, such as fedlit.MLP"
             )
         self.state: dict[str, Any] = {}
-        weight = spec.task.balance() if class_weights == "balanced" else None
-        if class_weights == "balanced" and weight is None:
-            _log.warning(
-                "%s: class_weights: balanced has no effect, because its target is a number",
-                spec.name,
-            )
+        weight = None
+        if class_weights == "balanced":
+            weight = spec.task.balance()
+            if weight is None:
+                _log.warning(
+                    "%s: class_weights: balanced has no effect, because its target is a number",
+                    spec.name,
+                )
         self.register_buffer("class_weight", weight, persistent=False)
         # Set by the loop, which has the configuration of optimizers.
         self.optimizer_factory: Callable[[Iterable], Optimizer] = torch.optim.AdamW
@@ -448,7 +452,7 @@ class FederatedClient(LightningModule):
         return {name: tensor.detach() for name, tensor in self._federated.items()}
 
     def log(  # type: ignore[override]
-        self, name: str, value: Tensor | float, *args: Any, **kwargs: Any
+        self, name: str, value: Tensor | float, *args: object, **kwargs: object
     ) -> None:
         """Record a scalar. Its mean over the epoch is logged in the client's run as
         ``train/<name>``.
@@ -467,7 +471,7 @@ class FederatedClient(LightningModule):
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
 
     def log_dict(  # type: ignore[override]
-        self, values: Mapping[str, Tensor | float], *args: Any, **kwargs: Any
+        self, values: Mapping[str, Tensor | float], *args: object, **kwargs: object
     ) -> None:
         """Record several scalars; see :meth:`log`."""
         for name, value in values.items():
@@ -499,10 +503,12 @@ def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
     else the loss.
     """
     main = {scores[0] for scores in scores_of.values()}
-    return main.pop() if len(main) == 1 else LOSS
+    if len(main) != 1:
+        return LOSS
+    return main.pop()
 
 
-def call_hook(client: LightningModule, hook: str, *args: Any) -> None:
+def call_hook(client: LightningModule, hook: str, *args: object) -> None:
     """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each
     step).
     """

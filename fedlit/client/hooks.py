@@ -5,9 +5,17 @@ match a hook are reported.
 import difflib
 import logging
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Protocol
 
 from fedlit.errors import ConfigError, expect, failed_in, told_as
+from fedlit.spec import ClientSpec
+
+
+class HasSpec(Protocol):
+    """A client, as far as messages about it need it."""
+
+    spec: ClientSpec
+
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +27,7 @@ has to be closer, because other names are made of it: ``predictor`` is 0.875 of 
 ``need`` 0.89 of ``needs``."""
 
 
-def hook_of(client: Any, name: str) -> AbstractContextManager[None]:
+def hook_of(client: HasSpec, name: str) -> AbstractContextManager[None]:
     """Return a context in which errors of a client's hook name the client, the hook and the
     line.
     """

@@ -155,7 +155,9 @@ class FederatedData(LightningDataModule):
             self.eval_batch_size >= 1, "data.eval_batch_size", "at least 1", self.eval_batch_size
         )
         check_fold(self.folds, self.fold)
-        batches = 10 if self.batches is None and self.batch_size is None else self.batches
+        batches = self.batches
+        if batches is None and self.batch_size is None:
+            batches = 10
         self.batching = Batching(batches, self.batch_size, self.steps)
         self.mutations = list(self.mutations or ())
         self.leave_out = list(self.leave_out or ())
@@ -197,7 +199,9 @@ class FederatedData(LightningDataModule):
                 may be no others.
         """
         self._learnt = states
-        self._agreement = None if agreement is None else Agreement.of(agreement)
+        self._agreement = None
+        if agreement is not None:
+            self._agreement = Agreement.of(agreement)
 
     @property
     def learnt(self) -> bool:
@@ -208,7 +212,9 @@ class FederatedData(LightningDataModule):
         """What clients agreed on, as plain data for :meth:`use_encoders`; None if encoders are a
         trained run's, whose agreement was not given.
         """
-        return None if self._agreement is None else self._agreement.state_dict()
+        if self._agreement is None:
+            return None
+        return self._agreement.state_dict()
 
     def encoder_states(self) -> dict[str, dict[str, Any]]:
         """Map each client to the state of its encoder, as plain data for :meth:`use_encoders`."""
@@ -235,8 +241,9 @@ class FederatedData(LightningDataModule):
             self.findings = blocking_findings(new, self.source, self.known)
         self.encoders, tables = self._encoders(tables)
         clients = [self.encoders[table.name].encode(table) for table in tables]
-        self.clients = self._pooled(clients) if self.pool else clients
+        self.clients = clients
         if self.pool:
+            self.clients = self._pooled(clients)
             self.names = [client.spec.name for client in self.clients]
             all_names = self.names
         rows = {client.spec.name: len(client.train) for client in self.clients}
@@ -286,7 +293,9 @@ class FederatedData(LightningDataModule):
         table depends on others, or where the source holds all clients in one file.
         """
         together = self.pool or self.mutations or self.leave_out or self.columns
-        sizes = None if together or self.deal is None else self.source.sizes()
+        sizes = None
+        if self.deal is not None and not together:
+            sizes = self.source.sizes()
         if self.deal is not None and sizes is not None:
             all_names = check_names(list(sizes))
             dealt = self.deal(sizes)
@@ -320,9 +329,11 @@ class FederatedData(LightningDataModule):
                 ``categories`` then is ``auto``.
         """
         settings = {name: getattr(self, name) for name in Terms.__dataclass_fields__}
-        settings["categories"] = self.categories or ("auto" if known else "codes")
-        settings["common"] = None if self.pool else self.common
+        default = "auto" if known else "codes"
+        settings["categories"] = self.categories or default
         settings["pool"] = bool(self.pool)
+        if self.pool:
+            settings["common"] = None
         return Terms(**settings)
 
     def _pooled(self, clients: list[EncodedClient]) -> list[EncodedClient]:
@@ -331,7 +342,9 @@ class FederatedData(LightningDataModule):
             return [pool_clients(clients, self.num_bins)]
         groups = dict[str, list[EncodedClient]]()
         for client in clients:
-            ending = "" if client.spec.concept is None else f"-{client.spec.concept}"
+            ending = ""
+            if client.spec.concept is not None:
+                ending = f"-{client.spec.concept}"
             groups.setdefault(ending, []).append(client)
         return [pool_clients(groups[ending], self.num_bins, ending) for ending in sorted(groups)]
 
@@ -342,7 +355,9 @@ class FederatedData(LightningDataModule):
         terms = self.terms(known=any(table.schema is not None for table in tables))
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)
-            self.told_before = [] if self.pool else describe_sent(sent, terms)
+            self.told_before = []
+            if not self.pool:
+                self.told_before = describe_sent(sent, terms)
             encoders = {
                 table.name: TableEncoder(table.name, self._agreement).fit(table) for table in tables
             }
@@ -405,12 +420,16 @@ class FederatedData(LightningDataModule):
         tables = leave_out(tables, self.leave_out or (), names)
         if self.folds:
             tables = [folded(table, self.folds, self.fold, self.seed) for table in tables]
-        return tables if self.poison is None else self.poison(tables, names)
+        if self.poison is None:
+            return tables
+        return self.poison(tables, names)
 
     @property
     def groups(self) -> tuple[CommonColumns, ...]:
         """The groups of clients that share columns, if ``common`` asks for them."""
-        return (self._agreement.groups if self._agreement is not None else None) or ()
+        if self._agreement is None:
+            return ()
+        return self._agreement.groups or ()
 
     @property
     def specs(self) -> list[ClientSpec]:
@@ -469,7 +488,9 @@ class FederatedData(LightningDataModule):
         """Return the rows on the Trainer's device. They are moved once, so that no batch has to
         travel during training.
         """
-        device = self.trainer.strategy.root_device if self.trainer is not None else rows.x.device
+        if self.trainer is None:
+            return rows
+        device = self.trainer.strategy.root_device
         if device == rows.x.device:
             return rows
         if id(rows) not in self._moved:
@@ -478,8 +499,8 @@ class FederatedData(LightningDataModule):
         return self._moved[id(rows)]
 
     def transfer_batch_to_device(
-        self, batch: Any, device: torch.device, dataloader_idx: int
-    ) -> Any:
+        self, batch: object, device: torch.device, dataloader_idx: int
+    ) -> object:
         """Return the batch: its rows are on the device already."""
         return batch
 

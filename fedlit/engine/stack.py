@@ -336,7 +336,7 @@ def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
     return [{**group, "params": None} for group in optimizer.param_groups]
 
 
-def _by_number(key: str, value: Any, shape: torch.Size) -> bool:
+def _by_number(key: str, value: object, shape: torch.Size) -> bool:
     """Return whether an entry of an optimizer's state has a value for each number of a parameter.
     An optimizer may keep the number of steps as a tensor, too.
     """

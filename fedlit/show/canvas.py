@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,7 +155,7 @@ def _linear(part: float) -> float:
     return intensity
 
 
-def text_on(colour: Any) -> str:
+def text_on(colour: Sequence[float]) -> str:
     """Return black or white, whichever has more contrast (WCAG 2) on a colour. The contrast is at
     least 4.5 on any colour.
 

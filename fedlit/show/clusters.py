@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _BY_ITSELF = "#c4c8ce"
 _TICKS = 12
+_STYLES = {"straight": "--"}
+"""Path → the style of its line; others are solid."""
 
 
 def membership_figure(frame: pd.DataFrame, title: str = "") -> Figure:
@@ -77,7 +79,7 @@ def paths_figure(paths: pd.DataFrame, title: str = "") -> Figure:
         axes = figure.add_subplot()
         for colour, (path, rows) in zip(SERIES, paths.groupby("path", sort=False), strict=False):
             loss = rows.groupby("u")["loss"].agg(["mean", "std"]).fillna(0.0)
-            style = "--" if path == "straight" else "-"
+            style = _STYLES.get(str(path), "-")
             axes.plot(loss.index, loss["mean"], color=colour, label=f"{path} path", ls=style)
             low = (loss["mean"] - loss["std"]).clip(lower=0)
             high = loss["mean"] + loss["std"]

@@ -42,7 +42,9 @@ def caterpillar_figure(effects: pd.DataFrame, title: str = "") -> Figure:
         title: the title above the picture.
     """
     effects = effects.sort_values("value", ascending=False)
-    names = effects["client"].tolist() if len(effects) <= _NAMED else []
+    names: list[str] = []
+    if len(effects) <= _NAMED:
+        names = effects["client"].tolist()
     return _figure(names, effects, title, "difference from all")
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedlit.explain.judge import IDENTITY, Judgement
 from fedlit.show.canvas import FINDING, INK, SCALE, SIGNED_SCALE, canvas, text_on
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
     from torch import Tensor
@@ -32,12 +31,12 @@ _CELL = (0.48, 0.3)
 
 def draw_heatmap(
     axes: Axes,
-    table: NDArray[Any],
+    table: np.ndarray,
     rows: Sequence[str],
     columns: Sequence[str],
     colours: str | Colormap,
-    norm: Any,
-    texts: NDArray[Any] | None = None,
+    norm: Normalize,
+    texts: np.ndarray | None = None,
 ) -> AxesImage:
     """Draw a table. Missing values are blank.
 
@@ -63,7 +62,8 @@ def draw_heatmap(
     if texts is None:
         return picture
     for i, j in np.argwhere(~np.isnan(table)):
-        colour = text_on(picture.cmap(picture.norm(numbers[i, j])))
+        background = tuple(picture.cmap(picture.norm(numbers[i, j])))
+        colour = text_on(background)
         axes.text(j, i, str(texts[i, j]), ha="center", va="center", fontsize=TEXT, color=colour)
     return picture
 
@@ -80,13 +80,19 @@ def confusion_figure(title: str, labels: list[str], matrix: Tensor) -> Figure:
     """
     from matplotlib.colors import Normalize
 
-    rows = [*labels, "unknown"] if int(matrix[-1].sum()) else labels
+    rows = list(labels)
+    if int(matrix[-1].sum()):
+        rows.append("unknown")
     counts = matrix[: len(rows)].cpu().numpy()
     shares = counts / counts.sum(1, keepdims=True).clip(1)
     norm = Normalize(0, 1)
     few = len(labels) <= _FEW
-    size = (1.6 + 0.55 * len(labels), 1.4 + 0.5 * len(rows)) if few else (9, 9)
-    with canvas(*size) as figure:
+    width = 9.0
+    height = 9.0
+    if few:
+        width = 1.6 + 0.55 * len(labels)
+        height = 1.4 + 0.5 * len(rows)
+    with canvas(width, height) as figure:
         axes = figure.add_subplot(title=title, xlabel="predicted", ylabel="true")
         if few:
             draw_heatmap(axes, shares, rows, labels, SCALE, norm, counts)
@@ -117,8 +123,9 @@ def heatmap_figure(judged: Judgement, side: str = "input", title: str = "") -> F
     width = max(2.4, _CELL[0] * columns + 1.8)
     height = max(1.2, _CELL[1] * rows + 0.5) + 0.09 * longest
     # Panels are side by side if there are more clients than columns, otherwise below each other.
-    side_by_side = rows > columns
-    shape = (1, len(parts)) if side_by_side else (len(parts), 1)
+    shape = (len(parts), 1)
+    if rows > columns:
+        shape = (1, len(parts))
     with canvas(min(width * shape[1], 40), min(height * shape[0] + 0.6, 60)) as figure:
         panels = figure.subplots(*shape, squeeze=False).ravel()
         for axes, part in zip(panels, parts, strict=True):

@@ -89,7 +89,7 @@ def histogram_figure(
     with canvas(3.8 * len(samples), 2.6 * len(columns) + 0.3) as figure:
         panels = figure.subplots(len(columns), len(samples), squeeze=False, sharex="row")
         for row, column in zip(panels, columns, strict=True):
-            values: list[Any] = []
+            values: list[str | float] = []
             for sample in samples.values():
                 values += sample.rows[column].dropna().unique().tolist()
             levels = sorted(set(values))
@@ -137,7 +137,11 @@ def _draw_bins(
 
 
 def _draw_bars(
-    axes: Axes, column: str, sample: Sample, colours: Mapping[str, str], levels: Sequence[Any]
+    axes: Axes,
+    column: str,
+    sample: Sample,
+    colours: Mapping[str, str],
+    levels: Sequence[str | float],
 ) -> None:
     parts = sample.parts()
     width = 0.8 / len(parts)

@@ -81,13 +81,17 @@ Part = str | Grid | Folded
 
 
 def _text(part: Part, width: int | None) -> str:
-    return wrap(part, width) if isinstance(part, str) else part.text(width)
+    if isinstance(part, str):
+        return wrap(part, width)
+    return part.text(width)
 
 
 def _html(part: Part) -> str:
     if not isinstance(part, str):
         return part.html()
-    return f"<div>{html.escape(printable(part))}</div>" if part else "<br>"
+    if not part:
+        return "<br>"
+    return f"<div>{html.escape(printable(part))}</div>"
 
 
 def card_html(title: str, text: str, colour: str) -> str:
@@ -154,10 +158,15 @@ def for_terminal(
         'the coordinator says: ?[31mred'
     """
     width = terminal_width(stream)
-    columns = otherwise if width is None else width
-    text = wrap(content, columns) if isinstance(content, str) else content.text(columns)
-    text = printable(text)
-    return text if width is None else _coloured(text)
+    if width is None:
+        return printable(_text_of(content, otherwise))
+    return _coloured(printable(_text_of(content, width)))
+
+
+def _text_of(content: Shown | str, width: int | None) -> str:
+    if isinstance(content, str):
+        return wrap(content, width)
+    return content.text(width)
 
 
 _COLOURS = {

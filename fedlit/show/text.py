@@ -8,9 +8,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, zip_longest
-from typing import Any, TextIO
+from typing import TextIO
 
 MOST_ROWS = 24
 """The maximum number of rows of a printed table."""
@@ -54,10 +54,12 @@ def in_markdown(text: object) -> str:
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(printable(" ".join(str(text).split())).split()))
 
 
-def more(rows: Sequence[Any], noun: str) -> list[str]:
+def more(rows: Sequence[object], noun: str) -> list[str]:
     """Return a line that counts the rest of a list, which is cut at :data:`MOST_ROWS`."""
     rest = len(rows) - MOST_ROWS
-    return [f"… and {rest} more {noun}"] if rest > 0 else []
+    if rest <= 0:
+        return []
+    return [f"… and {rest} more {noun}"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -67,22 +69,30 @@ def counted(number: int, one: str, many: str = "") -> str:
         >>> counted(1, "row"), counted(2000, "row")
         ('1 row', '2,000 rows')
     """
-    noun = one if number == 1 else many or f"{one}s"
-    return f"{number:,} {noun}"
+    if number == 1:
+        return f"1 {one}"
+    return f"{number:,} {many or f'{one}s'}"
 
 
 def shorten(names: Sequence[str], most: int = 8) -> str:
     """Join the first names by commas, and count the rest."""
-    first = ", ".join(names[:most])
-    return first if len(names) <= most else f"{first}, … ({len(names)})"
+    return _counted_rest(names[:most], len(names))
 
 
-def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> str:
+def _counted_rest(first: Sequence[str], number: int) -> str:
+    """Join the first items of a list, and add the number of all if there are more."""
+    text = ", ".join(first)
+    if number > len(first):
+        text += f", … ({number})"
+    return text
+
+
+def in_rows(rows: Iterable[object], cells: Collection[object], most: int = 5) -> str:
     """List cells with the numbers of their rows, and count the rest.
 
     Args:
         rows: the number of each row.
-        cells: a sized iterable, such as a Series.
+        cells: the cell of each row.
         most: the maximum number of cells that are listed.
 
     Example:
@@ -95,8 +105,7 @@ def in_rows(rows: Iterable[Any], cells: Sequence[Any] | Any, most: int = 5) -> s
         if text.strip("'") in ("", "nan", "None", "<NA>", "NaT"):
             text = "none"
         texts.append(f"{text} in row {row}")
-    first = ", ".join(texts)
-    return first if len(cells) <= most else f"{first}, … ({len(cells)})"
+    return _counted_rest(texts, len(cells))
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
@@ -105,7 +114,8 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     notebook, or a terminal that reports no width; lines are then not broken, so that logs keep
     tables whole.
     """
-    stream = sys.stdout if stream is None else stream
+    if stream is None:
+        stream = sys.stdout
     try:
         if not stream.isatty():
             return None
@@ -114,7 +124,9 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
             columns = os.get_terminal_size(stream.fileno()).columns
     except (AttributeError, ValueError, OSError):
         return None
-    return max(columns, _NARROWEST) if columns > 0 else None
+    if columns <= 0:
+        return None
+    return max(columns, _NARROWEST)
 
 
 def wrap(text: str, width: int | None = None) -> str:
@@ -202,12 +214,17 @@ def text_table(
         comanche        30
         neota           12
     """
-    most = None if width is None else width // 2 - 1
+    most = None
+    if width is not None:
+        most = width // 2 - 1
     columns = []
     for name, *cells in zip(header, *rows, strict=True):
         numeric = right_aligned(cells)
         lines = [_lines(name, most)]
-        lines += [_lines(cell, None if numeric else most) for cell in cells]
+        if numeric:
+            lines += [[cell] for cell in cells]
+        else:
+            lines += [_lines(cell, most) for cell in cells]
         columns.append(_Column(lines, numeric))
     return "\n\n".join(map(_aligned, _blocks(columns, width)))
 
@@ -222,7 +239,9 @@ class _Column:
 
     def aligned(self, line: str) -> str:
         """Return a line of a cell at the column's width."""
-        return line.rjust(self.width) if self.numeric else line.ljust(self.width)
+        if self.numeric:
+            return line.rjust(self.width)
+        return line.ljust(self.width)
 
 
 def _blocks(columns: list[_Column], width: int | None) -> list[list[_Column]]:

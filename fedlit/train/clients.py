@@ -39,7 +39,8 @@ from fedlit.tasks.scores import Score
 from fedlit.train.fitting import check_batch_size, check_settings, check_weights
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal
-from fedlit.train.results import Evaluations, Results
+from fedlit.train.results import Results
+from fedlit.train.scoring import Evaluations
 from fedlit.train.stop import Ending
 from fedlit.train.training import Moment, Training
 
@@ -99,7 +100,7 @@ class Clients(Mapping[str, FederatedClient]):
         self.notes: list[str] = []
         self.remarks: dict[str, tuple[str, ...]] = {}
         self.frozen: dict[str, dict[str, Tensor]] = {}
-        self.settings: Mapping[str, Any] | None = None
+        self.settings: Mapping[str, object] | None = None
         self.step = 0
         self.device = torch.device("cpu")
         self.last_step: int | None = None
@@ -151,7 +152,9 @@ class Clients(Mapping[str, FederatedClient]):
             return
         self.data = data
         data.share = self.group.share
-        data.deal = self.group.deal if self.group.size > 1 else None
+        data.deal = None
+        if self.group.size > 1:
+            data.deal = self.group.deal
         data.poison = self.exchange.attackers.of_rows(self.seed, data.leave_out or ())
         data.setup()
         self.names = tuple(data.names)
@@ -383,8 +386,10 @@ class Clients(Mapping[str, FederatedClient]):
         idle: dict[str, list[str]] = {}
         for name, client in self.clients.items():
             means = client.pop_logged()
-            losses |= {name: means["loss"]} if "loss" in means else {}
-            if problem := self._idle(name, client, "loss" in means):
+            if "loss" in means:
+                losses[name] = means["loss"]
+            problem = self._idle(name, client, "loss" in means)
+            if problem:
                 idle.setdefault(problem, []).append(name)
             if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
                 self._diverged.add(name)
@@ -461,7 +466,9 @@ class Clients(Mapping[str, FederatedClient]):
         Args:
             logged: the latest scores by name.
         """
-        for client in () if self.tuning else self.clients.values():
+        if self.tuning:
+            return
+        for client in self.clients.values():
             for config in client._scheduler_configs:
                 if config.reduce_on_plateau:
                     cast(ReduceLROnPlateau, config.scheduler).step(
@@ -470,12 +477,12 @@ class Clients(Mapping[str, FederatedClient]):
 
     # ------------------------------------------------------------------ hooks and state
 
-    def forward_hook(self, hook: str, *args: Any) -> None:
+    def forward_hook(self, hook: str, *args: object) -> None:
         """Call a Lightning hook of all clients."""
         for client in self.clients.values():
             self.call(client, hook, *args)
 
-    def call(self, client: FederatedClient, hook: str, *args: Any) -> None:
+    def call(self, client: FederatedClient, hook: str, *args: object) -> None:
         """Call a hook that may draw random numbers, outside of a client's step, which is seeded as
         a whole.
         """

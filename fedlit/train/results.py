@@ -1,39 +1,25 @@
-"""Scores of one split: collected batch by batch over all clients and sites, and shown as text, a
-frame or files.
-"""
+"""The scores of a split, shown as text, a frame or files."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
-import torch
-from torch import Tensor
-
-from fedlit.client.client import FederatedClient, main_score
-from fedlit.client.hooks import hook_of
 from fedlit.data.findings import Findings
-from fedlit.data.loader import Batch
 from fedlit.data.table import Split
-from fedlit.engine.base import Evaluation
-from fedlit.exchange.members import Members
 from fedlit.exchange.named import Found, words
 from fedlit.files import csv_of, write_whole
-from fedlit.names import Share, joined
-from fedlit.seeding import derive_seed, isolated_rng
+from fedlit.names import joined
 from fedlit.show.shown import Grid, Part, Shown
 from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES
-from fedlit.tasks.metrics import Site, SiteMetrics, Summary, lost_sites, summarise
-from fedlit.tasks.scores import Score, by_name
-from fedlit.train.monitor import all_scores
+from fedlit.tasks.metrics import Summary, lost_sites
+from fedlit.tasks.scores import Score
 from fedlit.train.supplement import SUPPLEMENTS, Supplement
 
 if TYPE_CHECKING:
@@ -41,204 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-_log = logging.getLogger(__name__)
+class _OfClients(TypedDict):
+    """The results of the clients of one process."""
 
-_Value = TypeVar("_Value")
-
-
-class Scoring:
-    """Collects clients' predictions for a split's batches and scores each site.
-
-    Args:
-        clients: the clients by name.
-        split: the rows that will be scored.
-        scores_of: maps each client to its scores, for all clients that are judged together; those
-            of ``clients`` if None.
-
-    Attributes:
-        predictions: maps each site to its client's predictions for each batch, in the order of the
-            site's rows; (n, width) float, empty for a union of other sites.
-    """
-
-    def __init__(
-        self,
-        clients: Mapping[str, FederatedClient],
-        split: Split,
-        scores_of: Mapping[str, tuple[Score, ...]] | None = None,
-    ) -> None:
-        self.split: Split = split
-        scores_of = scores_of or {name: client.scores for name, client in clients.items()}
-        self.sites: dict[str, Site] = {}
-        self._sites_of: dict[str, list[str]] = {}
-        self.metrics: dict[str, SiteMetrics] = {}
-        for name, client in clients.items():
-            sites = {site.name: site for site in client.spec.sites}
-            self.sites |= sites
-            self._sites_of[name] = list(sites)
-            self.metrics |= {key: client.configure_metrics(site) for key, site in sites.items()}
-        # The clients of other processes may have scores that no client has here.
-        self.scores = {**SCORES, **by_name(all_scores(scores_of))}
-        self.main = main_score(scores_of)
-        self.batches = dict.fromkeys(self.sites, 0)
-        self.predictions: dict[str, list[Tensor]] = {name: [] for name in self.sites}
-        self._pending: list[
-            tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]
-        ] = []
-
-    def add(
-        self,
-        client: FederatedClient,
-        site: str,
-        batch: Batch,
-        outcome: Future[tuple[Tensor, Tensor]],
-    ) -> None:
-        """Add a batch of a client's site. Its (predictions, loss) may not have been computed
-        yet.
-        """
-        scored = [
-            self.metrics[member.name]
-            for member in client.spec.sites
-            if member.name == site or member.union
-        ]
-        self._pending.append((site, scored, batch, outcome))
-        self.batches[site] += 1
-
-    def results(self, step: int, share: Share) -> Results:
-        """Score everything that was added.
-
-        Args:
-            step: the number of aligned steps that the clients have taken.
-            share: sends the scores to other processes, so that all know mean and worst.
-        """
-        self._update_metrics()
-        scores = {name: _floats(metrics.compute()) for name, metrics in self.metrics.items()}
-        # A client may return metrics of another class, which know nothing of what follows.
-        site_metrics = {
-            name: metrics
-            for name, metrics in self.metrics.items()
-            if isinstance(metrics, SiteMetrics)
-        }
-        if self.split == "test":
-            for name, metrics in site_metrics.items():
-                scores[name] |= metrics.compute_once()
-        unlisted = set[str]().union(*scores.values()) - self.scores.keys()
-        for metric in sorted(unlisted):
-            _say_unlisted(metric)
-        unseen = {name: metrics.unseen() for name, metrics in site_metrics.items()}
-        absent = {name: metrics.absent() for name, metrics in site_metrics.items()}
-        return Results(
-            split=self.split,
-            step=step,
-            scores=scores,
-            rows={name: site.rows[self.split] for name, site in self.sites.items()},
-            summary=summarise(*self._of_all(scores, share), self.scores),
-            unseen={name: count for name, count in unseen.items() if count},
-            absent={name: labels for name, labels in absent.items() if labels},
-            listed_scores=self.scores,
-            main=self.main,
-        )
-
-    def _update_metrics(self) -> None:
-        """Wait for the batches that were added, and give them to the metrics of their sites."""
-        for site, scored, batch, outcome in self._pending:
-            predictions, loss = outcome.result()
-            self.predictions[site].append(predictions)
-            # A client's own metrics need to know weights only if rows have some.
-            weight = [] if batch.weight is None else [batch.weight]
-            for metrics in scored:
-                metrics.update(predictions, batch.y, loss, *weight)
-        self._pending.clear()
-
-    def _of_all(
-        self, scores: Mapping[str, Mapping[str, float]], share: Share
-    ) -> tuple[dict[str, Mapping[str, float]], list[Site]]:
-        """Return the scores and sites of all clients, including those of other processes."""
-        local = {name: _part(scores, sites) for name, sites in self._sites_of.items()}
-        scores_of_all = joined(share(f"scores/{self.split}", local).values())
-        return scores_of_all, [self.sites.get(site, Site(site, (), {})) for site in scores_of_all]
-
-    def confusion(self) -> dict[str, tuple[list[str], Tensor]]:
-        """Map each site to (labels, confusion matrix). Rows are true classes; labels unknown to the
-        client are last.
-
-        Sites without classes are left out, and so are sites whose client has a metric of its own,
-        which may count something else.
-        """
-        matrices = {}
-        for site, metrics in self.metrics.items():
-            if isinstance(metrics, SiteMetrics) and (matrix := metrics.confusion()) is not None:
-                matrices[site] = list(map(str, metrics.task.classes)), matrix
-        return matrices
-
-
-def _floats(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
-
-
-def _part(values: Mapping[str, _Value], names: Iterable[str]) -> dict[str, _Value]:
-    return {name: values[name] for name in names}
-
-
-@cache
-def _say_unlisted(metric: str) -> None:
-    _log.warning(
-        "score %r: it is not known whether more is better, so there is no worst client; list it in "
-        "the client's class: scores = (*Classification.scores, Score(%r, ...))",
-        metric,
-        metric,
-    )
-
-
-class Evaluations:
-    """The evaluations of a federation: the splits that are being scored, and the batches that wait
-    to be evaluated.
-
-    A client's first batch is evaluated at once, which shows whether the client draws random numbers
-    (dropout at test time). If it draws none, its later batches wait, so that an engine can execute
-    them side by side.
-
-    Args:
-        federation: the federation whose clients are evaluated.
-    """
-
-    def __init__(self, federation: Members) -> None:
-        self.federation = federation
-        self.scoring: dict[Split, Scoring] = {}
-        self._waiting: list[Evaluation] = []
-        self._draws: dict[str, bool] = {}
-
-    def begin(self, split: Split) -> None:
-        """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scores_of)
-
-    def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
-        """Score a batch of a site, at the latest when the split ends."""
-        federation = self.federation
-        owner, site, _ = federation.data.sites(split)[dataloader_idx]
-        client = federation.clients[owner]
-        job = Evaluation(client, batch, partial(self._evaluate, client, batch))
-        if self._draws.get(owner) is False:
-            self._waiting.append(job)
-        else:
-            position = self.scoring[split].batches[site]
-            with isolated_rng(
-                derive_seed(federation.seed, split, site, federation.step, position),
-                federation.device,
-            ) as drawn:
-                job.outcome.set_result(job.run())
-                self._draws[owner] = drawn()
-        self.scoring[split].add(client, site, batch, job.outcome)
-
-    def take(self) -> list[Evaluation]:
-        """Return the waiting evaluations, and no longer keep them."""
-        waiting = self._waiting
-        self._waiting = []
-        return waiting
-
-    def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
-        # Both belong to a thread.
-        with hook_of(client, "evaluate"), self.federation.scope_of_scoring(), torch.no_grad():
-            return client.evaluate(batch)
+    scores: dict[str, dict[str, float]]
+    rows: dict[str, int]
+    unseen: dict[str, int]
+    absent: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -305,7 +100,7 @@ class Results(Shown):
             return self
         return replace(self, selected=tuple(dict.fromkeys((self.main.name, "loss", "accuracy"))))
 
-    def of_clients(self) -> dict[str, Any]:
+    def of_clients(self) -> _OfClients:
         """Return the results of each client as plain data."""
         return {
             "scores": self.scores,
@@ -314,7 +109,7 @@ class Results(Shown):
             "absent": self.absent,
         }
 
-    def joined(self, of_processes: Sequence[Mapping[str, Any]]) -> Results:
+    def joined(self, of_processes: Sequence[_OfClients]) -> Results:
         """Return results that include the clients of other processes, given what :meth:`of_clients`
         returned there.
         """
@@ -481,7 +276,10 @@ class Results(Shown):
         main = {name: values.get(self.main.name, math.nan) for name, values in self.scores.items()}
 
         def quality(name: str) -> float:
-            return -math.inf if math.isnan(main[name]) else self.main.gain(main[name], 0.0)
+            if math.isnan(main[name]):
+                return -math.inf
+            gain: float = self.main.gain(main[name], 0.0)
+            return gain
 
         return {name: self.scores[name] for name in sorted(main, key=quality)[:MOST_ROWS]}
 
@@ -501,7 +299,9 @@ class Results(Shown):
             return "–"
         if self._context(metric):
             return f"{value:.0f}"
-        return f"{value:.4f}" if abs(value) < 1000 else f"{value:,.1f}"
+        if abs(value) < 1000:
+            return f"{value:.4f}"
+        return f"{value:,.1f}"
 
     def write(self, folder: Path) -> tuple[Path, ...]:
         """Write ``<split>.csv`` (one row per client), ``<split>.json`` (with mean and worst) and a
@@ -529,7 +329,8 @@ def wrote(files: Sequence[Path], replaced: bool) -> str:
         'Wrote test.csv, test_subgroups.csv and test.json'
     """
     *first, last = map(str, files)
-    return f"{'Replaced' if replaced else 'Wrote'} {', '.join(first)} and {last}"
+    done = "Replaced" if replaced else "Wrote"
+    return f"{done} {', '.join(first)} and {last}"
 
 
 def _write(content: bytes, file: IO[bytes]) -> None:
