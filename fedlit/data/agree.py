@@ -57,7 +57,9 @@ class AgreedColumn:
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> AgreedColumn:
         """Restore an agreed column from its plain data."""
-        moments = Moments(**state["moments"]) if state["moments"] else None
+        moments = None
+        if state["moments"]:
+            moments = Moments(**state["moments"])
         return cls(**{**state, "moments": moments})
 
     @cached_property
@@ -68,7 +70,9 @@ class AgreedColumn:
     def encoder(self, name: str, terms: Terms) -> ColumnEncoder:
         """Return the encoder that all clients with this column use."""
         kind = self.kind or NUMBERS
-        gap = terms.missing == "indicator" if kind == NUMBERS else terms.categories == "auto"
+        gap = terms.categories == "auto"
+        if kind == NUMBERS:
+            gap = terms.missing == "indicator"
         return ColumnEncoder(name, kind, self.moments, self.categories or (), self.tail, gap=gap)
 
 
@@ -93,7 +97,9 @@ class Agreement:
     def shared(self, client: str, column: str) -> AgreedColumn | None:
         """Return what was agreed on a client's column, or None if the client does not share it."""
         agreed = self.columns.get(column)
-        return agreed if agreed is not None and client in agreed.members else None
+        if agreed is None or client not in agreed.members:
+            return None
+        return agreed
 
     def topics(self, column: str) -> list[str]:
         """Return the topics on which the clients that share a column send values: categories,
@@ -231,7 +237,9 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     target = target_facts(table)
     if terms.shares(target):
         sent["target"] = {**target, "shared": terms.pool or target["shared"]}
-    return sent if agreement is None else {**sent, **_values(statements(table, agreement))}
+    if agreement is None:
+        return sent
+    return {**sent, **_values(statements(table, agreement))}
 
 
 def statements(table: ClientTable, agreement: Agreement) -> Statements:
@@ -274,7 +282,9 @@ def agree(
     """
     sent = dict(sorted(sent.items()))
     kinds = {client: entry.get("columns", {}) for client, entry in sent.items()}
-    groups = None if terms.common is None else tuple(find_groups(kinds, terms.common, nameable))
+    groups = None
+    if terms.common is not None:
+        groups = tuple(find_groups(kinds, terms.common, nameable))
     targets = {client: entry["target"] for client, entry in sent.items() if "target" in entry}
     if terms.pool:
         refuse_several_tasks(targets)

@@ -104,4 +104,6 @@ def _other(label: Any, positive: Any) -> Any:
         return positive
     if isinstance(label, bool):
         return not label
-    return f"not {label}" if isinstance(label, str) else int(label == 0)
+    if isinstance(label, str):
+        return f"not {label}"
+    return int(label == 0)

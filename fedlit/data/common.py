@@ -50,7 +50,9 @@ def check_common(common: Common) -> None:
         ConfigError: neither ``all``, ``groups``, a list of columns nor lists by name of a group.
     """
     is_valid = common in ("all", "groups") or (isinstance(common, list | dict) and bool(common))
-    advice = f"write [{common}] for one column" if isinstance(common, str) else ""
+    advice = ""
+    if isinstance(common, str):
+        advice = f"write [{common}] for one column"
     forms = "all, groups, a list of columns, or lists of columns by name of a group"
     expect(is_valid, "data.common", forms, common, advice)
     for name, columns in _listed(common).items():
@@ -68,7 +70,9 @@ def check_common(common: Common) -> None:
 def _listed(common: Common | None) -> dict[str, list[str]]:
     if isinstance(common, dict):
         return common
-    return {ONE_GROUP: common} if isinstance(common, list) else {}
+    if isinstance(common, list):
+        return {ONE_GROUP: common}
+    return {}
 
 
 def is_listed(common: Common | None, column: str) -> bool:

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any, Literal, overload
 
 from fedlit import yaml_text
-from fedlit.data.merging import merged
+from fedlit.data.merging import Content, merged
 from fedlit.errors import expect
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, Verbatim, shorten
@@ -111,14 +111,18 @@ class Finding:
     column: str = ""
     severity: Severity = "review"
     counts: Mapping[str, int] = field(default_factory=dict)
-    fix: Mapping[str, Any] = field(default_factory=dict)
-    alternatives: tuple[Mapping[str, Any], ...] = ()
+    fix: Content = field(default_factory=dict)
+    alternatives: tuple[Content, ...] = ()
     reason: str = ""
 
     def __str__(self) -> str:
-        clients = "" if self.kind in _BETWEEN else shorten(self.clients, 4)
-        text = ": ".join(filter(None, [clients, self.column, self.sentence]))
-        return f"{text}. Known: {self.reason}" if self.reason else text
+        parts = [self.column, self.sentence]
+        if self.kind not in _BETWEEN:
+            parts.insert(0, shorten(self.clients, 4))
+        text = ": ".join(filter(None, parts))
+        if self.reason:
+            return f"{text}. Known: {self.reason}"
+        return text
 
     @property
     def subject(self) -> str:
@@ -127,11 +131,12 @@ class Finding:
         """
         if self.column:
             return self.column
-        few = 0 < len(self.clients) <= _FEW_CLIENTS
-        return f"{self.kind}{AT}{', '.join(self.clients)}" if few else self.kind
+        if 0 < len(self.clients) <= _FEW_CLIENTS:
+            return f"{self.kind}{AT}{', '.join(self.clients)}"
+        return self.kind
 
     @property
-    def choices(self) -> tuple[Mapping[str, Any], ...]:
+    def choices(self) -> tuple[Content, ...]:
         """The contents to choose from if the finding has no fix. The last one declares it known."""
         if self.fix or self.reason or self.severity == "info":
             return ()
@@ -142,7 +147,7 @@ class Finding:
         return asdict(self)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Finding:
+    def of(cls, content: Content) -> Finding:
         """Restore a finding from its plain data."""
         tuples = {key: tuple(content[key]) for key in ("clients", "alternatives")}
         return cls(**{**content, **tuples})
@@ -171,7 +176,7 @@ class Findings(Shown, Sequence[Finding]):
     """
 
     items: tuple[Finding, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Content = field(default_factory=dict)
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -230,7 +235,9 @@ class Findings(Shown, Sequence[Finding]):
     def block(self) -> str:
         """Return the YAML of all fixes: the keys with their whole values, today's values included."""
         content = _touched(self.settings, self.fix)
-        return yaml_text.dump(content, default_flow_style=None, width=_WIDE) if content else ""
+        if not content:
+            return ""
+        return yaml_text.dump(content, default_flow_style=None, width=_WIDE)
 
     def questions(self) -> Iterator[str]:
         """Yield comments: each question, followed by the keys to choose from. A comment becomes a key
@@ -268,18 +275,18 @@ class Findings(Shown, Sequence[Finding]):
         for finding in self.items:
             asks = finding.choices or finding.fix
             if finding.severity == "review" and asks and not finding.reason:
-                columns.setdefault(finding.column or finding.subject, []).append(
-                    finding.kind if finding.column else ""
-                )
+                kinds = columns.setdefault(finding.column or finding.subject, [])
+                if finding.column and finding.kind:
+                    kinds.append(finding.kind)
         if columns:
-            subjects = [
-                f"{column} ({', '.join(dict.fromkeys(filter(None, kinds)))})"
-                for column, kinds in columns.items()
-            ]
+            subjects = []
+            for column, kinds in columns.items():
+                if kinds:
+                    column += f" ({', '.join(dict.fromkeys(kinds))})"
+                subjects.append(column)
             yield (
                 f"questions about the tables are open, and their answers may change what is below: "
-                f"{shorten([subject.removesuffix(' ()') for subject in subjects], _MOST_ASKED)}; "
-                f"read them with fedlit check --config {config}"
+                f"{shorten(subjects, _MOST_ASKED)}; read them with fedlit check --config {config}"
             )
 
     def remedies(self) -> Iterator[str]:
@@ -302,7 +309,9 @@ def blocked_clients(blocks: Iterable[Finding], clients: Iterable[str]) -> set[st
     names = {*clients}
     blocked = set[str]()
     for finding in blocks:
-        blocked |= names & {*finding.clients} if finding.clients else names
+        if not finding.clients:
+            return names
+        blocked |= names & {*finding.clients}
     return blocked
 
 
@@ -315,7 +324,7 @@ def _bullets(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"- … and {len(findings) - MOST_ROWS} more (--format json has all)"
 
 
-def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def _touched(settings: Content, change: Content) -> dict[str, Any]:
     """Return the keys that a change touches, with their whole values after it."""
     content = dict[str, Any]()
     for key, value in change.items():
@@ -323,11 +332,14 @@ def _touched(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str
         if key in ("data", "source", "init_args") and isinstance(value, Mapping):
             content[key] = _touched(before or {}, value)
         else:
-            content[key] = merged({} if before is None else {key: before}, {key: value})[key]
+            earlier = {}
+            if before is not None:
+                earlier[key] = before
+            content[key] = merged(earlier, {key: value})[key]
     return content
 
 
-def _keys(content: Mapping[str, Any], choice: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _keys(content: Content, choice: Content) -> Iterator[tuple[str, Any]]:
     """Yield a choice as dotted keys, which can stand at the end of any configuration, with values."""
     for key, value in choice["data"].items():
         if key != "source":

@@ -27,7 +27,9 @@ def check_fold(folds: int, fold: int) -> None:
     """
     whole = isinstance(folds, int) and not isinstance(folds, bool) and (folds == 0 or folds >= 2)
     expect(whole, "data.folds", "2 folds or more, 0 for none", folds, "4 or 8 are usual")
-    expected = f"0 to {folds - 1}" if folds else "0, because data.folds is 0"
+    expected = "0, because data.folds is 0"
+    if folds:
+        expected = f"0 to {folds - 1}"
     expect(not isinstance(fold, bool) and 0 <= fold < max(folds, 1), "data.fold", expected, fold)
 
 
@@ -62,14 +64,18 @@ def fold_of(
 
     from fedlit.seeding import derive_seed
 
-    size = len(y) if groups is None else len(np.unique(groups))
-    unit = "rows" if groups is None else "groups of rows"
+    size = len(y)
+    unit = "rows"
+    kind = StratifiedKFold
+    if groups is not None:
+        size = len(np.unique(groups))
+        unit = "groups of rows"
+        kind = StratifiedGroupKFold
     expected = f"{n} training and validation {unit} or more, one for each fold"
     advice = "give it more rows, or fewer folds"
     expect(size >= n, f"client {client!r}", expected, size, advice, DataError)
     strata = _strata(y, n)
     state = derive_seed(seed, "folds", client, n) % 2**32
-    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     folds = np.empty(len(y), np.int64)
     with warnings.catch_warnings():
         # A class with fewer rows than folds can only be in as many folds as it has rows.
@@ -88,7 +94,9 @@ def fold_of(
 def _strata(y: np.ndarray, n: int) -> np.ndarray:
     """Return the stratum (rows,) int64 of each row; each fold gets its share of every stratum."""
     if y.ndim > 1:
-        values = np.where(np.isnan(y), -1.0, y) if y.dtype.kind == "f" else y
+        values = y
+        if y.dtype.kind == "f":
+            values = np.where(np.isnan(y), -1.0, y)
         strata = np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
     elif y.dtype.kind == "f":
         edges = np.quantile(y, np.arange(1, _BINS) / _BINS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,13 +80,12 @@ class Batching:
             "client's rows give)"
         )
         expect(one, "data", expected, given_settings, "set the other to null")
-        for steps in self.steps.values() if isinstance(self.steps, dict) else [self.steps]:
-            bounds = [steps, steps] if isinstance(steps, int) else steps
-            if bounds is None:
-                continue
-            is_range = len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0
-            expected = "a number of at least 1, or [least, most]"
-            expect(is_range, "data.steps", expected, steps, "per client: {name or pattern: number}")
+        if isinstance(self.steps, dict):
+            for steps in self.steps.values():
+                if steps is not None:
+                    _check_steps(steps)
+        elif self.steps is not None:
+            _check_steps(self.steps)
 
     def check(self, rows: Mapping[str, int], names: Sequence[str] | None = None) -> None:
         """Refuse clients with fewer rows than batches, and steps for clients that do not exist.
@@ -120,15 +119,31 @@ class Batching:
         else:
             batch_size = min(self.batch_size or rows, rows)
             batches = rows // batch_size
-        steps = first_match(self.steps, client) if isinstance(self.steps, dict) else self.steps
+        steps = self.steps
+        if isinstance(steps, dict):
+            steps = first_match(steps, client)
         if steps is None:
             steps = batches
-        least, most = (steps, steps) if isinstance(steps, int) else steps
-        return Pace(batch_size, batches, least, most)
+        return Pace(batch_size, batches, *_bounds(steps))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the settings that a resumed run must have in common, as plain data."""
         return {"batches": self.batches, "batch_size": self.batch_size, "steps": self.steps}
+
+
+def _bounds(steps: int | list[int]) -> tuple[int, int]:
+    """Return the least and the largest number of steps."""
+    if isinstance(steps, int):
+        return steps, steps
+    least, most = steps
+    return least, most
+
+
+def _check_steps(steps: int | list[int]) -> None:
+    bounds = [steps, steps] if isinstance(steps, int) else steps
+    is_range = len(bounds) == 2 and 0 <= bounds[0] <= bounds[1] and bounds[1] > 0
+    expected = "a number of at least 1, or [least, most]"
+    expect(is_range, "data.steps", expected, steps, "per client: {name or pattern: number}")
 
 
 class ClientLoader:
@@ -178,7 +193,9 @@ class ClientLoader:
     @property
     def range(self) -> str:
         """Describe how many steps the client takes in an epoch."""
-        return str(self.most) if self._least == self.most else f"{self._least} to {self.most}"
+        if self._least == self.most:
+            return str(self.most)
+        return f"{self._least} to {self.most}"
 
     @property
     def steps(self) -> int:

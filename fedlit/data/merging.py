@@ -10,13 +10,16 @@ from typing import Any
 from fedlit.data.reading.options import is_by_client
 from fedlit.data.table import first_match
 
+Content = Mapping[str, Any]
+"""A configuration, or a part of it: keys with the values that YAML has, nested."""
+
 _ALL = "*"
 _BY_CLIENT = frozenset({"drop", "positive", "split", "task", "convert"})
 """Keys with one value for all clients, or one by client's name or pattern."""
 _OF_ONE_SPLIT = frozenset({"group", "time", "column"})
 
 
-def merged(content: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def merged(content: Content, change: Content) -> dict[str, Any]:
     """Return a configuration with a change. What is there stays: lists grow, mappings grow, and a
     value for all clients remains that of the clients which the change does not name.
 
@@ -36,7 +39,7 @@ def merged(content: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, A
     return result
 
 
-def _value(key: str, before: Any, change: Any) -> Any:
+def _value(key: str, before: object, change: Any) -> object:
     """Return the value of a key after a change."""
     if before is None:
         return change
@@ -45,14 +48,19 @@ def _value(key: str, before: Any, change: Any) -> Any:
     if key == "files":
         return _files(before, change)
     if key == "missing" and isinstance(before, list) != isinstance(change, list):
-        before, change = (
-            setting if isinstance(setting, Mapping) else {_ALL: setting}
-            for setting in (before, change)
-        )
+        before = _for_all(before)
+        change = _for_all(change)
     return _combined(before, change)
 
 
-def _combined(before: Any, change: Any) -> Any:
+def _for_all(setting: object) -> object:
+    """Return a setting by client, which may be one value for all clients."""
+    if isinstance(setting, Mapping):
+        return setting
+    return {_ALL: setting}
+
+
+def _combined(before: object, change: object) -> object:
     if isinstance(before, Mapping) and isinstance(change, Mapping):
         return merged(before, change)
     if isinstance(before, list) and isinstance(change, list):
@@ -60,24 +68,25 @@ def _combined(before: Any, change: Any) -> Any:
     return change
 
 
-def _files(before: Any, change: Mapping[str, Any]) -> Any:
+def _files(before: object, change: Content) -> object:
     """Return clients' files with options for reading them. A file's entry may be only its path."""
     if not isinstance(before, Mapping):
         return change
-    entries = {
-        client: entry if isinstance(entry, Mapping) else {"path": entry}
-        for client, entry in before.items()
-    }
-    changed = {client: merged(entries.get(client, {}), entry) for client, entry in change.items()}
-    return {**before, **changed}
+    changed = dict(before)
+    for client, entry in change.items():
+        options = before.get(client, {})
+        if not isinstance(options, Mapping):
+            options = {"path": options}
+        changed[client] = merged(options, entry)
+    return changed
 
 
-def _by_client(key: str, before: Any, change: Any) -> Any:
+def _by_client(key: str, before: object, change: object) -> object:
     """Return a setting that may have one value for all clients, or one by client. The first pattern
     that fits counts, so names stand before patterns.
     """
     settings = _each(key, before)
-    names = dict[str, Any]()
+    names = dict[str, object]()
     for client, value in _each(key, change).items():
         if client != _ALL:
             names[client] = _combined(first_match(settings, client), value)
@@ -85,13 +94,17 @@ def _by_client(key: str, before: Any, change: Any) -> Any:
         settings = {name: _combined(setting, value) for name, setting in settings.items()}
         settings.setdefault(_ALL, value)
     result = {**names, **{name: setting for name, setting in settings.items() if name not in names}}
-    return result[_ALL] if {*result} == {_ALL} else result
+    if {*result} == {_ALL}:
+        return result[_ALL]
+    return result
 
 
-def _each(key: str, value: Any) -> dict[str, Any]:
+def _each(key: str, value: object) -> dict[str, object]:
     """Return a setting by client."""
     if not isinstance(value, Mapping):
         return {_ALL: value}
     is_one = (key == "split" and {*value} <= _OF_ONE_SPLIT) or (key == "task" and "name" in value)
     is_one = is_one or (key == "convert" and not is_by_client(value))
-    return {_ALL: value} if is_one else dict(value)
+    if is_one:
+        return {_ALL: value}
+    return dict(value)

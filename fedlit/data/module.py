@@ -23,7 +23,7 @@ from fedlit.data.folds import check_fold, folded
 from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
 from fedlit.data.newcomer import newcomer
 from fedlit.data.note import Note
-from fedlit.data.sent import describe_sent
+from fedlit.data.sent import SentStatement, describe_sent
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.statement import Statements, notes_on_withheld
@@ -170,7 +170,7 @@ class FederatedData(LightningDataModule):
         self.encoders: dict[str, TableEncoder] = {}
         self.planted: list[Note] = []
         self.findings = Findings()
-        self.told_before: list[dict[str, Any]] = []
+        self.told_before: list[SentStatement] = []
         self.statements: Mapping[str, Statements] = {}
         self.train_loaders: dict[str, ClientLoader] = {}
         self.aligned_steps = self.rows_per_epoch = 0

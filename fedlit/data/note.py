@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+Fix = Mapping[str, Any]
+"""Keys of :class:`fedlit.Tables`, or of how a file is read, with values that settle a note."""
+
 
 class Note(str):
     """A sentence with its kind, clients, column and fix. As text it begins with the client and the
@@ -35,8 +38,8 @@ class Note(str):
     kind: str
     clients: tuple[str, ...]
     column: str
-    fix: Mapping[str, Any]
-    alternatives: tuple[Mapping[str, Any], ...]
+    fix: Fix
+    alternatives: tuple[Fix, ...]
     counts: Mapping[str, int]
     at: tuple[str, ...]
 
@@ -47,8 +50,8 @@ class Note(str):
         *,
         clients: Sequence[str] = (),
         column: str = "",
-        fix: Mapping[str, Any] | None = None,
-        alternatives: Sequence[Mapping[str, Any]] = (),
+        fix: Fix | None = None,
+        alternatives: Sequence[Fix] = (),
         counts: Mapping[str, int] | None = None,
         at: Sequence[str] | None = None,
         head: str = "",
@@ -62,7 +65,9 @@ class Note(str):
         note.alternatives = tuple(alternatives)
         note.counts = dict(counts or {})
         note.clients = tuple(clients)
-        note.at = tuple(clients if at is None else at)
+        note.at = tuple(clients)
+        if at is not None:
+            note.at = tuple(at)
         return note
 
     def copied(self, *, clients: Sequence[str] = (), column: str = "", head: str = "") -> Note:
@@ -84,7 +89,7 @@ def client_note(
     kind: str,
     text: str,
     columns: Sequence[str] = (),
-    fix: Mapping[str, Any] | None = None,
+    fix: Fix | None = None,
 ) -> Note:
     """Make a note on one client's table; it names the column if there is only one."""
     column = columns[0] if len(columns) == 1 else ""
@@ -102,7 +107,9 @@ def prefixed(head: str, note: str, *, column: str = "") -> Note:
     if not isinstance(note, Note):
         return Note(note, column=column, head=head)
     before = note.removesuffix(note.text).removesuffix(": ")
-    whole = f"{head}: {before}" if before else head
+    whole = head
+    if before:
+        whole = f"{head}: {before}"
     return note.copied(column=note.column or column, head=whole)
 
 
@@ -124,7 +131,9 @@ def similar(notes: Iterable[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     for client, note in notes:
         text = note.removeprefix(f"{client}: ")
         if isinstance(note, Note):
-            text = f"{note.column}: {note.text}" if note.column else note.text
+            text = note.text
+            if note.column:
+                text = f"{note.column}: {text}"
             if note == note.text:
                 client = ""  # A note without a name at its beginning concerns all clients.
         groups.setdefault(re.sub(r"\d[\d,.]*", "#", text), (text, []))[1].append(client)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from fedlit.data.targets import numbers_sent
 from fedlit.data.terms import Terms
@@ -16,7 +16,20 @@ _SKETCH = (
 _GROUPED = "number of rows, and means of groups of at least {rows} neighbouring values, 257 at most"
 
 
-def describe_sent(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[dict[str, Any]]:
+Facts = Mapping[str, Mapping[str, Any]]
+"""Client → what it sent, by topic."""
+
+
+class SentStatement(TypedDict):
+    """What clients sent about some columns, the key that demands it, and client → how many numbers."""
+
+    what: str
+    key: str
+    columns: list[str]
+    numbers: NotRequired[dict[str, int]]
+
+
+def describe_sent(sent: Facts, terms: Terms) -> list[SentStatement]:
     """Describe what clients sent before the first step.
 
     Args:
@@ -30,11 +43,16 @@ def describe_sent(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[d
     if terms.features:
         key = f"data.align: {terms.align}"
     elif terms.common is not None:
-        key = f"data.common: {terms.common if isinstance(terms.common, str) else 'listed'}"
+        common = terms.common if isinstance(terms.common, str) else "listed"
+        key = f"data.common: {common}"
+    elif terms.pooled:
+        key = "data.scaling: pooled"
     else:
-        key = "data.scaling: pooled" if terms.pooled else "data.bins: agreed"
+        key = "data.bins: agreed"
     targets = {client: entry["target"] for client, entry in sent.items() if "target" in entry}
-    quantiles = _SKETCH if terms.facts_from == 1 else _GROUPED.format(rows=terms.facts_from)
+    quantiles = _SKETCH
+    if terms.facts_from > 1:
+        quantiles = _GROUPED.format(rows=terms.facts_from)
     return [
         *_sent_about(sent, "columns", "names and kinds of columns", key),
         *_sent_about(sent, "categories", "categories", key),
@@ -44,9 +62,7 @@ def describe_sent(sent: Mapping[str, Mapping[str, Any]], terms: Terms) -> list[d
     ]
 
 
-def _sent_about(
-    sent: Mapping[str, Mapping[str, Any]], topic: str, description: str, key: str
-) -> list[dict[str, Any]]:
+def _sent_about(sent: Facts, topic: str, description: str, key: str) -> list[SentStatement]:
     """Return the entry on one topic, if any client sent something about it."""
     columns = sorted({*chain(*(entry.get(topic, ()) for entry in sent.values()))})
     if not columns:
@@ -54,9 +70,7 @@ def _sent_about(
     return [{"what": description, "key": key, "columns": columns}]
 
 
-def _numbers_sent(
-    sent: Mapping[str, Mapping[str, Any]], topic: str, description: str, key: str
-) -> list[dict[str, Any]]:
+def _numbers_sent(sent: Facts, topic: str, description: str, key: str) -> list[SentStatement]:
     """Return the entry on one topic, with the number of numbers that each client sent."""
     numbers = {
         client: sum(map(len, entry.get(topic, {}).values())) for client, entry in sent.items()
@@ -64,9 +78,9 @@ def _numbers_sent(
     return [{**entry, "numbers": numbers} for entry in _sent_about(sent, topic, description, key)]
 
 
-def _sent_about_targets(facts: Mapping[str, Mapping[str, Any]], align: str) -> list[dict[str, Any]]:
+def _sent_about_targets(facts: Facts, align: str) -> list[SentStatement]:
     """Return the entries on labels and on numbers of targets."""
-    entries: list[dict[str, Any]] = []
+    entries: list[SentStatement] = []
     if align in ("classes", "both"):
         labelled = [sent for sent in facts.values() if "labels" in sent]
         if labelled:

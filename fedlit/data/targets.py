@@ -65,7 +65,9 @@ def task_for(task: TaskSettings | None, client: str) -> dict[str, str] | None:
     """
     if isinstance(task, dict) and "name" not in task:
         task = first_match(task, client)
-    return None if task is None else _checked(task)
+    if task is None:
+        return None
+    return _checked(task)
 
 
 def outcome_for(task: TaskSettings | None, client: str) -> type[Outcome]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from fedlit.data.note import similar
+from fedlit.data.sent import SentStatement
 from fedlit.exchange.schedule import Every
 from fedlit.outcomes import Outcome, outcome_type
 from fedlit.show.shown import Grid, Shown
@@ -50,7 +51,7 @@ class Plan(Shown):
     clients: dict[str, dict[str, Any]]
     exchange: dict[str, Any]
     notes: tuple[str, ...] = ()
-    before: tuple[dict[str, Any], ...] = ()
+    before: tuple[SentStatement, ...] = ()
     optimizer: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

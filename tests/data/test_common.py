@@ -17,7 +17,7 @@ from fedlit.data.common import CommonColumns
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.moments import SKETCHED, agreed_edges, sketch
 from fedlit.data.newcomer import newcomer
-from fedlit.data.sent import describe_sent
+from fedlit.data.sent import SentStatement, describe_sent
 from fedlit.data.table import ClientTable
 from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError
@@ -163,7 +163,7 @@ def test_clients_know_which_inputs_are_common(categories: Any) -> None:
 
 
 def test_listed_columns_alone_are_told() -> None:
-    def plan(**settings: Any) -> list[dict[str, Any]]:
+    def plan(**settings: Any) -> list[SentStatement]:
         terms = Terms(**settings)
         return describe_sent(negotiate(TABLES, terms)[1], terms)
 
