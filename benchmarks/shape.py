@@ -35,6 +35,7 @@ GENERIC = {
 EXCEPTIONS: dict[tuple[str, str], str] = {
     ("fedlit/data/agree.py", "generic name apart"): "a field of saved agreements",
     ("fedlit/data/module.py", "generic name known"): "the key data.known",
+    ("fedlit/data/sent.py", "generic name what"): "a key of plans",
     ("fedlit/score/arrays.py", "generic name left"): "an array of saved trees",
     ("fedlit/data/schema/numbers.py", "generic name way"): "a field of saved schemas",
     ("fedlit/run/arguments.py", "generic name said"): "words of a user, from Python",
