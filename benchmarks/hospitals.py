@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from fedlit import compare
-from fedlit.statistics import ALONE, FEW, JOIN
+from fedlit.answers.verdict import Verdict
 from fedlit.study.method import Scenario
 from fedlit.study.parse import load_study
 from fedlit.study.seeds import parse_seeds
 
-MEANT = {"north": JOIN, "south": ALONE, "west": FEW}
+MEANT = {"north": Verdict.JOIN, "south": Verdict.ALONE, "west": Verdict.FEW}
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         verdicts = {answer.client: answer.verdict for answer in answers}
         counts[verdicts == MEANT] += 1
         for answer in answers:
-            lift, low, high = (100 * answer.lift[key] for key in ("mean", "low", "high"))
+            low, lift, high, _ = answer.bar
             told = (
                 f"{draw:4} {answer.client:6} {answer.verdict:17} {lift:+6.2f} ({low:+.2f} to "
                 f"{high:+.2f})"

@@ -1,7 +1,8 @@
-"""The uncertainty of differences between methods: intervals that state their source, and paired
-tests.
+"""The uncertainty of scores and of lifts: intervals that state their source, and paired tests.
 
-There are two designs, which differ in their source of error:
+A lift is measured in one of two ways, which return the same type. :func:`over_rows` compares two
+predictions of the same rows by a bootstrap over rows. :func:`over_seeds` compares methods that were
+trained with several seeds, by designs that differ in their source of error:
 
 - *fixed* test rows: seeds differ in initial values and the order of rows alone. Their spread is
   training noise; what other test rows would have given is estimated by a bootstrap over rows. The
@@ -14,8 +15,9 @@ There are two designs, which differ in their source of error:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,40 +25,25 @@ from numpy.typing import ArrayLike, NDArray
 LEVEL = 0.95
 MIN_SEEDS_FOR_TEST = 8
 
-MIN_SEEDS = 3
-"""With fewer seeds there is no verdict."""
-BLOCKED = "blocked"
-"""In place of a verdict, where a finding about the tables has to be settled first."""
-MATTERS = 0.5
-"""The smallest difference that matters where nothing else is said: percentage points, or percent of
-a score that has another unit."""
-JOIN = "join"
-ALONE = "stay alone"
-SAME = "no difference"
-FEW = "not enough data"
-TITLES = {
-    JOIN: "Join",
-    ALONE: "Stay alone",
-    SAME: "No difference that matters",
-    FEW: "Not enough data",
-}
-"""Verdict → its words."""
 Interval = tuple[float, float]
 _NONE: Interval = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds, with its uncertainty.
+    """A score or a lift, with its uncertainty.
 
     Attributes:
-        n: the number of seeds.
-        mean: the mean over seeds.
-        sd: the sample standard deviation over seeds; NaN for one seed.
+        n: the number of seeds, or of rows.
+        mean: the mean over seeds, or the value on these rows.
+        sd: the sample standard deviation over seeds; NaN for one seed, and for rows.
         interval: the 95 % interval that verdicts use.
         seeds: the interval that comes from seeds alone: training noise, or re-splits.
-        rows: the interval that comes from the test rows alone: bootstrap percentiles. NaN if there
-            is no bootstrap.
+        rows: the interval that comes from rows alone: bootstrap percentiles. NaN if there is no
+            bootstrap.
+        over: what ``n`` counts.
+        optimism: by how much the value on these rows was larger than ``mean``, because the same
+            rows chose and judged.
     """
 
     n: int
@@ -65,6 +52,8 @@ class Estimate:
     interval: Interval
     seeds: Interval
     rows: Interval = _NONE
+    over: Literal["seeds", "rows"] = "seeds"
+    optimism: float = 0.0
 
 
 def _around(mean: float, error: float, degrees: float) -> Interval:
@@ -113,7 +102,7 @@ def rows_interval(resamples: ArrayLike) -> Interval:
     return float(low), float(high)
 
 
-def estimate(
+def over_seeds(
     values: ArrayLike, *, ratio: float | None = None, resamples: ArrayLike | None = None
 ) -> Estimate:
     """Return the mean over seeds, with its intervals.
@@ -157,6 +146,61 @@ def estimate(
     return Estimate(n, mean, sd, interval, seeds, rows)
 
 
+Counted = Callable[[NDArray[np.int64] | None], float]
+"""A score as a function of how often each row counts, (n,); once if None."""
+
+
+def over_rows(
+    first: Counted,
+    second: Counted,
+    rows: int,
+    gain: Callable[[float, float], float],
+    *,
+    honest: float | None = None,
+    resamples: int = 400,
+    seed: int = 0,
+) -> Estimate:
+    """Return by how much one prediction of rows is better than another, with the 95 % interval of a
+    paired bootstrap over rows.
+
+    The interval covers other rows of the same kind, but not newly trained models. Draws in which a
+    score is undefined are left out.
+
+    Args:
+        first: the score of one prediction.
+        second: the score of the other prediction.
+        rows: the number of rows, n.
+        gain: returns by how much the first of two scores is better.
+        honest: the same difference where other rows chose the predictions than judged them; the
+            result is corrected by the difference to it, the optimism. None or not finite if there
+            is nothing to correct.
+        resamples: the number of draws.
+        seed: the seed of the draws, which depend only on it and on the number of rows.
+
+    Example:
+        >>> right, wrong = np.ones(50), np.r_[np.zeros(10), np.ones(40)]
+        >>> def accuracy(hits): return lambda counts: float(np.average(hits, weights=counts))
+        >>> lift = over_rows(accuracy(right), accuracy(wrong), 50, lambda first, second: first - second)
+        >>> low, high = lift.interval  # the closed form of the error is √(0.2 · 0.8 / 50) = 0.057
+        >>> round(lift.mean, 2), 0 < low < lift.mean < high < 0.35
+        (0.2, True)
+    """
+    rng = np.random.default_rng([seed, rows])
+    gains = list[float]()
+    for _ in range(resamples):
+        counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
+        gains.append(float(gain(first(counts), second(counts))))
+    low, high = rows_interval(gains)
+    value = float(gain(first(None), second(None)))
+    optimism = 0.0
+    if honest is not None and math.isfinite(value - honest):
+        optimism = value - honest
+    interval = (low - optimism, high - optimism)
+    return Estimate(
+        rows, value - optimism, math.nan, interval, _NONE, interval, over="rows", optimism=optimism
+    )
+
+
 def wilcoxon(differences: ArrayLike) -> float:
     """Return the two-sided p-value of Wilcoxon's signed-rank test: NaN for fewer than 8 seeds, 1 if
     no pair differs.
@@ -184,31 +228,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         np.maximum.accumulate(array[order] * np.arange(len(order), 0, -1)), 1
     )
     return list(map(float, adjusted))
-
-
-def verdict(lift: float, interval: Interval, matters: float) -> str:
-    """Return the verdict on a lift: one of :data:`TITLES`.
-
-    ``join`` and ``stay alone`` require an interval that excludes zero and a lift that matters. ``no
-    difference`` means that no lift in the interval matters, or that the interval excludes zero for
-    a lift too small to matter. Otherwise there is not enough data to decide.
-
-    Args:
-        lift: by how much one method is better than another.
-        interval: the 95 % interval of the lift; NaN if there is none.
-        matters: the smallest lift that matters, in the same unit.
-
-    Example:
-        >>> verdict(2.0, (1.0, 3.0), 0.5), verdict(-2.0, (-3.0, -1.0), 0.5)
-        ('join', 'stay alone')
-        >>> verdict(0.2, (0.1, 0.3), 0.5), verdict(0.1, (-0.3, 0.5), 0.5), verdict(2.0, (-1.0, 5.0), 0.5)
-        ('no difference', 'no difference', 'not enough data')
-    """
-    low, high = interval
-    if not math.isfinite(low + high):
-        return FEW
-    if abs(lift) < matters and (low > 0 or high < 0 or max(-low, high) <= matters):
-        return SAME
-    if low > 0:
-        return JOIN
-    return ALONE if high < 0 else FEW

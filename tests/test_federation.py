@@ -238,8 +238,8 @@ def test_it_recommends(tmp_path: Path) -> None:
     report = fed.report()
     assert isinstance(report, Recommendation)
     cards, _, rest = report._repr_html_().partition("<details>")
-    for client, advice in report.clients.items():
-        assert f"<b>{client}</b>" in cards and html.escape(advice.sentence) in cards
+    for client, answer in report.clients.items():
+        assert f"<b>{client}</b>" in cards and html.escape(answer.sentence) in cards
     assert "<table" in rest and "<table" not in cards
     assert rest.count("<details>") == 2
     assert [own.name for own in report.supplements] == ["thresholds", "subgroups"]

@@ -8,16 +8,14 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from fedlit.answers.verdict import Verdict, verdict_on
 from fedlit.jobs.job import Job, Train
 from fedlit.statistics import (
-    FEW,
-    JOIN,
     Estimate,
     corrected_interval,
-    estimate,
     holm,
+    over_seeds,
     rows_interval,
-    verdict,
     wilcoxon,
 )
 from fedlit.study.collect import _check_rows
@@ -33,7 +31,7 @@ def test_the_intervals_over_seeds_are_scipys_and_by_hand() -> None:
     values = made(0.02)
     ratio = 0.5
     expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    for found in (estimate(values).interval, corrected_interval(values)):
+    for found in (over_seeds(values).interval, corrected_interval(values)):
         np.testing.assert_allclose(found, (expected.low, expected.high), rtol=1e-12)
     reach = stats.t.ppf(0.975, 11) * math.sqrt((1 / 12 + ratio) * values.var(ddof=1))
     np.testing.assert_allclose(
@@ -41,9 +39,9 @@ def test_the_intervals_over_seeds_are_scipys_and_by_hand() -> None:
     )
 
 
-def said(found: Estimate) -> str:
+def said(found: Estimate) -> Verdict:
     """The verdict where any lift matters."""
-    return verdict(found.mean, found.interval, 0.0)
+    return verdict_on(found, 0.0)
 
 
 @pytest.mark.parametrize("effect", [0.0, 2.0])
@@ -57,10 +55,10 @@ def test_fixed_rows_the_interval_of_both_sources_covers(effect: float) -> None:
     for _ in range(TRIALS):
         shift = rng.normal(0, rows)
         values = effect + shift + rng.normal(0, noise, n)
-        found = estimate(values, resamples=values.mean() + rng.normal(0, rows, 200))
+        found = over_seeds(values, resamples=values.mean() + rng.normal(0, rows, 200))
         hits += found.interval[0] <= effect <= found.interval[1]
         only_seeds += found.seeds[0] <= effect <= found.seeds[1]
-        clear += said(found) == JOIN
+        clear += said(found) == Verdict.JOIN
     assert abs(hits / TRIALS - 0.95) < 0.03
     assert only_seeds / TRIALS < 0.85  # as if these rows were all rows
     assert clear / TRIALS < 0.04 if effect == 0 else clear / TRIALS > 0.95
@@ -69,7 +67,7 @@ def test_fixed_rows_the_interval_of_both_sources_covers(effect: float) -> None:
 def test_the_parts_of_a_fixed_interval_add_up() -> None:
     values = made(0.0, n=8)
     resamples = np.random.default_rng(3).normal(values.mean(), 0.004, 500)
-    found = estimate(values, resamples=resamples)
+    found = over_seeds(values, resamples=resamples)
     training = values.var(ddof=1) / 8
     rows = resamples.var(ddof=1)
     degrees = (training + rows) ** 2 / (training**2 / 7)
@@ -78,25 +76,25 @@ def test_the_parts_of_a_fixed_interval_add_up() -> None:
     assert found.rows == rows_interval(resamples) == tuple(np.quantile(resamples, [0.025, 0.975]))
     assert degrees > 7
     # of two seeds Welch's interval is narrower than theirs alone
-    few = estimate([0.0, 0.02], resamples=resamples)
+    few = over_seeds([0.0, 0.02], resamples=resamples)
     assert few.interval == pytest.approx(few.seeds) and few.seeds[1] > 0.1
 
 
 def test_what_has_no_spread_or_one_seed_is_no_certainty() -> None:
     resamples = np.random.default_rng(4).normal(0.1, 0.01, 4000)
-    equal = estimate([0.1] * 6, resamples=resamples)
-    one = estimate([0.1], resamples=resamples)
+    equal = over_seeds([0.1] * 6, resamples=resamples)
+    one = over_seeds([0.1], resamples=resamples)
     np.testing.assert_allclose(
         equal.interval, stats.norm.interval(0.95, 0.1, resamples.std(ddof=1))
     )
     assert math.isnan(one.sd) and one.rows[0] < 0.1 and math.isnan(equal.seeds[0])
     for own in (
         one,
-        estimate([0.02] * 2, ratio=0.5),
-        estimate([0.02] * 3),
-        estimate([0.1, math.nan, 0.2]),
+        over_seeds([0.02] * 2, ratio=0.5),
+        over_seeds([0.02] * 3),
+        over_seeds([0.1, math.nan, 0.2]),
     ):
-        assert said(own) == FEW
+        assert said(own) == Verdict.FEW
 
 
 @pytest.mark.parametrize("effect", [0.0, 0.03])

@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedlit import yaml_text
+from fedlit.answers.answer import Answer
+from fedlit.answers.shown import plot_lifts
+from fedlit.answers.verdict import MATTERS, VERDICTS, Verdict
 from fedlit.data.findings import Findings
 from fedlit.errors import Told, expect, must_be_known
 from fedlit.files import naming, write_text
-from fedlit.mixture.advice import Advice, advise
+from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
+from fedlit.mixture.combine import Combined
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings, is_mixture, newest
 from fedlit.run.arguments import made_from, read
@@ -33,7 +37,6 @@ from fedlit.run.modules import find_modules
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Part, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
-from fedlit.statistics import ALONE, BLOCKED, JOIN, MATTERS, TITLES
 from fedlit.train.supplement import Supplement
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ class Recommendation(Shown):
 
     Attributes:
         clients: maps each client to its answer.
+        mixtures: maps each client to the mixture that its held-out rows chose.
         labels: maps each trained candidate to its name for the user.
         wanted: the federated candidates in the mixture of a client that should join, or that may
             gain although there is not enough data to decide.
@@ -60,7 +64,8 @@ class Recommendation(Shown):
         notes: all findings about the tables, if somebody has looked for them.
     """
 
-    clients: dict[str, Advice]
+    clients: dict[str, Answer]
+    mixtures: dict[str, Combined]
     labels: dict[str, str]
     wanted: tuple[str, ...]
     missing: dict[str, str]
@@ -88,9 +93,10 @@ class Recommendation(Shown):
             "clients": {
                 name: {
                     "rows": self.survey.rows[name], "shared_columns": self.survey.shared[name],
-                    "of_columns": self.survey.columns[name], **advice.to_dict(),
+                    "of_columns": self.survey.columns[name], **answer.to_dict(),
+                    "with": self._federated(name), "mixture": self.mixtures[name].to_dict(),
                 }
-                for name, advice in self.clients.items()
+                for name, answer in self.clients.items()
             },
             "candidates": {
                 name: {"label": label, "own": name in plan.local, "wanted": name in self.wanted}
@@ -111,8 +117,8 @@ class Recommendation(Shown):
         trained, total, budget = self.seconds
         settings = self.mixture.settings
         best = shlex.quote(str(self.best))
-        rows = [self._row(name, advice) for name, advice in self.clients.items()]
-        scores = list(dict.fromkeys(advice.score.label for advice in self.clients.values()))
+        rows = [self._row(name, answer) for name, answer in self.clients.items()]
+        scores = list(dict.fromkeys(answer.score.label for answer in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[Part] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
         if not self.notes:  # all notes are shown below, these questions among them
@@ -165,10 +171,10 @@ class Recommendation(Shown):
             return super()._repr_html_()
         from fedlit.show.canvas import THEME
 
-        colours = {JOIN: THEME["good"][0], ALONE: THEME["bad"][0]}
+        colours = {Verdict.JOIN: THEME["good"][0], Verdict.ALONE: THEME["bad"][0]}
         cards = [
-            card_html(name, f"{advice.sentence}.", colours.get(advice.verdict, "gray"))
-            for name, advice in self.clients.items()
+            card_html(name, f"{answer.sentence}.", colours.get(answer.verdict, "gray"))
+            for name, answer in self.clients.items()
         ]
         details = (
             "<details><summary>Scores, data and next "
@@ -179,17 +185,15 @@ class Recommendation(Shown):
     def _answers(self) -> Iterator[str]:
         """Yield a sentence for each client; of many clients, one for each answer."""
         if len(self.clients) <= MOST_ROWS:
-            yield from (f"{name}: {advice.sentence}." for name, advice in self.clients.items())
+            yield from (f"{name}: {answer.sentence}." for name, answer in self.clients.items())
             return
-        by_answer: dict[str, list[str]] = {}
-        for name, advice in sorted(
-            self.clients.items(), key=lambda entry: [*TITLES, BLOCKED].index(entry[1].verdict)
-        ):
-            by_answer.setdefault(advice.answer, []).append(name)
-        yield from (
-            f"{answer}: {counted(len(names), 'client')} ({shorten(names)})."
-            for answer, names in by_answer.items()
-        )
+        by_title: dict[str, list[str]] = {}
+        for verdict in (*VERDICTS, Verdict.BLOCKED):
+            for name, answer in self.clients.items():
+                if answer.verdict == verdict:
+                    by_title.setdefault(answer.title, []).append(name)
+        for title, names in by_title.items():
+            yield f"{title}: {counted(len(names), 'client')} ({shorten(names)})."
         yield f"Each client's answer, with its reason, is in {DONE}."
 
     def plot(self, axes: Axes | None = None) -> Axes:
@@ -200,31 +204,30 @@ class Recommendation(Shown):
             axes: Matplotlib's axes to draw on; if None, new ones, which a notebook shows below the
                 cell.
         """
-        from fedlit.show.effects import plot_intervals
+        return plot_lifts(self.clients.values(), axes)
 
-        first = next(iter(self.clients.values())).score
-        unit = 100 if first.percent else 1
-        answers = self.clients.values()
-        lows = [unit * advice.interval[0] for advice in answers]
-        highs = [unit * advice.interval[1] for advice in answers]
-        points = ", percentage points" if first.percent else ""
-        label = f"lift in {first.label}{points}, with 95 % intervals"
-        return plot_intervals(
-            list(self.clients), [unit * advice.lift for advice in answers], lows, highs, label, axes
-        )
+    def _federated(self, client: str) -> list[str]:
+        """Return the federated parts of a client's mixture."""
+        local = self.mixture.plan.local
+        return [name for name in self.mixtures[client].weights if name not in local]
 
-    def _row(self, name: str, advice: Advice) -> list[str]:
-        text = advice.score.text
-        (low, high) = advice.interval
-        lift = [
-            text(advice.lift, signed=True),
-            f"{text(low, signed=True)} to {text(high, signed=True)}",
-        ]
+    def _row(self, name: str, answer: Answer) -> list[str]:
+        text = answer.score.text
+        lift = ["–", "–"]
+        if answer.methods:
+            low, high = answer.lift.interval
+            interval = f"{text(low, signed=True)} to {text(high, signed=True)}"
+            lift = [text(answer.lift.mean, signed=True), interval]
         shared = f"{self.survey.shared[name]}/{self.survey.columns[name]}"
         return [
-            name, f"{self.survey.rows[name]:,}", shared, text(advice.alone), advice.best,
-            *(lift if advice.parts else ["–", "–"]), advice.verdict,
-        ]  # fmt: skip
+            name,
+            f"{self.survey.rows[name]:,}",
+            shared,
+            text(answer.alone),
+            answer.reference,
+            *lift,
+            answer.verdict.value,
+        ]
 
 
 def recommend(
@@ -299,7 +302,8 @@ def recommend(
     labels = {
         name: candidate.label for name, candidate in candidates.items() if name not in mixture.out
     }
-    clients, promising = _answers(mixture, labels, matters, surveyed.findings)
+    clients, mixtures = _answers(mixture, labels, matters, surveyed.findings)
+    promising = _promising(mixture, clients, mixtures, labels)
     used = [name for name in labels if name in (*mixture.plan.local, *promising)]
     about = (
         "Own "
@@ -311,7 +315,7 @@ def recommend(
     seconds = trained, time.monotonic() - begun, budget
     lacking = missing | _lacking(mixture)
     recommendation = Recommendation(
-        clients, labels, promising, lacking, surveyed, mixture, seconds, best, supplements
+        clients, mixtures, labels, promising, lacking, surveyed, mixture, seconds, best, supplements
     )
     write_json(folder / DONE, recommendation.to_dict())
     return recommendation
@@ -319,26 +323,37 @@ def recommend(
 
 def _answers(
     mixture: Mixture, labels: Mapping[str, str], matters: float, findings: Findings
-) -> tuple[dict[str, Advice], tuple[str, ...]]:
-    """Return each client's answer, and the federated candidates by which some client may gain. A
-    client that has a column which reveals the target has no verdict.
+) -> tuple[dict[str, Answer], dict[str, Combined]]:
+    """Return each client's answer, and the mixture that its held-out rows chose. A client that has
+    a column which reveals the target has no verdict.
     """
     local = mixture.plan.local
     settings = mixture.settings
     federated = {name: label for name, label in labels.items() if name not in local}
-    clients = {
-        name: advise(
+    answers = dict[str, Answer]()
+    mixtures = dict[str, Combined]()
+    for name, rows in mixture.held.items():
+        answers[name], mixtures[name] = advise(
             name, rows, local, settings.mixing, federated, matters=matters, seed=settings.seed
         )
-        for name, rows in mixture.held.items()
-    }
-    for name in findings.blocked(clients):
-        clients[name] = clients[name].blocked()
-    tried = set[str]()
-    for advice in clients.values():
-        if advice.worth_a_try:
-            tried |= set(advice.parts)
-    return clients, tuple(name for name in federated if name in tried)
+    for name in findings.blocked(answers):
+        answers[name] = answers[name].blocked()
+    return answers, mixtures
+
+
+def _promising(
+    mixture: Mixture,
+    answers: Mapping[str, Answer],
+    mixtures: Mapping[str, Combined],
+    labels: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the federated candidates by which some client may gain."""
+    used = set[str]()
+    for name, answer in answers.items():
+        if answer.worth_a_try:
+            used |= set(mixtures[name].weights)
+    local = mixture.plan.local
+    return tuple(name for name in labels if name in used and name not in local)
 
 
 def _best(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedlit.answers.shown import summary
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import has_classes
 from fedlit.errors import ConfigError, RunError, expect
@@ -18,7 +19,7 @@ from fedlit.show.shown import Grid, Shown
 from fedlit.study.basis import Basis
 from fedlit.study.collect import collect
 from fedlit.study.contents import installed
-from fedlit.study.findings import MANY, Findings, summary
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.lift import LEFT_OUT
 from fedlit.study.notes import training_notes
 from fedlit.study.parse import load_study

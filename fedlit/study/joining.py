@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from fedlit.answers.answer import Answer
 from fedlit.errors import RunError, Told, expect
 from fedlit.jobs.job import Train
 from fedlit.jobs.runner import nothing
@@ -22,7 +23,6 @@ from fedlit.show.shown import say as say_aside
 from fedlit.show.text import Verbatim
 from fedlit.study.collect import collect
 from fedlit.study.compare import Comparison, write
-from fedlit.study.findings import Answer
 from fedlit.study.method import Method
 from fedlit.study.plan import jobs_of, planned_alone
 from fedlit.study.resolve import ResolvedStudy, resolve

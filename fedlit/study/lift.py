@@ -4,6 +4,7 @@ from a client.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedlit.statistics import FEW, MIN_SEEDS, SAME, Estimate, estimate, holm, verdict, wilcoxon
+from fedlit.answers.verdict import Verdict, verdict_on
+from fedlit.statistics import Estimate, holm, over_seeds, wilcoxon
 from fedlit.study.collect import Collected
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.study import BEST_FEDERATED
@@ -133,7 +135,7 @@ class Scores:
         """Return the estimate of a method's score."""
         values = self.values(method, who, metric)
         resamples = self.resamples(method, who, metric, tuple(values.index))
-        return estimate(values.to_numpy(), ratio=self.ratio(who), resamples=resamples)
+        return over_seeds(values.to_numpy(), ratio=self.ratio(who), resamples=resamples)
 
     def lift(
         self, method: str, reference: str, who: Who, metric: str, without: str = ""
@@ -160,7 +162,7 @@ class Scores:
             if method_resamples is None or reference_resamples is None
             else score.gain(method_resamples, reference_resamples)
         )
-        return estimate(differences, ratio=self.ratio(who), resamples=resamples), differences
+        return over_seeds(differences, ratio=self.ratio(who), resamples=resamples), differences
 
 
 def estimates(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
@@ -210,9 +212,9 @@ def lifts(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
                         "method": method,
                         "client": client,
                     }
-                    lift = _compared(scores, study.matters, method, reference, client, metric)
-                    if lift:
-                        family.append({**key, **lift})
+                    lift = lift_over(scores, study.matters, method, reference, client, metric)
+                    if lift.estimate.n:
+                        family.append({**key, **lift.row()})
             # Mean and worst of the same clients, and the best of the same methods, are no further
             # questions.
             repeats = [
@@ -231,7 +233,7 @@ def lifts(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
         "reference",
         "method",
         "client",
-        *flat(estimate([])),
+        *flat(over_seeds([])),
         "p",
         "p_holm",
         "verdict",
@@ -239,7 +241,31 @@ def lifts(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _compared(
+@dataclass(frozen=True)
+class Lift:
+    """A lift over seeds.
+
+    Attributes:
+        estimate: the lift with its intervals.
+        p: the p-value of Wilcoxon's test.
+        least: the smallest lift that matters.
+    """
+
+    estimate: Estimate
+    p: float
+    least: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the lift."""
+        return verdict_on(self.estimate, self.least)
+
+    def row(self) -> dict[str, Any]:
+        """Return the lift as columns of a table."""
+        return {**flat(self.estimate), "p": self.p, "verdict": self.verdict.value}
+
+
+def lift_over(
     scores: Scores,
     matters: float,
     method: str,
@@ -247,17 +273,21 @@ def _compared(
     who: Who,
     metric: str,
     without: str = "",
-) -> dict[str, Any] | None:
-    """Return a lift with its p-value and verdict as columns of a table; None if no seed has both
-    scores.
+) -> Lift:
+    """Return the lift of a method over a reference.
+
+    Args:
+        scores: the scores of a study.
+        matters: the smallest lift that matters, in percentage points or percent.
+        method: the method, trained with all clients.
+        reference: the method to compare with.
+        who: one client, or several.
+        metric: the metric of the comparison.
+        without: the client without which the reference was trained; "" for none.
     """
-    lift, differences = scores.lift(method, reference, who, metric, without)
-    if not lift.n:
-        return None
-    least = COMPARED[metric].least_lift(
-        matters, float(scores.values(reference, who, metric, without).mean())
-    )
-    return {**flat(lift), "p": wilcoxon(differences), "verdict": judged(lift, least)}
+    estimate, differences = scores.lift(method, reference, who, metric, without)
+    alone = float(scores.values(reference, who, metric, without).mean())
+    return Lift(estimate, wilcoxon(differences), COMPARED[metric].least_lift(matters, alone))
 
 
 def leave_one_out(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
@@ -287,30 +317,17 @@ def leave_one_out(study: ResolvedStudy, scores: Scores) -> pd.DataFrame:
             ]
             for method in (BEST_FEDERATED, *study.candidates):
                 alone = study.best_alone if method == BEST_FEDERATED else study.reference_of(method)
-                felt = {client: _compared(scores, study.matters, method, alone, client, metric)}
+                felt = {client: lift_over(scores, study.matters, method, alone, client, metric)}
                 for name, who in everyone if remaining else ():
-                    felt[name] = _compared(
+                    felt[name] = lift_over(
                         scores, study.matters, method, method, who, metric, client
                     )
                 key = {"metric": metric, "method": method, "joins": client}
-                rows += [
-                    {**key, "client": name, **effect} for name, effect in felt.items() if effect
-                ]
-    columns = ["metric", "method", "joins", "client", *flat(estimate([])), "verdict"]
+                for name, effect in felt.items():
+                    if effect.estimate.n:
+                        rows.append({**key, "client": name, **effect.row()})
+    columns = ["metric", "method", "joins", "client", *flat(over_seeds([])), "verdict"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def judged(lift: Estimate, least: float) -> str:
-    """Return the verdict on a lift over seeds: not enough data below three seeds; no difference if
-    no seed shows any.
-
-    Args:
-        lift: the estimate of the lift over seeds.
-        least: the smallest lift that matters, in the same unit.
-    """
-    if lift.n < MIN_SEEDS:
-        return FEW
-    return SAME if lift.mean == 0.0 == lift.sd else verdict(lift.mean, lift.interval, least)
 
 
 def flat(estimated: Estimate) -> dict[str, float]:

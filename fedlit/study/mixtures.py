@@ -64,8 +64,8 @@ def train_mixture(job: Job) -> Computed:
     results = JobResults()
     every_part = PredictionTable()
     train_rows = {}
-    for client, held in mixture.held.items():
-        unseen = replace(held, fold=None)  # a study's files have no folds
+    for client, of_folds in mixture.held.items():
+        unseen = replace(of_folds, fold=None)  # a study's files have no folds
         splits = {"test": test[client], OUT_OF_FOLD if folds else "validation": unseen}
         if folds and (chosen := np.isin(unseen.row, dealt[client]["validation"])).any():
             # These out-of-fold rows are the validation rows that it would have without folds.

@@ -15,30 +15,23 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedlit.answers.shown import summary
 from fedlit.exchange import named
 from fedlit.show.canvas import canvas, svg_text
 from fedlit.show.effects import plot_intervals
 from fedlit.show.text import shorten
 from fedlit.show.violins import plot_violins
 from fedlit.study.collect import Collected
-from fedlit.study.findings import MANY, Findings, summary
+from fedlit.study.findings import MANY, Findings
 from fedlit.study.job import OUT_OF_FOLD
 from fedlit.study.lift import WORST, client_label
 from fedlit.study.resolve import ResolvedStudy
 from fedlit.study.sections import Section
 from fedlit.study.seeds import seed_words
 from fedlit.study.study import BEST_ALONE, HINDSIGHT
-from fedlit.study.tables import (
-    choice_words,
-    cluster_table,
-    drawn,
-    in_percent,
-    in_unit,
-    lift_table,
-    lift_unit,
-    score_table,
-)
+from fedlit.study.tables import cluster_table, lift_table, score_table
 from fedlit.tasks import Score
+from fedlit.tasks.units import choice_words, drawn, in_percent, in_unit, lift_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -41,9 +41,9 @@ from fedlit.study.resolve import ResolvedStudy, resolve
 from fedlit.study.runner import default_jobs, locked
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
-from fedlit.study.tables import heading
 from fedlit.study.tune import Judged, judged, tuning_jobs
 from fedlit.tasks import COMPARED, Score
+from fedlit.tasks.units import heading
 
 MOST_TRIALS = 10  # of the printed table
 STARTUP = 10  # trials that are drawn at random before the sampler learns from them

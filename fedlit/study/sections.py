@@ -12,10 +12,10 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from fedlit.answers.answer import Answer
 from fedlit.show.canvas import THEME
 from fedlit.show.shown import Grid
 from fedlit.show.text import in_markdown, printable
-from fedlit.study.findings import Answer
 
 
 @dataclass(frozen=True)

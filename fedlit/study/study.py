@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedlit.answers.verdict import MATTERS
 from fedlit.errors import ConfigError, expect, must_be_known
 from fedlit.run.config import find_config
-from fedlit.statistics import MATTERS
 from fedlit.study.method import NAME, Method, Paper, Scenario, Search, check_tuned
 from fedlit.study.seeds import Seeds, parse_seeds
 

@@ -14,18 +14,19 @@ import yaml
 from mixture.test_combine import rows_of
 
 from fedlit.__main__ import main
+from fedlit.answers.verdict import Verdict
 from fedlit.errors import ConfigError
 from fedlit.mixture import candidates
-from fedlit.mixture.advice import BLEND, advise, gain_interval
+from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.candidates import survey as survey_of
 from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
 from fedlit.mixture.settings import Mixing, settings_of
 from fedlit.run.load import load
-from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES
+from fedlit.statistics import over_rows
 from fedlit.tasks import Classification, Score
-from fedlit.tasks.predictions import Predictions
+from fedlit.tasks.predictions import MIXTURE, Predictions
 
 COLUMNS = 20
 FILES = {name: f"{name}.csv" for name in ("large", "odd", "small")}
@@ -88,9 +89,11 @@ def test_only_those_who_gain_are_told_to_join(found: Recommendation, place: Path
     small = found.clients["small"]
     odd = found.clients["odd"]
     assert (
-        small.verdict == JOIN and small.interval[0] > 0 and small.sentence.startswith("Join with ")
+        small.verdict == Verdict.JOIN
+        and small.lift.interval[0] > 0
+        and small.sentence.startswith("Join with ")
     )
-    assert odd.verdict != JOIN and found.wanted
+    assert odd.verdict != Verdict.JOIN and found.wanted
     text = found.text(80)
     assert max(map(len, text.split("What would leave")[0].splitlines())) <= 80
     for part in found.wanted:
@@ -114,7 +117,9 @@ def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommen
         zip(names, [found.clients["small"]] * 40 + [found.clients["odd"]] * 18, strict=True)
     )
     each: dict[str, Any] = {key: dict.fromkeys(names, 9) for key in ("rows", "shared", "columns")}
-    many = replace(found, clients=kinds, survey=replace(found.survey, **each))
+    mixtures = dict.fromkeys(names, found.mixtures["small"])
+    survey = replace(found.survey, **each)
+    many = replace(found, clients=kinds, mixtures=mixtures, survey=survey)
     told = [
         line
         for line in str(many).splitlines()
@@ -142,7 +147,7 @@ def test_a_small_budget_gives_the_answer_that_it_reached(
     )
     told = " ".join(capsys.readouterr().out.split())
     assert (
-        f"small: {TITLES[FEW]}: no federated model was tried." in told
+        f"small: {Verdict.FEW.words}: no federated model was tried." in told
         and "Nothing would leave a site" in told
     )
     assert "Missing: tabm: no time was left for it; a larger budget gives it more time." in told
@@ -220,36 +225,41 @@ def test_what_rows_chose_is_not_taken_for_a_gain() -> None:
     that judge."""
     own = ["trees", "linear"]
     labels = {"forest": "the forest", "logistic": "the pooled linear model"}
-    told = [advise("a", noise(seed, 0.0), own, Mixing(), labels) for seed in range(5)]
-    assert abs(np.mean([got.lift for got in told])) < 0.04
-    assert not any(got.verdict == JOIN for got in told)
-    clear = advise("a", noise(1, 1.5), own, Mixing(), labels)
+    told = [advise("a", noise(seed, 0.0), own, Mixing(), labels)[0] for seed in range(5)]
+    assert abs(np.mean([got.lift.mean for got in told])) < 0.04
+    assert not any(got.verdict == Verdict.JOIN for got in told)
+    clear, mixture = advise("a", noise(1, 1.5), own, Mixing(), labels)
     assert (
-        clear.verdict == JOIN
-        and "forest" in clear.parts
-        and clear.best in (*own, BLEND)
-        and clear.optimism != 0
+        clear.verdict == Verdict.JOIN
+        and "forest" in mixture.weights
+        and clear.reference in (*own, MIXTURE)
+        and clear.lift.optimism != 0
     )
-    far = advise("a", noise(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
-    assert far.verdict in (SAME, FEW, ALONE) and far.lift <= 0.01
+    far, _ = advise("a", noise(1, 1.5), ["trees", "forest"], Mixing(), {"linear": "it"})
+    assert far.verdict in (Verdict.SAME, Verdict.FEW, Verdict.ALONE) and far.lift.mean <= 0.01
 
 
 def test_the_bootstraps_interval_is_the_closed_form_of_a_mean() -> None:
     rng = np.random.default_rng(0)
     first = rng.normal(0.1, 1, 500)
     second = rng.normal(0, 1, 500)
-    lower = Score("loss", "Loss", higher_is_better=False)
 
     def mean(values: np.ndarray):  # type: ignore[no-untyped-def]
         return lambda counts: float(np.average(values, weights=counts))
 
-    gain, (low, high) = gain_interval(
-        mean(first), mean(second), 500, Score("accuracy", "Accuracy"), 2000
-    )
+    higher = Score("accuracy", "Accuracy").gain
+    lower = Score("loss", "Loss", higher_is_better=False).gain
+    lift = over_rows(mean(first), mean(second), 500, higher, resamples=2000)
+    gain = lift.mean
     error = (first - second).std() / np.sqrt(500)
     assert gain == pytest.approx((first - second).mean())
-    assert (low, high) == pytest.approx((gain - 1.96 * error, gain + 1.96 * error), abs=0.2 * error)
-    assert gain_interval(mean(second), mean(first), 500, lower, 2000)[0] == gain
+    expected = (gain - 1.96 * error, gain + 1.96 * error)
+    assert lift.interval == pytest.approx(expected, abs=0.2 * error)
+    assert over_rows(mean(second), mean(first), 500, lower, resamples=2000).mean == gain
+    # rows that chose say too much by 0.1: the interval moves with the value
+    honest = over_rows(mean(first), mean(second), 500, higher, honest=gain - 0.1, resamples=2000)
+    assert (honest.optimism, honest.mean) == pytest.approx((0.1, gain - 0.1))
+    assert honest.interval == pytest.approx([end - 0.1 for end in lift.interval])
 
 
 @pytest.mark.parametrize(("theirs", "mixed"), [(("no", "yes"), True), ((0, 1), False)])

@@ -13,12 +13,12 @@ import yaml
 from ranks import on_ranks
 
 import fedlit
+from fedlit.answers.verdict import VERDICTS, Verdict
 from fedlit.data.sources import Tables
 from fedlit.errors import DataError
 from fedlit.mixture.export import export
 from fedlit.mixture.recommend import recommend
 from fedlit.run.load import load
-from fedlit.statistics import BLOCKED, TITLES
 from fedlit.study.basis import Basis
 from fedlit.study.compare import compare
 from fedlit.study.joining import add_client
@@ -104,9 +104,9 @@ def test_a_study_has_no_verdict_above_an_open_leak(
     found = compare("study.yaml", jobs=1, quiet=True)
     verdicts = {*found.lift["verdict"]}
     if known is None:
-        assert found.answers == [] and verdicts == {BLOCKED}
+        assert found.answers == [] and verdicts == {Verdict.BLOCKED}
     else:
-        assert len(found.answers) == 2 and verdicts <= {*TITLES}
+        assert len(found.answers) == 2 and verdicts <= {*VERDICTS}
     report = (found.folder / "report.html").read_text()
     assert ("Should this client join?" in report) is (known is not None)
     assert "alone predicts outcome" in report and ("is set at admission" in report) is (
@@ -127,7 +127,7 @@ def test_recommend_has_no_verdict_above_an_open_leak(
     lines = list[str]()
     found = recommend("mine.yaml", budget=0.0, folds=2, tell=lines.append)
     verdicts = {own.verdict for own in found.clients.values()}
-    assert (verdicts == {BLOCKED}) is (known is None)
+    assert (verdicts == {Verdict.BLOCKED}) is (known is None)
     written = json.loads((Path("recommended") / "mine" / "recommend.json").read_text())
     assert [own["column"] for own in written["findings"]] == ["code"]
     first = str(found).partition("held-out rows:")[0]
@@ -204,11 +204,11 @@ def test_a_leak_blocks_the_verdicts_of_those_who_have_it(place: Path) -> None:
     settings["data"]["source"]["init_args"]["files"]["west"] = "west.csv"
     Path("mine.yaml").write_text(yaml.safe_dump(settings))
     found = recommend("mine.yaml", budget=0.0, folds=2)
-    blocked = {client for client, own in found.clients.items() if own.verdict == BLOCKED}
+    blocked = {client for client, own in found.clients.items() if own.verdict == Verdict.BLOCKED}
     assert blocked == {"north", "south"}
     study = compare("study.yaml", jobs=1, quiet=True)
     assert [own.client for own in study.answers] == ["west"]
-    free = study.lift[study.lift["verdict"] != BLOCKED]
+    free = study.lift[study.lift["verdict"] != Verdict.BLOCKED]
     assert {*free["client"]} == {"west"}  # not the mean over all
 
 
@@ -235,7 +235,7 @@ def test_a_leak_of_a_newcomer_alone_blocks_its_verdict(place: Path) -> None:
     assert len(add_client("mine", content, **keys).comparison.answers) == 1
     rows(2).to_csv("west.csv", index=False)
     found = add_client("mine", content, **keys).comparison
-    assert found.answers == [] and {*found.lift["verdict"]} == {BLOCKED}
+    assert found.answers == [] and {*found.lift["verdict"]} == {Verdict.BLOCKED}
     assert any("code: alone predicts outcome" in note for note in found.notes)
 
 

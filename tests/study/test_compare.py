@@ -44,7 +44,7 @@ def test_what_is_written(compared: Comparison) -> None:
         compared.folder.glob("runs/*/*/version_*/checkpoints")
     )
     drawn = np.asarray(compared.plot().collections[-1].get_offsets())[:, 0].tolist()
-    assert drawn == pytest.approx([100 * own.lift["mean"] for own in compared.answers])
+    assert drawn == pytest.approx([100 * own.lift.mean for own in compared.answers])
 
 
 def test_scores_are_those_of_the_stored_predictions(compared: Comparison) -> None:

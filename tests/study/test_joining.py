@@ -155,13 +155,14 @@ def test_what_it_gains_is_a_study_of_its_own_rows(joined: Joined) -> None:
         assert lift.loc[(reference, "joined"), "mean"] == pytest.approx(
             own["joined"] - own[reference]
         )
-    assert own["best_alone"] == own[str(joined.answer.usual[1])] == joined.answer.alone
+    chosen = joined.comparison.collected.chosen.set_index("best")["method"]
+    assert own["best_alone"] == own[chosen["best_alone"]] == joined.answer.alone
     # of one seed, the interval is that of paired resamples of the test rows
     drawn = [
         pd.read_parquet(joined.folder / "alone" / "runs" / name / "seed_1" / "bootstrap.parquet")[
             "cedar", "auroc"
         ]
-        for name in ("joined", str(joined.answer.usual[1]))
+        for name in ("joined", chosen["best_alone"])
     ]
     interval = [lift.loc[("best_alone", "joined"), end] for end in ("rows_low", "rows_high")]
     assert interval == pytest.approx(np.quantile(drawn[0] - drawn[1], [0.025, 0.975]).tolist())

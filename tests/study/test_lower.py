@@ -14,15 +14,18 @@ import pytest
 from federations import BUNDLED
 from study.conftest import jobs_of, write_study
 
+from fedlit.answers.decide import answer_of
+from fedlit.answers.shown import summary
+from fedlit.answers.verdict import Verdict
 from fedlit.errors import ConfigError
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.run.load import load
-from fedlit.statistics import ALONE, FEW, JOIN, SAME, TITLES, corrected_interval, estimate
+from fedlit.statistics import corrected_interval, over_seeds
+from fedlit.study.answers import answers
 from fedlit.study.baselines import fit_baseline
 from fedlit.study.basis import Basis
 from fedlit.study.collect import Collected, best_in_hindsight, best_on_validation, collect
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.findings import Answer, answers, summary
 from fedlit.study.lift import (
     LEFT_OUT,
     MEAN,
@@ -30,10 +33,7 @@ from fedlit.study.lift import (
     WORST,
     Scores,
     estimates,
-    flat,
-    judged,
     leave_one_out,
-    lifts,
 )
 from fedlit.study.method import Method
 from fedlit.study.plan import plan_jobs
@@ -251,33 +251,28 @@ def test_a_model_of_another_task_is_left_out_and_named(tmp_path: Path, found: Co
 
 
 VERDICTS = [
-    ((-0.0010, -0.0010), 0.5, FEW),  # two seeds are never enough
-    ((0.03, 0.03), 0.5, FEW),
-    ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, JOIN),  # three points on five seeds
-    ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, ALONE),
-    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, SAME),  # sure, and too small to matter
-    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, JOIN),
-    ((0.0, 0.0, 0.0), 0.5, SAME),
-    ((0.05, -0.03, 0.02), 0.5, FEW),
+    ((-0.0010, -0.0010), 0.5, Verdict.FEW),  # two seeds are never enough
+    ((0.03, 0.03), 0.5, Verdict.FEW),
+    ((0.028, 0.030, 0.032, 0.031, 0.029), 0.5, Verdict.JOIN),  # three points on five seeds
+    ((-0.028, -0.030, -0.032, -0.031, -0.029), 0.5, Verdict.ALONE),
+    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.5, Verdict.SAME),  # sure, and too small to matter
+    ((0.0010, 0.0011, 0.0009, 0.0010, 0.0012), 0.05, Verdict.JOIN),
+    ((0.0, 0.0, 0.0), 0.5, Verdict.SAME),
+    ((0.05, -0.03, 0.02), 0.5, Verdict.FEW),
 ]
 
 
 @pytest.mark.parametrize(("values", "matters", "kind"), VERDICTS)
 def test_verdicts_need_three_seeds_and_a_lift_that_matters(
-    values: tuple[float, ...], matters: float, kind: str
+    values: tuple[float, ...], matters: float, kind: Verdict
 ) -> None:
-    lift = estimate(values, ratio=0.0)
-    assert judged(lift, SCORES["auroc"].least_lift(matters, 0.9)) == kind
-    answer = Answer(
-        replace(made(), matters=matters),
-        "ward",
-        "auroc",
-        0.9 + lift.mean,
-        0.9,
-        {**flat(lift), "verdict": kind},
-        (None, None),
-    )
-    assert answer.title == TITLES[kind] and ("needs 3" in answer.why) == (len(values) < 3)
+    lift = over_seeds(values, ratio=0.0)
+    score = SCORES["auroc"]
+    least = score.least_lift(matters, 0.9)
+    reached: dict[str, Any] = {"reference": "Local", "alone": 0.9, "federated": 0.9 + lift.mean}
+    answer = answer_of("ward", score, lift, least, methods=["GL"], rows=40, **reached)
+    assert answer.verdict == kind and answer.title.startswith(kind.words)
+    assert ("needs 3" in answer.reason) == (len(values) < 3)
     assert summary([answer]).startswith("Of 1 client, ") and "(ward)" in summary([answer])
 
 
@@ -378,7 +373,7 @@ def test_what_failed_is_not_known_and_said_so(four: Comparison) -> None:
     assert set(own.results["without"]) == {"", "class", "count", "labels"}
     scores = Scores(own)
     table = leave_one_out(four.study, scores)
-    told = answers(four.study, own, estimates(four.study, scores), lifts(four.study, scores), table)
+    told = answers(four.study, scores, estimates(four.study, scores), table)
     assert told[-1].client == "number" and "For the others: not known" in told[-1].remarks[-1]
 
 

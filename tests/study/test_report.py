@@ -17,13 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
 from study.conftest import LR, write_study
 
+from fedlit.answers.shown import summary
 from fedlit.explain.clusters import judged
 from fedlit.files import read_named
 from fedlit.show.canvas import canvas
 from fedlit.show.shown import Grid
 from fedlit.show.violins import plot_violins
 from fedlit.study.compare import Comparison, compare
-from fedlit.study.findings import summary
 from fedlit.study.report import sections, times
 from fedlit.study.sections import html as page_of
 from fedlit.study.sections import markdown
