@@ -182,7 +182,8 @@ def mixture(settings: dict[str, Any]) -> Case:
         result.test(quiet=True)
         result.predict(quiet=True)
         assert result.folder is not None
-        hashes = {"weights": digest((result.folder / "mixture.json").read_text())}
+        record = json.loads((result.folder / "mixture.json").read_text())
+        hashes = {"weights": digest(record["clients"])}
         predictions = (result.folder / "predictions").rglob("*.csv")
         for path in sorted([result.folder / "test.csv", *predictions]):
             hashes[path.name] = digest(path.read_text())
