@@ -287,7 +287,7 @@ def serve(only: list[str], cached: Path) -> None:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 hashes = work(Path(folder))
-            except BaseException as error:
+            except Exception as error:  # not a signal, which ends the script
                 reason = f"{type(error).__name__}: {error}"
                 is_missing = any(phrase in reason for phrase in MISSING)
                 hashes = {"skipped" if is_missing else "failed": reason[:400]}
