@@ -188,8 +188,11 @@ def _combined(
         parts: maps each part to its jobs; a client uses the first that has it.
         mixing: how the parts of a mixture are mixed; None for the mean of models.
     """
-    folders = {part: [job.folder for job in jobs] for part, jobs in parts.items()}
-    digests = {part: [job.digest for job in jobs] for part, jobs in parts.items()}
+    folders = dict[str, list[str]]()
+    digests = dict[str, list[str]]()
+    for part, jobs in parts.items():
+        folders[part] = [job.folder for job in jobs]
+        digests[part] = [job.digest for job in jobs]
     first = next(iter(parts.values()))[0]
     return replace(
         first,
