@@ -9,15 +9,13 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from fedlit import yaml_text
 from fedlit.data.module import FederatedData
 from fedlit.errors import expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.place import find_place
 from fedlit.exchange.transport import Transport
-from fedlit.names import plain
-from fedlit.run.config import flatten
 from fedlit.run.folders import check_name, new_folder
+from fedlit.run.resolved import Resolved
 from fedlit.run.scoring import ScoreSettings
 from fedlit.run.trainer import check_options
 from fedlit.train.callbacks import Checkpoints
@@ -32,7 +30,7 @@ class Assembly:
     describes the arguments.
 
     Attributes:
-        settings: the configuration's keys and values, flat; None for a run that was made in Python.
+        config: the configuration with all its keys; None for a run that was made in Python.
         folder: the folder of the run; None before the first command.
         trainer: the trainer of the last command; None before the first command.
     """
@@ -49,7 +47,7 @@ class Assembly:
         board: BoardSettings | None = None,
         score: ScoreSettings | None = None,
         transport: Transport | None = None,
-        config_text: str | None = None,
+        config: Resolved | None = None,
         **trainer: Any,
     ) -> None:
         expect(0 <= loop.seed < 2**32, "seed", "a number from 0 to 2**32 - 1", loop.seed)
@@ -57,8 +55,7 @@ class Assembly:
         check_name(name, "name")
         self.loop = loop
         self.data = data
-        self.config_text = config_text
-        self.settings = _settings_in(config_text)
+        self.config = config
         exchange = exchange or Exchange()
         self.untrained_exchange = deepcopy(exchange)
         self.attach(exchange, transport or _everywhere())
@@ -73,6 +70,16 @@ class Assembly:
         self.trainer_options = trainer
         self.folder: Path | None = None
         self.trainer: Trainer | None = None
+
+    @property
+    def config_text(self) -> str | None:
+        """The configuration as YAML, as ``config.yaml`` has it."""
+        return None if self.config is None else self.config.text
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """Maps each dotted key of the configuration to its value."""
+        return None if self.config is None else self.config.keys
 
     @property
     def seed(self) -> int:
@@ -120,12 +127,6 @@ class Assembly:
         if folder is None and self.group.rank == 0:
             folder = new_folder(self.root, self.name)
         return Path(self.group.first("the folder of the run", str(folder)))
-
-
-def _settings_in(config_text: str | None) -> Mapping[str, Any] | None:
-    if config_text is None:
-        return None
-    return dict(flatten(plain(yaml_text.load(config_text))))
 
 
 def _everywhere() -> Transport:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from pathlib import PurePath
@@ -25,8 +26,8 @@ _BY_CLIENT = TEXT | {"files", "missing", "steps", "task"}
 _SPEC = ("class_path", "init_args")
 _OF_TABLES = ("data.source.", "data.known")
 _RESET = ("model.optimizer", "model.scheduler")
-"""Of another class, these start from that class's own defaults: SGD would inherit the weight decay
-of AdamW."""
+"""If their class is replaced, these start from the defaults of the new class: SGD would inherit the
+weight decay of AdamW."""
 
 
 class Layer(NamedTuple):
@@ -87,6 +88,55 @@ def laid(layers: Iterable[Layer]) -> dict[str, Any]:
     return deepcopy(merged)
 
 
+@dataclass(frozen=True)
+class ClassSpec:
+    """A class with its arguments, or the arguments of a class that another layer names.
+
+    Attributes:
+        class_path: the class; empty for arguments alone.
+        init_args: its arguments.
+        others: the other keys beside them: ``dict_kwargs``, or one that the parser refuses.
+    """
+
+    class_path: str
+    init_args: Mapping[str, Any]
+    others: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, value: object, key: str) -> ClassSpec | None:
+        """Return what the value of a key names; None for a value that is neither a class nor
+        arguments.
+        """
+        if not isinstance(value, Mapping):
+            name = _named(value, key)
+            return cls(name, {}, {}) if name else None
+        if not set(value) & set(_SPEC):
+            return cls("", value, {})
+        args = value.get("init_args")
+        others = {name: setting for name, setting in value.items() if name not in _SPEC}
+        return cls(_named(value, key), args if isinstance(args, Mapping) else {}, others)
+
+    def merged(self, over: ClassSpec, key: str) -> ClassSpec:
+        """Return the class with another layer laid over it, argument by argument. An argument of a
+        class that is replaced is kept if the new class takes it.
+        """
+        same = not over.class_path or self.is_named_as(over)
+        args = dict(self.init_args if same else _still_taken(self.init_args, over.class_path, key))
+        for name, value in over.init_args.items():
+            args[name] = _over(args.get(name), value, f"{key}.{name}")
+        keywords = {"dict_kwargs"} & set(self.others) if same else set[str]()
+        others = {name: self.others[name] for name in keywords}
+        return ClassSpec(over.class_path or self.class_path, args, {**others, **over.others})
+
+    def is_named_as(self, other: ClassSpec) -> bool:
+        """Return whether two classes have one name, wherever they are imported from."""
+        return self.class_path.rpartition(".")[2] == other.class_path.rpartition(".")[2]
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys and values that the parser reads."""
+        return {"class_path": self.class_path, "init_args": self.init_args, **self.others}
+
+
 def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
     """Return the tree with a value at a path. Everything outside the path is shared with the old
     tree.
@@ -126,36 +176,24 @@ def _over(base: Any, over: Any, key: str) -> Any:
     """Lay a value over another: classes are merged argument by argument, all other values are
     replaced.
     """
-    old = _named(base, key)
-    new = _named(over, key)
-    if not (old and isinstance(over, Mapping | str)) and not (new and isinstance(base, Mapping)):
+    below = ClassSpec.read(base, key)
+    above = ClassSpec.read(over, key)
+    if below is None or above is None or not (below.class_path or above.class_path):
         return over
-    if isinstance(over, str) and not new:
+    if isinstance(over, Mapping):
+        _check_spec(over, key)
+    spec = below.merged(above, key)
+    if isinstance(over, str) and not spec.init_args and not spec.others:
         return over
-    for name, kind, kind_name in (
-        ("class_path", str, "a class"),
-        ("init_args", Mapping, "keys and values"),
-    ):
-        value = over.get(name) if isinstance(over, Mapping) else None
-        expect(value is None or isinstance(value, kind), f"{key}.{name}", kind_name, value)
-    same = not new or new.rpartition(".")[2] == old.rpartition(".")[2]
-    args = dict(_args(base) if same else _still_taken(_args(base), new, key))
-    for name, value in _args(over).items():
-        args[name] = _over(args.get(name), value, f"{key}.{name}")
-    keywords = (
-        {"dict_kwargs": base["dict_kwargs"]}
-        if same and isinstance(base, Mapping) and "dict_kwargs" in base
-        else {}
-    )
-    if isinstance(over, str) and not args and not keywords:
-        return over
-    wrong = (
-        {name: setting for name, setting in over.items() if name not in _SPEC}
-        if new and isinstance(over, Mapping)
-        else {}
-    )
-    # which the parser refuses
-    return {"class_path": new or old, "init_args": args, **keywords, **wrong}
+    return spec.written()
+
+
+def _check_spec(content: Mapping[str, Any], key: str) -> None:
+    path = content.get("class_path")
+    expect(path is None or isinstance(path, str), f"{key}.class_path", "a class", path)
+    args = content.get("init_args")
+    valid = args is None or isinstance(args, Mapping)
+    expect(valid, f"{key}.init_args", "keys and values", args)
 
 
 def _named(value: Any, key: str) -> str:
@@ -171,12 +209,6 @@ def _named(value: Any, key: str) -> str:
     return value if named and not of_tables else ""
 
 
-def _args(value: Any) -> Mapping[str, Any]:
-    content = value if isinstance(value, Mapping) else {}
-    args = content.get("init_args") if set(content) & set(_SPEC) else content
-    return args if isinstance(args, Mapping) else {}
-
-
 def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, Any]:
     if key in _RESET or not args:
         return {}
@@ -184,19 +216,20 @@ def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, A
     return args if taken is None else {name: value for name, value in args.items() if name in taken}
 
 
-def _without_rate(made: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
+def _without_rate(merged: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
-    before = (made.get(group) or {}).get(name)
-    has_rate = f"{group}.{name}" in _RESET and "lr" in _args(before)
+    before = ClassSpec.read((merged.get(group) or {}).get(name), name)
+    asked = ClassSpec.read(value, name)
+    if f"{group}.{name}" not in _RESET or before is None or asked is None:
+        return value
     if (
-        not has_rate
-        or _named(before, name).rpartition(".")[2] != _named(value, name).rpartition(".")[2]
+        not isinstance(value, Mapping)
+        or "lr" not in before.init_args
+        or not before.is_named_as(asked)
     ):
         return value
-    return {
-        **value,
-        "init_args": {key: setting for key, setting in _args(value).items() if key != "lr"},
-    }
+    args = {key: setting for key, setting in asked.init_args.items() if key != "lr"}
+    return {**value, "init_args": args}
 
 
 @cache
@@ -210,11 +243,9 @@ def parameters_of(path: Any) -> list[str] | None:
         class_or_function = find_class(path)
     except ErrorDuringImport:
         class_or_function = None
-    return (
-        ArgumentParser().add_class_arguments(class_or_function, fail_untyped=False)
-        if inspect.isclass(class_or_function)
-        else None
-    )
+    if not inspect.isclass(class_or_function):
+        return None
+    return ArgumentParser().add_class_arguments(class_or_function, fail_untyped=False)
 
 
 def find_class(path: Any) -> Any:
@@ -223,9 +254,8 @@ def find_class(path: Any) -> Any:
     Raises:
         ErrorDuringImport: its module raises when it is imported.
     """
-    return (
-        locate(path) if isinstance(path, str) and "." in path and _CLASS.fullmatch(path) else None
-    )
+    dotted = isinstance(path, str) and "." in path and _CLASS.fullmatch(path)
+    return locate(path) if dotted else None
 
 
 def given_in(layers: Iterable[Layer]) -> dict[str, tuple[Any, str]]:

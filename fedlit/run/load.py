@@ -26,6 +26,7 @@ from fedlit.run.folders import CONFIG
 from fedlit.run.layers import given_in
 from fedlit.run.messages import why_refused
 from fedlit.run.modules import find_modules
+from fedlit.run.resolved import Resolved
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings
 from fedlit.run.trainer import RunTrainer
@@ -150,8 +151,7 @@ def parse(asked: Asked) -> tuple[Run, Any]:
                 settings, skip_link_targets=True, skip_unset=False, skip_validation=True
             )
         ready = parser.instantiate(config)
-    if asked.configs:
-        text = f"{made_from(asked.configs)}\n{text}"
+    head = made_from(asked.configs) if asked.configs else ""
     trainer = {key: value for key, value in vars(ready.trainer).items() if value is not None}
     run = Run(
         ready.model,
@@ -162,7 +162,7 @@ def parse(asked: Asked) -> tuple[Run, Any]:
         checkpoints=ready.checkpoint,
         board=ready.board,
         score=ready.score,
-        config_text=text,
+        config=Resolved(yaml.safe_load(text), head),
         **trainer,
     )
     return run, config

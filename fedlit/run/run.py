@@ -10,7 +10,6 @@ from copy import copy, deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedlit import yaml_text
 from fedlit.data.module import FederatedData
 from fedlit.run.alike import check_alike
 from fedlit.run.assembly import Assembly
@@ -18,7 +17,6 @@ from fedlit.run.config import shown
 from fedlit.run.evaluate import ScoredSplit, evaluate
 from fedlit.run.fit import fit
 from fedlit.run.folders import to_resume, to_score, writing
-from fedlit.run.layers import Layer, laid
 from fedlit.run.length import Length
 from fedlit.run.plan import Plan
 from fedlit.run.planning import make_plan
@@ -54,7 +52,7 @@ class Run(Assembly):
         score: what is scored beside the usual scores.
         transport: the way to clients that are elsewhere; if None, to those of the other processes
             that torchrun or srun started with this one, if any.
-        config_text: the resolved configuration, as YAML: written to ``config.yaml``, shown as
+        config: the configuration with all its keys: written to ``config.yaml``, shown as
             hyperparameters.
         trainer: further arguments of Lightning's Trainer, such as ``max_epochs``, ``accelerator``,
             ``precision``, ``callbacks``; ``logger`` may be false, or one of Lightning's or several,
@@ -80,10 +78,9 @@ class Run(Assembly):
             fold: the fold, see :class:`~fedlit.data.module.FederatedData`.
             name: the folder of its runs.
         """
-        text = self.config_text
-        if text is not None:
-            layers = [Layer(yaml_text.load(text)), Layer({"data.fold": fold, "name": name})]
-            text = yaml_text.dump(laid(layers))
+        config = self.config
+        if config is not None:
+            config = config.changed({"data.fold": fold, "name": name})
         # Callbacks remember the runs that they were in.
         callbacks = deepcopy(self.trainer_options.get("callbacks"))
         options = self.trainer_options | {"callbacks": callbacks}
@@ -97,7 +94,7 @@ class Run(Assembly):
             board=self.board,
             score=self.score,
             transport=self.exchange.transport,
-            config_text=text,
+            config=config,
             **options,
         )
 

@@ -11,9 +11,11 @@ import yaml
 
 from fedlit import load, yaml_text
 from fedlit.__main__ import main
+from fedlit.names import plain
 from fedlit.run.arguments import read
-from fedlit.run.config import read_yaml
+from fedlit.run.config import flatten, read_yaml
 from fedlit.run.layers import Layer, laid
+from fedlit.run.resolved import Resolved
 
 NAMES = ("007", "101", "1e3", "2020", "no", "null", "true")
 RUN = "lightning_logs/walk/version_0"
@@ -196,3 +198,26 @@ def test_a_key_of_the_same_name_elsewhere_keeps_its_numbers() -> None:
         "model": {"client": {"init_args": {"split": 0.5}}},
     }
     assert yaml_text.load(yaml.safe_dump(content)) == content
+
+
+def test_a_fold_has_the_values_of_its_run_as_they_were_written() -> None:
+    whole = Resolved(
+        {"data": {"source": {"drop": True, "positive": [1, "7"]}, "fold": 0}, "a": None}
+    )
+    fold = whole.changed({"data.fold": 1, "name": "fold_1"})
+    assert yaml.safe_load(fold.text) == {
+        "data": {"source": {"drop": True, "positive": [1, "7"]}, "fold": 1}, "a": None, "name": "fold_1",
+    }  # fmt: skip
+    # as a saved file with it is read: names are text, and keys without a value are none
+    saved = dict(flatten(plain(yaml_text.load(whole.text))))
+    assert whole.keys == saved and saved["data.source.positive"] == ["1", "7"] and "a" not in saved
+    assert Resolved({"seed": 8}, "# made from x").text == "# made from x\nseed: 8\n"
+
+
+def test_a_class_keeps_what_stands_beside_its_arguments() -> None:
+    spec = {"class_path": "mine.Net", "init_args": {"depth": 1}, "dict_kwargs": {"width": 8}}
+    changed = laid([Layer({"model": {"client": spec}}), Layer({"model.client.depth": 2})])
+    assert changed["model"]["client"] == {**spec, "init_args": {"depth": 2}}
+    over = {"init_args": {"depth": 3}, "dict_kwargs": {"width": 9}}
+    changed = laid([Layer({"model": {"client": spec}}), Layer({"model": {"client": over}})])
+    assert changed["model"]["client"] == {"class_path": "mine.Net", **over}

@@ -26,6 +26,7 @@ import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError, RunError
 from fedlit.run.caveats import weak_networks
+from fedlit.run.resolved import Resolved
 from fedlit.run.run import Run
 from fedlit.train.results import Results
 
@@ -68,7 +69,7 @@ def test_all_loggers_get_the_same_keys_steps_and_settings(tmp_path: Path) -> Non
         tmp_path,
         epochs=2,
         logger=[CSVLogger, memory],
-        config_text="seed: 8",
+        config=Resolved({"seed": 8}),
         exchange={"federated": ["core"]},
     )
     run.fit(quiet=True)

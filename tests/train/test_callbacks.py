@@ -3,7 +3,6 @@ reader, the progress bar, and who belongs together.
 """
 
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from federations import CLUSTERED, StopAfter, alike, trained
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from fedlit.files import read_named
+from fedlit.run.resolved import Resolved
 from fedlit.train.callbacks import Progress
 from fedlit.train.logger import HPARAMS, BoardSettings
 
@@ -43,7 +43,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Any:
         folder,
         epochs=3,
         exchange={"federated": ["core"]},
-        config_text=json.dumps(settings),
+        config=Resolved(settings),
         board=board,
     )
     return run, read(folder)
