@@ -148,66 +148,84 @@ def read(
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
         3
     """
-    configs_of: dict[str, list[Path]] = {"--config": [], METHOD: []}
-    keys = list[Layer]()
-    pairs = [(flag, value, "--") for flag, value in pairs_of(typed)]
-    pairs += [(f"--{key}", value, "") for key, value in (overrides or {}).items()]
-    for flag, value, dashes in pairs:
-        if flag in configs_of:
-            name = dashes + flag.removeprefix("--")
-            below = METHODS if flag == METHOD else ""
-            path = find_config(value, below, what=name)
-            expect(
-                path not in configs_of[flag],
-                f"{name} {value}",
-                "each file once",
-                Told("it twice"),
-                "leave one out",
-            )
-            configs_of[flag].append(path)
-        else:
-            keys.append(_layer(flag, value, dashes))
-    configs = configs_of["--config"]
-    methods = configs_of[METHOD]
+    given = _given(typed, overrides or {})
+    configs = given.configs
+    files = [*configs, *given.methods]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {
         path: Layer(read_settings(path), f"{shown(path)}: ")
         for path in configs
         if path not in foreign
     }
-    texts = _words([*written.values(), *keys, *(Layer(read_yaml(path)) for path in trusted)])
-    files = [
-        written[path] if path in written else _foreign(path, texts, command) for path in configs
-    ]
-    for layer in written.values():
-        check_keys(layer.values, layer.where)
-    also = [key.replace(".init_args", "") for key, _ in leaves(files)]
-    for layer in keys:
-        check_keys(layer.values, layer.where, also)
-    expect(
-        bool(configs),
-        "--config NAME",
-        f"one of {', '.join(known_configs())}, or a file",
-        Told("none"),
-    )
-    settings = dict(leaves([*files, *keys]))
+    trusted_layers = [Layer(read_yaml(path)) for path in trusted]
+    texts = _words([*written.values(), *given.keys, *trusted_layers])
+    layers = [written.get(path) or _foreign(path, texts, command) for path in configs]
+    _check_layers(list(written.values()), layers, given)
+    settings = dict(leaves([*layers, *given.keys]))
     if style := settings.get("format"):
         check_format(command, style)
     if "name" in settings:
         check_name(str(settings["name"]), "--name")
-    if (checkpoint := _of_this_run(command, [*configs, *methods], keys, settings)) is not None:
+    keys = list(given.keys)
+    checkpoint = _of_this_run(command, files, keys, settings)
+    if checkpoint is not None:
         settings["ckpt_path"] = str(checkpoint)
         keys.append(Layer({"ckpt_path": str(checkpoint)}))
-    name = str(settings.get("name") or title([*configs, *methods]))
-    layers = [*files, *_method_layers(methods), *keys]
+    name = str(settings.get("name") or title(files))
     root = Path(str(settings.get("trainer.default_root_dir") or ROOT))
-    checkpoint = settings.get("ckpt_path")
-    saved = _own_config(command, [*configs, *methods], root, name, checkpoint)
+    layers += [*_method_layers(given.methods), *keys]
+    saved = _own_config(command, files, root, name, settings.get("ckpt_path"))
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")
         foreign = [*foreign, saved]
         layers = [_foreign(saved, texts, command), *keys]
-    return Asked(command, layers, name, [*configs, *methods], foreign, frozenset(texts))
+    return Asked(command, layers, name, files, foreign, frozenset(texts))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What was typed after a command, or given in Python: files of configurations and methods, and
+    a layer for each other key.
+    """
+
+    configs: list[Path]
+    methods: list[Path]
+    keys: list[Layer]
+
+
+def _given(typed: Sequence[str], overrides: Mapping[str, Any]) -> _Given:
+    """Return the files and keys that were typed, and those that were given in Python."""
+    files: dict[str, list[Path]] = {"--config": [], METHOD: []}
+    keys = list[Layer]()
+    pairs = [(flag, value, "--") for flag, value in pairs_of(typed)]
+    pairs += [(f"--{key}", value, "") for key, value in overrides.items()]
+    for flag, value, dashes in pairs:
+        if flag not in files:
+            keys.append(_layer(flag, value, dashes))
+            continue
+        name = dashes + flag.removeprefix("--")
+        path = find_config(value, METHODS if flag == METHOD else "", what=name)
+        if path in files[flag]:
+            raise ConfigError(
+                f"{name} {value}: expected each file once, found it twice; leave one out"
+            )
+        files[flag].append(path)
+    return _Given(files["--config"], files[METHOD], keys)
+
+
+def _check_layers(written: Sequence[Layer], layers: Sequence[Layer], given: _Given) -> None:
+    """Refuse unknown keys in the user's files and among those that were typed, and no file at
+    all.
+    """
+    for layer in written:
+        check_keys(layer.values, layer.where)
+    also = [key.replace(".init_args", "") for key, _ in leaves(layers)]
+    for layer in given.keys:
+        check_keys(layer.values, layer.where, also)
+    if not layers:
+        raise ConfigError(
+            f"--config NAME: expected one of {', '.join(known_configs())}, or a file, found none"
+        )
 
 
 def _foreign(path: Path, words: Collection[str], command: Command) -> Layer:

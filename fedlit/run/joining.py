@@ -86,83 +86,117 @@ def prepare(
             has several clients, or nothing is shared.
     """
     folder, path = find_trained(run, checkpoint, "add-client")
-    header = read_checkpoint(path, resumable=False)
-    clients = sorted(Manifest.read(header).data)
-    saved = folder / CONFIG
-    if set(clients) != set(header["fedlit"].get("encoders") or clients) or not saved.is_file():
-        raise ConfigError(
-            "--run: expected a federation that a client can join, with its config.yaml, found "
-            f"that {folder} has none or that its rows were pooled into one table; train one that "
-            "exchanges tensors"
-        )
-    files = [] if isinstance(config, Mapping) else [find_config(str(config))]
-    read_content, origin = (
-        (read_yaml(files[0]), f"{shown(files[0])}: ") if files else (as_read(config), "")
+    clients = _clients(folder, path)
+    newcomer = _newcomer(config)
+    request = read(
+        "fit",
+        ["--config", str(folder / CONFIG), *typed],
+        of_run=True,
+        trusted=[file for file in newcomer.files if not is_of_run(file)],
     )
-    content = laid([Layer(read_content)])
+    run_layer, *layers = request.layers
+    unused = [key for key, _ in leaves(layers) if key.startswith("exchange.")]
+    if unused:
+        raise ConfigError(
+            "--exchange: expected no keys, for nothing is exchanged with a frozen core, found "
+            + ", ".join(unused)
+        )
+    settings = dict(run_layer.values)
+    core = _core(settings)
+    cleared = _of_clients(settings)
+    notes = list(newcomer.notes)
+    if cleared:
+        notes.append(f"left out, because they name the run's clients: {shorten(cleared)}")
+    kept_groups = {
+        group: value for group, value in settings.items() if group not in ("name", "exchange")
+    }
+    # A source is replaced, not merged.
+    reset = dict[str, Any].fromkeys([*cleared, "model.start", "data.source"])
+    below = [
+        run_layer._replace(values=kept_groups),
+        Layer({**reset, "exchange.federated": []}),
+        Layer({"data.source": newcomer.source}, newcomer.origin),
+    ]
+    request = replace(request, layers=[*below, *layers], configs=[folder / CONFIG, *newcomer.files])
+    whole = replace(request, layers=[*request.layers, Layer({"data.columns": None})])
+    table = _table(_built(whole, "add-client"), clients)
+    columns = settings["data"].get("columns") or []
+    lacking = _lacking(columns, table)
+    if lacking:
+        notes.append(
+            f"data.columns of the run names columns that {table.name} does not have: "
+            f"{shorten(lacking)}"
+        )
+        kept = [pattern for pattern in columns if pattern not in lacking] or None
+        request = replace(request, layers=[*below, Layer({"data.columns": kept}), *layers])
+    start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
+    return Joining(folder, path, table, clients, notes, request, start)
+
+
+@dataclass(frozen=True)
+class _Newcomer:
+    """The configuration of a newcomer.
+
+    Attributes:
+        source: its ``data.source``.
+        files: its file; none if it was given in Python.
+        origin: the text before its keys in messages.
+        notes: what the user should know.
+    """
+
+    source: Any
+    files: list[Path]
+    origin: str
+    notes: list[str]
+
+
+def _newcomer(config: str | Path | Mapping[str, Any]) -> _Newcomer:
+    """Read the newcomer's configuration, of which the source is used."""
+    files = list[Path]()
+    origin = ""
+    if isinstance(config, Mapping):
+        content = laid([Layer(as_read(config))])
+    else:
+        file = find_config(str(config))
+        files.append(file)
+        origin = f"{shown(file)}: "
+        content = laid([Layer(read_yaml(file))])
+        if is_of_run(file):
+            check_allowed(content, shown(file))
     source = (content.get("data") or {}).get("source")
-    foreign = [path for path in files if is_of_run(path)]
-    for path in foreign:
-        check_allowed(content, shown(path))
     if not source:
         raise ConfigError(
             "--config: expected data.source, the newcomer's own table, found none; for instance "
             "data: {source: {class_path: fedlit.Tables, init_args: {files: {NAME: FILE}, target: "
             "COLUMN}}}"
         )
-    request = read(
-        "fit",
-        ["--config", str(saved), *typed],
-        of_run=True,
-        trusted=[file for file in files if file not in foreign],
-    )
-    run_layer, *layers = request.layers
-    settings = dict(run_layer.values)
     notes = list[str]()
-    unused = [key for key, _ in leaves(layers) if key.startswith("exchange.")]
-    expect(
-        not unused,
-        "--exchange",
-        "no keys, for nothing is exchanged with a frozen core",
-        Told(", ".join(unused)),
-    )
     if set(content) > {"data"} or set(content["data"]) > {"source"}:
         notes.append(
             "only data.source of --config is used, all else is the run's; type what is to be "
             "changed"
         )
-    core = _core(settings)
-    cleared = dict[str, Any].fromkeys(_of_clients(settings))
-    if cleared:
-        notes.append(f"left out, because they name the run's clients: {shorten(list(cleared))}")
-    kept_groups = {
-        group: value for group, value in settings.items() if group not in ("name", "exchange")
-    }
-    # a source is replaced, not merged
-    cleared |= {"exchange.federated": [], "model.start": None, "data.source": None}
-    over = [
-        run_layer._replace(values=kept_groups),
-        Layer(cleared),
-        Layer({"data.source": source}, origin),
-    ]
-    request = replace(request, layers=[*over, *layers], configs=[saved, *files])
-    whole = replace(request, layers=[*request.layers, Layer({"data.columns": None})])
-    table = _table(_built(whole, "add-client"), clients)
-    columns = settings["data"].get("columns") or []
+    return _Newcomer(source, files, origin, notes)
+
+
+def _clients(folder: Path, checkpoint: Path) -> list[str]:
+    """Return the clients of a run that a client can join."""
+    header = read_checkpoint(checkpoint, resumable=False)
+    clients = sorted(Manifest.read(header).data)
+    pooled = set(clients) != set(header["fedlit"].get("encoders") or clients)
+    if pooled or not (folder / CONFIG).is_file():
+        raise ConfigError(
+            "--run: expected a federation that a client can join, with its config.yaml, found "
+            f"that {folder} has none or that its rows were pooled into one table; train one that "
+            "exchanges tensors"
+        )
+    return clients
+
+
+def _lacking(columns: Sequence[str], table: ClientTable) -> list[str]:
+    """Return the patterns of columns that match none of a table."""
     names = list(map(str, table.features))
-    if lost := [
-        content for content in columns if not fnmatch.filter(names, content.removeprefix("!"))
-    ]:
-        notes.append(
-            f"data.columns of the run names columns that {table.name} does not have: "
-            f"{shorten(lost)}"
-        )
-        run_layer = Layer(
-            {"data.columns": [content for content in columns if content not in lost] or None}
-        )
-        request = replace(request, layers=[*over, run_layer, *layers])
-    start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
-    return Joining(folder, path, table, clients, notes, request, start)
+    return [pattern for pattern in columns if not fnmatch.filter(names, pattern.removeprefix("!"))]
 
 
 def _core(settings: Settings) -> Settings:

@@ -95,12 +95,12 @@ class ClassSpec:
     Attributes:
         class_path: the class; empty for arguments alone.
         init_args: its arguments.
-        others: the other keys beside them: ``dict_kwargs``, or one that the parser refuses.
+        extras: the other keys beside them: ``dict_kwargs``, or one that the parser refuses.
     """
 
     class_path: str
     init_args: Mapping[str, Any]
-    others: Mapping[str, Any]
+    extras: Mapping[str, Any]
 
     @classmethod
     def read(cls, value: object, key: str) -> ClassSpec | None:
@@ -113,8 +113,10 @@ class ClassSpec:
         if not set(value) & set(_SPEC):
             return cls("", value, {})
         args = value.get("init_args")
-        others = {name: setting for name, setting in value.items() if name not in _SPEC}
-        return cls(_named(value, key), args if isinstance(args, Mapping) else {}, others)
+        if not isinstance(args, Mapping):
+            args = {}
+        extras = {name: setting for name, setting in value.items() if name not in _SPEC}
+        return cls(_named(value, key), args, extras)
 
     def merged(self, over: ClassSpec, key: str) -> ClassSpec:
         """Return the class with another layer laid over it, argument by argument. An argument of a
@@ -124,9 +126,9 @@ class ClassSpec:
         args = dict(self.init_args if same else _still_taken(self.init_args, over.class_path, key))
         for name, value in over.init_args.items():
             args[name] = _over(args.get(name), value, f"{key}.{name}")
-        keywords = {"dict_kwargs"} & set(self.others) if same else set[str]()
-        others = {name: self.others[name] for name in keywords}
-        return ClassSpec(over.class_path or self.class_path, args, {**others, **over.others})
+        keywords = {"dict_kwargs"} & set(self.extras) if same else set[str]()
+        extras = {name: self.extras[name] for name in keywords}
+        return ClassSpec(over.class_path or self.class_path, args, {**extras, **over.extras})
 
     def is_named_as(self, other: ClassSpec) -> bool:
         """Return whether two classes have one name, wherever they are imported from."""
@@ -134,7 +136,7 @@ class ClassSpec:
 
     def written(self) -> dict[str, Any]:
         """Return the keys and values that the parser reads."""
-        return {"class_path": self.class_path, "init_args": self.init_args, **self.others}
+        return {"class_path": self.class_path, "init_args": self.init_args, **self.extras}
 
 
 def _put(tree: Any, path: list[str], value: Any, key: str = "") -> Any:
@@ -183,7 +185,7 @@ def _over(base: Any, over: Any, key: str) -> Any:
     if isinstance(over, Mapping):
         _check_spec(over, key)
     spec = below.merged(above, key)
-    if isinstance(over, str) and not spec.init_args and not spec.others:
+    if isinstance(over, str) and not spec.init_args and not spec.extras:
         return over
     return spec.written()
 
@@ -245,7 +247,8 @@ def parameters_of(path: Any) -> list[str] | None:
         class_or_function = None
     if not inspect.isclass(class_or_function):
         return None
-    return ArgumentParser().add_class_arguments(class_or_function, fail_untyped=False)
+    names: list[str] = ArgumentParser().add_class_arguments(class_or_function, fail_untyped=False)
+    return names
 
 
 def find_class(path: Any) -> Any:
