@@ -263,7 +263,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """
         check_is_fitted(self)
         check_client("client", client, self.clients_)
-        from fedlit.mixture.mixture import load_run
+        from fedlit.mixture.opened import load_run
 
         label = self.label if isinstance(self.label, str) else self.label[client]
         return Member(

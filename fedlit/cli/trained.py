@@ -54,7 +54,7 @@ def predict(
     out = out or scores_beside(data)
     check_output(out, data)
     folder = _find(run, ckpt_path, "predict")  # before torch is imported
-    from fedlit.mixture.mixture import load_run
+    from fedlit.mixture.opened import load_run
     from fedlit.score.rows import check_frame
 
     scorer = load_run(folder, client, ckpt_path)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
-from fedlit.mixture.mixture import opened
+from fedlit.mixture.opened import opened
 from fedlit.run.run import Run
 from fedlit.score.folder import columns_of, load, write
 from fedlit.score.folder_checks import MAIN

@@ -21,7 +21,7 @@ from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, expect
 from fedlit.files import write_frames
 from fedlit.mixture.export import predictions_of
-from fedlit.mixture.mixture import opened
+from fedlit.mixture.opened import opened
 from fedlit.run.explanation import Explanation
 from fedlit.run.run import Run
 from fedlit.score.mixed_scorer import MixedScorer

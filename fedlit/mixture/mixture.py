@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pandas as pd
 
-from fedlit.data.table import Split, check_client
-from fedlit.errors import ConfigError, FedlitError, Told, expect, must_be_known
-from fedlit.exchange.exchange import Exchange
+from fedlit.data.table import Split
+from fedlit.errors import ConfigError, Told, expect
 from fedlit.exchange.transport import Transport
 from fedlit.files import exclusive, write_text
 from fedlit.jobs.runner import Say
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.jobs import run_jobs
-from fedlit.mixture.parts import Part, predicted
+from fedlit.mixture.opened import mixed_scorer
+from fedlit.mixture.parts import Part
 from fedlit.mixture.plan import MixturePlan
+from fedlit.mixture.planning import plan_parts
+from fedlit.mixture.predicted import predicted
 from fedlit.mixture.results import MixtureResults, mixtures_of, results_of
 from fedlit.mixture.settings import (
     CONFIG,
     FORMAT,
     MIXED,
     MixtureSettings,
-    find_mixture,
     newest,
     read_mixture,
     settings_from,
     settings_of,
 )
-from fedlit.run.folders import find_trained, new_folder
-from fedlit.run.load import run_of
+from fedlit.run.folders import new_folder
 from fedlit.run.predictions import PredictionFiles
-from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings, supplements_of
 from fedlit.run.thresholds import (
     MIXTURE,
@@ -50,7 +48,6 @@ from fedlit.run.thresholds import (
 )
 from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.plain import write_json
-from fedlit.score.scorer import Scorer
 from fedlit.show.shown import for_terminal, say
 from fedlit.tasks.frames import is_target
 from fedlit.tasks.predictions import Predictions, PredictionTable
@@ -105,7 +102,8 @@ class Mixture:
         Raises:
             ConfigError: parts cannot be mixed, because their clients, rows or targets differ.
         """
-        return self._plan(Part.of(self.settings, self.folder or self.runs / "none"), keep=False)
+        parts = Part.of(self.settings, self.folder or self.runs / "none")
+        return plan_parts(self.settings, parts, self.score)
 
     def fit(
         self,
@@ -150,7 +148,7 @@ class Mixture:
         with exclusive(folder / ".lock", expected, do):
             parts = self.built()
             try:
-                self.plan = self._plan(parts, keep=True)
+                self.plan = plan_parts(self.settings, parts, self.score, keep=True)
                 write_text(self.settings.text(of_run=True), folder / CONFIG)
             except BaseException:
                 if begun is None:  # it was refused before anything was trained
@@ -211,51 +209,6 @@ class Mixture:
                 not changed, "--ckpt_path last", "changes to how parts are mixed only", received, do
             )
         return folder
-
-    def _plan(self, parts: Mapping[str, Part], *, keep: bool) -> MixturePlan:
-        """Return the plan of the parts. Refuse parts that cannot be mixed, and write what each is
-        trained with if ``keep`` is true.
-        """
-        plan = MixturePlan(self.settings)
-        first = ("", dict[str, Any]())
-        weights: dict[str, dict[str, np.ndarray | None]] = {}
-        for name, part in parts.items():
-            run = part.load(0)
-            if part.settings.go_alone is not None:
-                run.exchange = Exchange()  # nobody asks anybody
-            try:
-                plan.plans[name] = run.describe()
-            except FedlitError as error:
-                raise type(error)(f"part {name!r}: {error}") from error
-            self.score.check(run.data.specs)
-            judging = set[str]()
-            for spec in run.data.specs:
-                judging |= {
-                    score.name
-                    for score in spec.task.scores
-                    if not (score.test_only or score.context)
-                }
-            by = self.settings.mixing.by
-            if by is not None:
-                must_be_known(f"mixture.by, for part {name!r}", [str(by)], sorted(judging))
-            if run.data.pool:
-                plan.pooled.append(name)
-            elif not run.exchange.on:
-                plan.local.append(name)
-            tables = dict[str, dict[str, Any]]()
-            for table in run.data.tables():
-                tables[table.name] = {
-                    "validation": table.target.iloc[table.splits["validation"]],
-                    "test": table.target.iloc[table.splits["test"]],
-                }
-            first = first if first[1] else (name, tables)
-            _compare(first[0], first[1], name, tables, alone=name in plan.local)
-            weights |= {name: {table.name: table.weights for table in run.data.tables()}}
-            if keep:
-                part.keep(run)
-            run.loop.release()
-        _check_weights(weights)
-        return plan
 
     # ------------------------------------------------------------------ scoring
 
@@ -391,132 +344,5 @@ class Mixture:
         return mixed_scorer(cast(Path, self.folder), name)
 
 
-def _compare(
-    first: str,
-    before: Mapping[str, Mapping[str, Any]],
-    name: str,
-    now: Mapping[str, Mapping[str, Any]],
-    *,
-    alone: bool,
-) -> None:
-    """Refuse parts that do not have the same rows. Only a local part, in which no other client has
-    a share, may leave clients out.
-    """
-    same_clients = set(now) <= set(before) if alone else set(now) == set(before)
-    expected = f"the clients of part {first!r}, {', '.join(sorted(before))}"
-    do = "and the same clients of it"
-    one = "let all parts have one source"
-    expect(same_clients, f"part {name!r}", expected, Told(", ".join(sorted(now))), f"{one}, {do}")
-    expected = f"the held-out and test rows of part {first!r}, with its target"
-    do = "one way to split and one target"
-    for client in now:
-        same_rows = all(
-            target.equals(before[client][split]) for split, target in now[client].items()
-        )
-        expect(
-            same_rows, f"part {name!r}, client {client!r}", expected, Told("others"), f"{one}, {do}"
-        )
-
-
-def _check_weights(parts: Mapping[str, Mapping[str, np.ndarray | None]]) -> None:
-    """Refuse parts whose rows do not count as much as those of the first part, since they are
-    judged together.
-    """
-    first, before = next(iter(parts.items()))
-    for name, clients in parts.items():
-        for client, weights in clients.items():
-            key = f"part {name!r}, client {client!r}: data.source.weight"
-            expected = f"the weights of rows of part {first!r}"
-            expect(
-                _alike(weights, before[client]),
-                key,
-                expected,
-                Told("others"),
-                "give all parts one source",
-            )
-
-
 def _print(text: str) -> None:
     print(for_terminal(text), flush=True)
-
-
-def _alike(first: np.ndarray | None, second: np.ndarray | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return np.array_equal(first, second)
-
-
-def load_run(
-    run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
-) -> Scorer:
-    """Load one client of a trained run; if the run is a mixture, the client's whole mixture. The
-    tables that it was trained on need not exist.
-
-    Args:
-        run: a run's folder, or the name of a configuration, which stands for its newest run.
-        client: the name of the client.
-        checkpoint: ``last``, ``best`` or a file; for a mixture ``last``.
-        quiet: whether not to print which checkpoint is used.
-
-    Raises:
-        ConfigError: there is no such run, checkpoint or client, or the run's networks cannot be
-            built.
-    """
-    return opened(run, client, checkpoint, quiet=quiet)[0]
-
-
-def opened(
-    run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
-) -> tuple[Scorer, Path, Callable[[], Run]]:
-    """Load a client as :func:`load_run` does. Return also the run's folder, and a function that
-    returns a run that reads the client's table.
-    """
-    folder = find_mixture(run)
-    if folder is None:
-        run_folder, path = find_trained(run, str(checkpoint), "score")
-        if not quiet:
-            say(f"Using {path}")
-        single = run_of(run_folder)
-        return single.client(client, path), run_folder, lambda: single
-    expected = "last, because a mixture has only one state"
-    expect(checkpoint == "last", "--ckpt_path", expected, checkpoint)
-    if not quiet:
-        say(f"Using {folder}")
-    scorer = mixed_scorer(folder, client)
-    parts = Part.of(settings_of(folder / CONFIG), folder)
-    return scorer, folder, lambda: parts[next(iter(scorer.scorers))].load(0)
-
-
-def mixed_scorer(folder: Path, client: str) -> MixedScorer:
-    """Load one client's mixture from a run's folder. The tables that it was trained on need not
-    exist.
-
-    Raises:
-        ConfigError: there is no such client, or the run was not trained to its end.
-        DataError: ``mixture.json`` was altered.
-    """
-    settings = settings_of(folder / CONFIG)
-    clients = read_mixture(folder, settings.parts)
-    check_client("--client", client, list(clients))
-    weights = clients[client]["weights"]
-    stack = clients[client]["stack"]
-    parts = Part.of(settings, folder)
-    models = dict[str, list[Scorer]]()
-    precisions = list[str]()
-    for name in weights:
-        part = parts[name]
-        models[name] = [part.scorers(fold, [client])[client] for fold in part.each_fold]
-        precisions += [str(model.about.get("precision")) for model in models[name]]
-    unusual = [precision for precision in precisions if precision not in ("32", "32-true")]
-    about: dict[str, Any] = {
-        "checkpoint": "/".join(folder.absolute().parts[-2:]),
-        "epochs": None,
-        "client": "Mixture",
-        "rows": {},
-        "version": None,
-        "precision": unusual[0] if unusual else "32-true",
-    }
-    chosen = kept(folder, MIXTURE, [client], settings.score.get("threshold"))
-    if client in chosen:
-        about["threshold"] = chosen[client]
-    return MixedScorer(client, models, weights, about, stack)

@@ -11,29 +11,22 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedlit import yaml_text
 from fedlit.answers.answer import Answer
 from fedlit.answers.shown import plot_lifts
 from fedlit.answers.verdict import MATTERS, VERDICTS, Verdict
 from fedlit.data.findings import Findings
-from fedlit.errors import Told, expect, must_be_known
-from fedlit.files import naming, write_text
+from fedlit.errors import expect
 from fedlit.mixture.advice import advise
-from fedlit.mixture.candidates import Survey, candidates_of, configuration, survey
+from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.combine import Combined
+from fedlit.mixture.inquiry import DONE, Inquiry
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings, is_mixture, newest
-from fedlit.run.arguments import made_from, read
-from fedlit.run.config import find_config, read_yaml, shown
-from fedlit.run.layers import Layer, laid
-from fedlit.run.load import load
-from fedlit.run.modules import find_modules
+from fedlit.mixture.settings import newest
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Part, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
@@ -41,8 +34,6 @@ from fedlit.train.supplement import Supplement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-DONE = "recommend.json"
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,67 +249,52 @@ def recommend(
         RunError: local models could not be trained.
     """
     begun = time.monotonic()
-    path = find_config(str(config))
-    raw = {} if is_mixture(path) else laid([Layer(read_yaml(path))])
-    source = (raw.get("data") or {}).get("source")
-    none = Told("a mixture, or none")
-    expected = "a configuration of one run with data.source"
-    do = "fedlit init writes one for the tables of a folder"
-    expect(bool(source), f"--config {shown(path)}", expected, none, do)
-    for name, value, low in (("budget", budget, 0), ("folds", folds, 2), ("workers", workers, 1)):
+    for name, value, low in (("budget", budget, 0), ("workers", workers, 1)):
         expect(value >= low, f"--{name}", f"at least {low}", value)
-    folder = Path(out) if out else Path("recommended") / path.stem
-    find_modules(read("describe", ["--config", str(path)]))
-    _begin(folder)
-    seed = int(raw.get("seed") or 0) if seed is None else seed
-    write = partial(_write, folder, path)
-    tables = write("tables", configuration("network", raw), "Local baselines read its tables.")
-    surveyed = survey(load(str(tables), f"--seed={seed}", f"--data.folds={folds}", "--data.fold=0"))
-    candidates, missing = candidates_of(raw, surveyed)
-    parts = {}
-    for name, candidate in candidates.items():
-        config = path if name == "yours" else tables
-        if candidate.content is not None:
-            config = write(
-                name, candidate.content, f"A candidate of fedlit recommend: {candidate.label}."
-            )
-        parts[name] = PartSettings(config, go_alone=candidate.go_alone, grid=candidate.grid)
-    mixing = Mixing("fitted", by=by)
-    score = raw.get("score") or {}
-    must_be_known("score", score, SCORE)
-    mixture = Mixture(
-        MixtureSettings(
-            parts, "trained", folder.absolute(), seed, folds, workers, mixing, path, score
-        )
-    )
     notify = tell or (lambda line: print(for_terminal(line), flush=True))
+    inquiry = Inquiry.of(config, out, seed, folds)
+    surveyed = inquiry.survey()
     for sentence in surveyed.findings.sentences():
         notify(f"Note: {sentence}")
+    candidates, missing = candidates_of(inquiry.content, surveyed)
+    mixture = inquiry.mixture(candidates, by, workers)
     notify(f"Trying {', '.join(candidates)} on {folds} folds")
-    remaining = max(0.0, budget - (time.monotonic() - begun))
-    begun_before = "last" if newest(mixture.runs) else None
-    mixture.fit(begun_before, quiet=True, seconds=remaining, progress=notify)
+    _train(mixture, budget - (time.monotonic() - begun), notify)
     trained = time.monotonic() - begun
     labels = {
         name: candidate.label for name, candidate in candidates.items() if name not in mixture.out
     }
     clients, mixtures = _answers(mixture, labels, matters, surveyed.findings)
     promising = _promising(mixture, clients, mixtures, labels)
-    used = [name for name in labels if name in (*mixture.plan.local, *promising)]
-    about = (
-        "Own "
-        f"models{', and federated ones that at least one client may gain by' if promising else ' alone'}."
-    )
-    best = write("best", _best(mixture.settings, used, folder, f"{path.stem}_best"), about)
-    mixture.mix(used)
+    best = _keep_best(inquiry, mixture, [*labels], promising)
     supplements = mixture.validate(quiet=True).supplements if mixture.score.asked else ()
-    seconds = trained, time.monotonic() - begun, budget
+    seconds = (trained, time.monotonic() - begun, budget)
     lacking = missing | _lacking(mixture)
     recommendation = Recommendation(
         clients, mixtures, labels, promising, lacking, surveyed, mixture, seconds, best, supplements
     )
-    write_json(folder / DONE, recommendation.to_dict())
+    write_json(inquiry.folder / DONE, recommendation.to_dict())
     return recommendation
+
+
+def _train(mixture: Mixture, seconds: float, notify: Callable[[str], None]) -> None:
+    """Train all candidates within a number of seconds. An interrupted training is continued."""
+    begun_before = "last" if newest(mixture.runs) else None
+    mixture.fit(begun_before, quiet=True, seconds=max(0.0, seconds), progress=notify)
+
+
+def _keep_best(
+    inquiry: Inquiry, mixture: Mixture, labels: Sequence[str], promising: Sequence[str]
+) -> Path:
+    """Mix the local candidates and the promising federated ones, and write this mixture as a
+    configuration.
+    """
+    chosen = [name for name in labels if name in (*mixture.plan.local, *promising)]
+    about = "Own models alone."
+    if promising:
+        about = "Own models, and federated ones that at least one client may gain by."
+    mixture.mix(chosen)
+    return inquiry.write_best(mixture.settings, chosen, about)
 
 
 def _answers(
@@ -356,49 +332,7 @@ def _promising(
     return tuple(name for name in labels if name in used and name not in local)
 
 
-def _best(
-    settings: MixtureSettings, used: Collection[str], folder: Path, name: str
-) -> dict[str, Any]:
-    """Return the mixture of some candidates as a configuration. Files in the same folder are given
-    by their names only.
-    """
-    parts = {part_name: settings.parts[part_name] for part_name in used}
-    parts = {
-        part_name: replace(part, config=Path(part.config.name))
-        if part.config.parent == folder
-        else part
-        for part_name, part in parts.items()
-    }
-    content: dict[str, Any] = yaml_text.load(replace(settings, parts=parts, name=name).text())
-    del content["trainer"]
-    return content
-
-
 def _lacking(mixture: Mixture) -> dict[str, str]:
     """Map each candidate to the error that ended it, or to what it lacks because time was up."""
     lacks = {name: part.lacks for name, part in mixture.built().items() if name not in mixture.out}
     return {name: why for name, why in {**mixture.out, **lacks}.items() if why}
-
-
-def _write(folder: Path, origin: Path, name: str, content: Mapping[str, Any], about: str) -> Path:
-    """Write a configuration that is derived from another one to a folder."""
-    path = folder / f"{origin.stem}_{name}.yaml"
-    head = f"{made_from([origin])}\n# {about}\n"
-    write_text(head + yaml_text.dump(dict(content)), path)
-    return path
-
-
-def _begin(folder: Path) -> None:
-    """Create the folder, or accept one of an interrupted recommendation.
-
-    Raises:
-        ConfigError: it holds something else, or a finished recommendation.
-    """
-    foreign = folder.is_dir() and any(folder.iterdir()) and not list(folder.glob("*_tables.yaml"))
-    contents = Told(f"{folder} with other contents")
-    expect(not foreign, "--out", "a new folder, or one of fedlit recommend", contents)
-    done = (folder / DONE).is_file()
-    earlier = Told("an earlier recommendation")
-    expect(not done, str(folder), "nothing", earlier, "give --out, or delete the folder")
-    with naming(folder):
-        folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ _HOMES = {
     "Scorer": "fedlit.score.scorer",
     "estimator_of": "fedlit.score.estimator",
     "load": "fedlit.score.folder",
-    "load_run": "fedlit.mixture.mixture",
+    "load_run": "fedlit.mixture.opened",
 }
 
 

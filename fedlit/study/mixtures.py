@@ -18,7 +18,8 @@ from fedlit.jobs.job import Combine, Job, Train
 from fedlit.jobs.record import read_record
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.parts import Part, predicted
+from fedlit.mixture.parts import Part
+from fedlit.mixture.predicted import predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
 from fedlit.run.config import typed_value
 from fedlit.score.mixed_scorer import aligned
