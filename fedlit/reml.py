@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Terms = Mapping[str, Array]
+from fedlit.types import Floats
+
+Terms = Mapping[str, Floats]
 """What a site says at given variances; sums over sites have the same names.
 
 ``cross`` (p + 1, p + 1): Uᵀ W⁻¹ U with U = [X y]; ``slope`` (r, p + 1, p + 1): its derivative by
@@ -48,18 +48,18 @@ class Fit:
         gradient: the gradient of ``value`` by ``theta``.
     """
 
-    theta: Array
-    effects: Array
-    covariance: Array
+    theta: Floats
+    effects: Floats
+    covariance: Floats
     sigma2: float
     value: float
-    gradient: Array
+    gradient: Floats
 
 
 _places = cache(np.tril_indices)  # asked of each site in each question
 
 
-def lower(theta: Array, q: int) -> Array:
+def lower(theta: Floats, q: int) -> Floats:
     """Return the lower triangular matrix L (q, q) from its entries.
 
     Example:
@@ -72,7 +72,7 @@ def lower(theta: Array, q: int) -> Array:
     return matrix
 
 
-def _between(z: Array, theta: Array) -> tuple[Array, Array]:
+def _between(z: Floats, theta: Floats) -> tuple[Floats, Floats]:
     """Return L and L (I + Lᵀ Zᵀ Z L)⁻¹ Lᵀ, which equals (D⁻¹ + ZᵀZ)⁻¹ if D has an inverse, and
     exists if it has none.
     """
@@ -82,8 +82,8 @@ def _between(z: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def site_terms(
-    x: Array, y: Array, z: Array, theta: Array, rows: float | None = None
-) -> dict[str, Array]:
+    x: Floats, y: Floats, z: Floats, theta: Floats, rows: float | None = None
+) -> dict[str, Floats]:
     """Return a site's terms, see :data:`Terms`.
 
     Args:
@@ -123,7 +123,9 @@ def site_terms(
     }
 
 
-def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> tuple[Array, Array]:
+def site_effect(
+    x: Floats, y: Floats, z: Floats, theta: Floats, effects: Floats
+) -> tuple[Floats, Floats]:
     """Return a site's random effects b (q,) given its rows (best linear unbiased prediction), and
     their covariance / σ².
     """
@@ -131,7 +133,7 @@ def site_effect(x: Array, y: Array, z: Array, theta: Array, effects: Array) -> t
     return gain @ (z.T @ (y - x @ effects)), gain
 
 
-def independent(cross: Array) -> Array:
+def independent(cross: Floats) -> Floats:
     """Return which columns (p,) are linearly independent of those before them, from XᵀX (p, p). The
     effects of the others are 0.
 
@@ -151,7 +153,7 @@ def independent(cross: Array) -> Array:
     return is_independent
 
 
-def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit:
+def criterion(sums: Terms, theta: Floats, kept: Floats, ridge: float = 0.0) -> Fit:
     """Compute the REML criterion over the rows of all sites, and its gradient.
 
     Args:
@@ -190,7 +192,7 @@ def criterion(sums: Terms, theta: Array, kept: Array, ridge: float = 0.0) -> Fit
     return Fit(theta, effects, covariance, sigma2, float(value), np.array(gradient))
 
 
-def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float = 1e-6) -> Fit:
+def minimise(ask: Callable[[Floats], Fit], start: Floats, most: int, enough: float = 1e-6) -> Fit:
     """Return the fit with the smallest criterion, found by quasi-Newton steps (L-BFGS).
 
     Args:
@@ -203,7 +205,7 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
 
     tried: list[Fit] = []
 
-    def objective(theta: Array) -> tuple[float, Array]:
+    def objective(theta: Floats) -> tuple[float, Floats]:
         tried.append(fit := ask(np.array(theta)))
         last = tried[-2:][0]
         changes = np.array([fit.value - last.value, fit.gradient @ (fit.theta - last.theta)])
@@ -220,7 +222,9 @@ def minimise(ask: Callable[[Array], Fit], start: Array, most: int, enough: float
     return min(tried, key=lambda fit_at: fit_at.value)
 
 
-def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Array, Array, Array]:
+def _working(
+    x: Floats, y: Floats, z: Floats, eta: Floats, family: str
+) -> tuple[Floats, Floats, Floats]:
     """Return X, the working response and Z at a linear predictor, weighted (Breslow and Clayton
     1993, section 2.1).
     """
@@ -231,7 +235,9 @@ def _working(x: Array, y: Array, z: Array, eta: Array, family: str) -> tuple[Arr
     return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
 
 
-def _scaled(x: Array, y: Array, z: Array, weight: Array | None) -> tuple[Array, Array, Array]:
+def _scaled(
+    x: Floats, y: Floats, z: Floats, weight: Floats | None
+) -> tuple[Floats, Floats, Floats]:
     """Return rows whose sums of squares count each row as often as its weight says."""
     if weight is None:
         return x, y, z
@@ -240,14 +246,14 @@ def _scaled(x: Array, y: Array, z: Array, weight: Array | None) -> tuple[Array, 
 
 
 def own_effects(
-    x: Array,
-    y: Array,
-    z: Array,
-    theta: Array,
-    effects: Array,
+    x: Floats,
+    y: Floats,
+    z: Floats,
+    theta: Floats,
+    effects: Floats,
     family: str,
-    weight: Array | None = None,
-) -> tuple[Array, Array]:
+    weight: Floats | None = None,
+) -> tuple[Floats, Floats]:
     """Return a site's most probable random effects (q,), and their covariance / σ².
 
     Args:
@@ -274,15 +280,15 @@ def own_effects(
 
 
 def site_answer(
-    x: Array,
-    y: Array,
-    z: Array,
-    theta: Array,
-    at: Array,
-    effects: Array,
+    x: Floats,
+    y: Floats,
+    z: Floats,
+    theta: Floats,
+    at: Floats,
+    effects: Floats,
     family: str,
-    weight: Array | None = None,
-) -> dict[str, Array]:
+    weight: Floats | None = None,
+) -> dict[str, Floats]:
     """Return a site's terms at ``theta``, see :data:`Terms`. For classes and counts they are those
     of the working responses at the variances ``at`` and the fixed ``effects``.
     """
@@ -294,7 +300,7 @@ def site_answer(
 
 
 def solve(
-    ask: Callable[[Array, Array, Array], Terms],
+    ask: Callable[[Floats, Floats, Floats], Terms],
     columns: int,
     q: int,
     family: str,
@@ -323,7 +329,7 @@ def solve(
     effects = np.zeros(columns)
     questions = 0
 
-    def said(theta: Array, at: Array, effects: Array) -> Terms:
+    def said(theta: Floats, at: Floats, effects: Floats) -> Terms:
         nonlocal questions
         questions += 1
         return ask(theta, at, effects)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 SingleFloats = NDArray[np.float32]
 """Encoded rows, and what networks compute."""
-Predictions = NDArray[np.floating]
+PredictionArray = NDArray[np.floating]
 """Numbers (n, width) of either precision: float32 from networks, float64 from other models."""
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

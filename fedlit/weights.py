@@ -8,9 +8,9 @@ import numpy as np
 
 from fedlit.errors import DataError, RunError
 from fedlit.outcomes import Outcome
-from fedlit.outcomes.base import Array
+from fedlit.types import Floats
 
-Terms = Callable[[Array], tuple[float, Array]]
+Terms = Callable[[Floats], tuple[float, Floats]]
 """(n, width) predictions → the sum of their losses, convex in each prediction, and its slopes (n,
 width)."""
 
@@ -20,7 +20,7 @@ Stack = Sequence[Sequence[float]]
 _LEAST = 1e-12  # a weight whose logarithm is taken
 
 
-def checked(name: str, predictions: np.ndarray) -> Array:
+def checked(name: str, predictions: np.ndarray) -> Floats:
     """Return predictions as float64.
 
     Args:
@@ -44,7 +44,7 @@ def checked(name: str, predictions: np.ndarray) -> Array:
     return array
 
 
-def stacked(parts: Mapping[str, np.ndarray]) -> Array:
+def stacked(parts: Mapping[str, np.ndarray]) -> Floats:
     """Return the parts as one array (parts, n, width) float64, in the given order.
 
     Raises:
@@ -63,7 +63,7 @@ def stacked(parts: Mapping[str, np.ndarray]) -> Array:
     return np.stack(list(arrays.values()))
 
 
-def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Array:
+def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Floats:
     """Return the weighted mean of the parts that have a weight, summed in the order of their names.
 
     Args:
@@ -83,13 +83,13 @@ def mixed(parts: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> Arra
     """
     names = sorted(weights)
     shares = np.array([weights[name] for name in names], float)
-    mixture: Array = np.tensordot(
+    mixture: Floats = np.tensordot(
         shares / shares.sum(), stacked({name: parts[name] for name in names}), 1
     )
     return mixture
 
 
-def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
+def fitted(parts: Floats, terms: Terms, pseudo: float) -> Floats:
     """Return the weights w that minimise loss(Σₖ wₖ partₖ) − pseudo · Σₖ log wₖ, by sequential
     least squares.
 
@@ -116,7 +116,7 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
     flat = parts.reshape(count, -1)
     scale = rows + pseudo * count
 
-    def value(weights: Array) -> tuple[float, Array]:
+    def value(weights: Floats) -> tuple[float, Floats]:
         loss, slopes = terms(np.tensordot(weights, parts, 1))
         inside = np.maximum(weights, _LEAST)
         return (loss - pseudo * np.log(inside).sum()) / scale, (
@@ -132,17 +132,17 @@ def fitted(parts: Array, terms: Terms, pseudo: float) -> Array:
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 1000},
     )
-    weights: Array = np.clip(solution.x, 0, None)
+    weights: Floats = np.clip(solution.x, 0, None)
     if not np.isfinite(weights).all() or not weights.sum() > 0:
         raise RunError(
             f"mixture: expected weights of least loss, found none ({solution.message}); take weights: "
             "equal"
         )
-    scaled: Array = weights / weights.sum()
+    scaled: Floats = weights / weights.sum()
     return scaled
 
 
-def on_stack(outcome: Outcome, predictions: Array, stack: Stack) -> Array:
+def on_stack(outcome: Outcome, predictions: Floats, stack: Stack) -> Floats:
     """Return predictions corrected on the scale of the outcome's link: intercept + slope ·
     prediction.
 

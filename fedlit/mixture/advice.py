@@ -16,9 +16,9 @@ from fedlit.answers.verdict import MATTERS
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.settings import Mixing
 from fedlit.mixture.weigh import weights_of
-from fedlit.outcomes.base import Array
 from fedlit.statistics import over_rows
 from fedlit.tasks.predictions import MIXTURE, Predictions
+from fedlit.types import Floats
 from fedlit.weights import mixed
 
 # for a mean; of many rows, where there is little to correct, a quarter
@@ -93,7 +93,7 @@ class _Chosen:
     weights: dict[str, float]
     parts: tuple[str, ...]
 
-    def predictions(self, rows: Predictions) -> tuple[Array, Array]:
+    def predictions(self, rows: Predictions) -> tuple[Floats, Floats]:
         """Return the predictions of the mixture and of the best model alone. Without a federated
         part, a client keeps the latter.
         """

@@ -17,8 +17,8 @@ from scipy.stats import norm
 
 from fedlit import reml
 from fedlit.mixture.weigh import HOW, weights_of
-from fedlit.outcomes.base import Array
 from fedlit.tasks.predictions import Predictions
+from fedlit.types import Floats
 from fedlit.weights import Stack, mixed
 
 ALONE = "alone"
@@ -27,7 +27,7 @@ WITHOUT = " without own network"
 AND = " and "
 Candidates = dict[str, tuple[str, list[str]]]
 """Name → how the weights of which parts are set."""
-_Known = tuple[Array, Array, Array | None]
+_Known = tuple[Floats, Floats, Floats | None]
 """Means (n,) on the link scale, outcomes (n,), and how much each row counts; None if all count
 alike."""
 
@@ -124,13 +124,13 @@ def choose_together(
     return chosen
 
 
-def _counts(rows: Predictions) -> Array:
+def _counts(rows: Predictions) -> Floats:
     """Return how much each row with a known target counts, (n,)."""
     labelled = rows.loss.labelled
     return np.ones(int(labelled.sum())) if rows.weight is None else rows.weight.numpy()[labelled]
 
 
-def _told(losses: Mapping[str, Array], order: Collection[str], counts: Array) -> dict[str, float]:
+def _told(losses: Mapping[str, Floats], order: Collection[str], counts: Floats) -> dict[str, float]:
     """Return what a client sends: for each candidate, its mean loss above that of equal weights, in
     units of its spread.
     """
@@ -140,7 +140,7 @@ def _told(losses: Mapping[str, Array], order: Collection[str], counts: Array) ->
 
 
 def _leaves(
-    losses: Mapping[str, Array], common: str, counts: Array
+    losses: Mapping[str, Floats], common: str, counts: Floats
 ) -> tuple[str, tuple[float, float, float] | None]:
     """Return a client's candidate, and, if it differs from the common choice, by how much it is
     better.
@@ -160,7 +160,7 @@ def _leaves(
     return (best, (mean, mean - error, mean + error)) if mean - error > 0 else (common, None)
 
 
-def _mean(values: Array, counts: Array) -> float:
+def _mean(values: Floats, counts: Floats) -> float:
     return float(np.average(values, weights=counts))
 
 
@@ -180,7 +180,7 @@ def _candidates(rows: Predictions, local: Collection[str], networks: Collection[
 
 def _losses(
     rows: Predictions, local: Collection[str], shrink: float, candidates: Candidates
-) -> dict[str, Array]:
+) -> dict[str, Floats]:
     """Map each candidate to the losses of the rows with a known target, with weights that were
     fitted to the other half of the rows.
     """
@@ -201,7 +201,7 @@ def _losses(
     return by_candidate
 
 
-def _stack_losses(clients: Mapping[str, Predictions]) -> dict[str, Array]:
+def _stack_losses(clients: Mapping[str, Predictions]) -> dict[str, Floats]:
     """Map each client to the losses of its rows with a known target, by the stack that was fitted
     to the other half of all clients' rows.
     """
@@ -290,7 +290,7 @@ def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float,
     for client, (mean, y, weight) in sites.items():
         designs[client] = np.column_stack([np.ones(len(y)), (mean - centre) / scale]), y, weight
 
-    def ask(theta: Array, at: Array, effects: Array) -> reml.Terms:
+    def ask(theta: Floats, at: Floats, effects: Floats) -> reml.Terms:
         answers = [
             reml.site_answer(x, y, x, theta, at, effects, family, weight)
             for x, y, weight in designs.values()
@@ -307,10 +307,10 @@ def _effects(sites: Mapping[str, _Known], family: str) -> dict[str, tuple[float,
     return lines
 
 
-def _equal(rows: Predictions) -> Array:
+def _equal(rows: Predictions) -> Floats:
     return mixed(rows.parts, weights_of("equal", rows, []))
 
 
-def _observed(rows: Predictions) -> Array:
+def _observed(rows: Predictions) -> Floats:
     """Return the target (n, outputs), see :meth:`fedlit.outcomes.base.Outcome.observed`."""
     return rows.task.outcome.observed(rows.y.cpu().numpy())

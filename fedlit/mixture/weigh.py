@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from fedlit.errors import DataError, Told, expect
-from fedlit.outcomes.base import Array
 from fedlit.tasks.predictions import Predictions
+from fedlit.types import Floats
 from fedlit.weights import fitted, stacked
 
 HOW = ("equal", "half_own", "fitted")
@@ -72,7 +72,7 @@ def weights_of(
     return {name: local_weight if name in local else federated_weight for name in rows.parts}
 
 
-def _fitted(rows: Predictions, names: Sequence[str], shrink: float) -> Array:
+def _fitted(rows: Predictions, names: Sequence[str], shrink: float) -> Floats:
     loss = rows.loss
     stack = stacked({name: rows.parts[name] for name in names})
     same_length = len(loss.labelled) == stack.shape[1]
@@ -85,7 +85,7 @@ def _fitted(rows: Predictions, names: Sequence[str], shrink: float) -> Array:
     # A mixture without any error is as good as can be: no unit is then too small.
     unit = 1.0 if loss.nats else 2 * loss.mean(stack.mean(axis=0)) or 1.0
 
-    def terms(predictions: Array) -> tuple[float, Array]:
+    def terms(predictions: Floats) -> tuple[float, Floats]:
         value, slopes = loss.terms(predictions)
         return value / unit, slopes / unit
 

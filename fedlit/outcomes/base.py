@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes.models import Fitted
-from fedlit.types import Bools, Floats, Label, Numbers, Predictions, State
+from fedlit.types import Bools, Floats, Label, Numbers, PredictionArray, State
 
-Array = Floats
 Columns = dict[str, np.ndarray | list[Label] | list[str]]
 """Columns for the user, by name."""
 Logarithm = Callable[[Floats], Floats]
@@ -166,17 +165,17 @@ class Outcome(ABC):
         """Return the outcome with only some of the classes, chosen by their positions."""
         return self
 
-    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
+    def narrow(self, classes: Sequence[int], predictions: PredictionArray) -> PredictionArray:
         """Return predictions for only some of the classes."""
         return predictions
 
     @abstractmethod
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return predictions as columns for the user: ``predicted``, or ``predicted_<label>`` for
         each of several labels, and ``probability_<label>`` for each class.
         """
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Return the predictions of a fitted scikit-learn model for rows (n, d), at least float32,
         in the user's units.
 

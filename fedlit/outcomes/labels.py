@@ -24,7 +24,7 @@ from fedlit.outcomes.base import (
     slope_of_minus_log,
 )
 from fedlit.outcomes.models import Fitted
-from fedlit.types import Bools, Floats, Label, Numbers, Predictions, State
+from fedlit.types import Bools, Floats, Label, Numbers, PredictionArray, State
 
 Precision = TypeVar("Precision", np.float32, np.float64)
 
@@ -74,13 +74,13 @@ class OneLabel(Outcome):
         """Return the outcome with only some of the classes, chosen by their positions."""
         return OneLabel(tuple(self.classes[position] for position in classes))
 
-    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
+    def narrow(self, classes: Sequence[int], predictions: PredictionArray) -> PredictionArray:
         """Return renormalised probabilities of some classes; they are equal if none of these
         classes has any.
         """
         return renormalised(predictions[:, list(classes)])
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return ``probability_<label>`` for each class, and ``predicted``, the first class of
         largest probability.
         """
@@ -92,7 +92,7 @@ class OneLabel(Outcome):
         ]
         return columns
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Return probabilities (n, classes) float32, 0 for a class that the model has not seen."""
         probabilities = np.zeros((len(x), self.width), np.float32)
         seen = getattr(model, "classes_", None)
@@ -197,11 +197,11 @@ class SeveralLabels(Outcome):
         positives = tuple(self.positives[position] for position in classes)
         return SeveralLabels(labels, negatives, positives)
 
-    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
+    def narrow(self, classes: Sequence[int], predictions: PredictionArray) -> PredictionArray:
         """Return the probabilities of some labels."""
         return predictions[:, list(classes)]
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return ``probability_<label>`` for each label, and ``predicted_<label>`` in that label's
         values.
         """
@@ -214,7 +214,7 @@ class SeveralLabels(Outcome):
             columns[f"predicted_{label}"] = [yes if row else no for row in positive]
         return columns
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Return probabilities (n, labels) float32 of one model for all labels, or of one for
         each.
         """
@@ -291,7 +291,7 @@ class LabelSequence(Outcome):
         """Return the outcome with only some of the labels, chosen by their positions."""
         return LabelSequence(tuple(self.classes[position] for position in classes), self.length)
 
-    def narrow(self, classes: Sequence[int], predictions: Predictions) -> Predictions:
+    def narrow(self, classes: Sequence[int], predictions: PredictionArray) -> PredictionArray:
         """Return renormalised probabilities of some labels; they are equal if none of these labels
         has any.
         """
@@ -300,7 +300,7 @@ class LabelSequence(Outcome):
             len(predictions), self.length * len(classes)
         )
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return texts: a number for each position in ``probability_<label>``, a label for each in
         ``predicted``.
         """
@@ -312,7 +312,7 @@ class LabelSequence(Outcome):
         columns["predicted"] = ["".join(row) for row in letters.tolist()]
         return columns
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Refuse the model.
 
         Raises:

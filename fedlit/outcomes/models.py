@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedlit.types import Predictions
+from fedlit.types import PredictionArray
 
 
 class Fitted(Protocol):
@@ -19,10 +19,10 @@ class Fitted(Protocol):
     def classes_(self) -> np.ndarray | None:
         """The positions of the classes to which the columns of probabilities belong."""
 
-    def predict(self, x: Predictions, /) -> np.ndarray:
+    def predict(self, x: PredictionArray, /) -> np.ndarray:
         """Return the predicted numbers (n,) of rows (n, d)."""
 
-    def predict_proba(self, x: Predictions, /) -> np.ndarray:
+    def predict_proba(self, x: PredictionArray, /) -> np.ndarray:
         """Return the probabilities of the classes (n, classes) for rows (n, d)."""
 
 
@@ -39,11 +39,11 @@ class OneEach:
     def __init__(self, fitted: Sequence[Fitted]) -> None:
         self.fitted = fitted
 
-    def predict(self, x: Predictions) -> np.ndarray:
+    def predict(self, x: PredictionArray) -> np.ndarray:
         """Return the numbers (n,) that the single model predicts."""
         return np.asarray(self.fitted[0].predict(x))
 
-    def predict_proba(self, x: Predictions) -> np.ndarray:
+    def predict_proba(self, x: PredictionArray) -> np.ndarray:
         """Return the probability of 1 for each label, (n, labels)."""
         return np.stack(
             [model.predict_proba(x) @ (model.classes_ == 1) for model in self.fitted], 1

@@ -20,7 +20,7 @@ from fedlit.outcomes.base import (
     slope_of_minus_log,
 )
 from fedlit.outcomes.models import Fitted
-from fedlit.types import Floats, Numbers, Predictions
+from fedlit.types import Floats, Numbers, PredictionArray
 
 
 def check_standard(mean: object, scale: object) -> None:
@@ -73,12 +73,12 @@ class Quantity(Outcome):
         """The scale."""
         return self.scale
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return ``predicted``, rounded to a billionth of the scale."""
         digits = 9 - math.ceil(math.log10(self.scale))
         return {"predicted": np.round(predictions[:, 0].astype(np.float64), digits) + 0.0}
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Return the numbers (n, 1) float64 of a model of the standardised target."""
         return np.asarray(model.predict(x), np.float64)[:, None] * self.scale + self.mean
 
@@ -135,11 +135,11 @@ class Rate(Outcome):
         """One number."""
         return 1
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return ``predicted``, the rate."""
         return {"predicted": predictions[:, 0].astype(np.float64)}
 
-    def of_model(self, model: Fitted, x: Predictions) -> Predictions:
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
         """Return rates (n, 1) float64. A rate is at least a thousandth of the mean, because trees
         predict 0 for a leaf whose rows have no count, and a count there would have an infinite
         deviance.

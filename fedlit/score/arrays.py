@@ -17,7 +17,7 @@ from fedlit.outcomes import OneEach, Outcome
 from fedlit.outcomes.models import Fitted
 from fedlit.score.array_models import LINEAR, TREES, Linear, Trees, check_trees
 from fedlit.score.plain import read_json, unfit, write_json
-from fedlit.types import Arrays, Predictions, SingleFloats, State
+from fedlit.types import Arrays, PredictionArray, SingleFloats, State
 
 FILES = ("model.json", "model.npz")
 
@@ -45,7 +45,7 @@ class ArrayFunction:
         self._model = from_arrays(state, arrays, inputs)
         self(np.zeros((1, inputs), np.float32))
 
-    def __call__(self, x: SingleFloats) -> Predictions:
+    def __call__(self, x: SingleFloats) -> PredictionArray:
         """Return predictions (n, width) for rows (n, d) float32."""
         return self._outcome.of_model(self._model, x)
 

@@ -25,7 +25,7 @@ from fedlit.score.folder_checks import MAIN, check_column, check_files, check_ma
 from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.plain import check_stack, check_weights, read_json, unfit, write_json
 from fedlit.score.scorer import Function, Scorer
-from fedlit.types import Predictions, SingleFloats, State
+from fedlit.types import PredictionArray, SingleFloats, State
 
 ENCODER = "encoder.json"
 NETWORK = "model.onnx"
@@ -56,7 +56,7 @@ class WritableFunction(Protocol):
 
     network: str
 
-    def __call__(self, x: SingleFloats, /) -> Predictions:
+    def __call__(self, x: SingleFloats, /) -> PredictionArray:
         """Return predictions (n, width) for rows (n, d)."""
 
     def write(self, folder: Path, /) -> None:
@@ -244,8 +244,8 @@ def _network(path: Path, inputs: int) -> Function:
         (predictions,) = session.get_outputs()
         session.run([predictions.name], {rows.name: np.zeros((1, inputs), np.float32)})
 
-    def function(x: SingleFloats) -> Predictions:
-        outputs: Predictions = session.run([predictions.name], {rows.name: x})[0]
+    def function(x: SingleFloats) -> PredictionArray:
+        outputs: PredictionArray = session.run([predictions.name], {rows.name: x})[0]
         return outputs
 
     return function

@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.errors import DataError, RunError
 from fedlit.outcomes import outcome_type
 from fedlit.score.scorer import UNUSED, Scorer
-from fedlit.types import Floats, Label, Objects, Predictions, SingleFloats, State
+from fedlit.types import Floats, Label, Objects, PredictionArray, SingleFloats, State
 from fedlit.weights import Stack, mixed, on_stack
 
 
@@ -39,7 +39,9 @@ def united(states: Sequence[State]) -> State:
     return outcome.united(states)
 
 
-def aligned(predictions: Predictions, labels: Sequence[Label], classes: Sequence[Label]) -> Floats:
+def aligned(
+    predictions: PredictionArray, labels: Sequence[Label], classes: Sequence[Label]
+) -> Floats:
     """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class
     that the model does not know.
 
@@ -110,7 +112,7 @@ class MixedScorer(Scorer):
         names = chain.from_iterable(folds[0].encoder.schema.used for folds in self.scorers.values())
         return np.array(list(dict.fromkeys(names)), dtype=object)
 
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Predictions:
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> PredictionArray:
         predictions = {}
         notes = list[list[str]]()
         for name, folds in self.scorers.items():
@@ -124,7 +126,7 @@ class MixedScorer(Scorer):
         ]
         return self.mix(predictions)
 
-    def mix(self, predictions: Mapping[str, Sequence[Predictions]]) -> Predictions:
+    def mix(self, predictions: Mapping[str, Sequence[PredictionArray]]) -> PredictionArray:
         """Return the mixture's predictions (n, width): float32 probabilities, or float64 numbers.
 
         Args:
@@ -145,7 +147,7 @@ class MixedScorer(Scorer):
         return np.ascontiguousarray(mixture, precision)
 
 
-def _never(x: SingleFloats) -> Predictions:
+def _never(x: SingleFloats) -> PredictionArray:
     raise RunError(
         "a mixture has no inputs of its own, as each of its parts has; use predict, or mix"
     )

@@ -15,9 +15,9 @@ from fedlit.outcomes.base import Columns
 from fedlit.outcomes.numbers import is_number
 from fedlit.score.rows import check_frame, missing_and_unseen
 from fedlit.show.text import shorten
-from fedlit.types import Label, Objects, Predictions, SingleFloats, State
+from fedlit.types import Label, Objects, PredictionArray, SingleFloats, State
 
-Function = Callable[[SingleFloats], Predictions]
+Function = Callable[[SingleFloats], PredictionArray]
 """Maps encoded rows (n, d) to the client's predictions (n, width): probabilities of the task's
 classes, or a number."""
 AT_THRESHOLD = "predicted_at_threshold"
@@ -136,7 +136,7 @@ class Scorer:
             "score.threshold"
         ]
 
-    def columns(self, predictions: Predictions) -> Columns:
+    def columns(self, predictions: PredictionArray) -> Columns:
         """Return predictions (n, width) as columns for the user, with ``predicted_at_threshold`` if
         the client has a :attr:`threshold`.
         """
@@ -294,11 +294,11 @@ class Scorer:
         """Whether rows are DNA reads, whose bases are cleaned in the same way as in training."""
         return self.outcome.sequence and are_positions(list(self.encoder.columns))
 
-    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> Predictions:
+    def _predictions(self, frame: pd.DataFrame, keys: Sequence[str]) -> PredictionArray:
         """Return the predictions for the client's classes, (n, width), at least float32."""
         return self.of_inputs(self.encode(frame, keys))
 
-    def of_inputs(self, x: SingleFloats) -> Predictions:
+    def of_inputs(self, x: SingleFloats) -> PredictionArray:
         """Return what the client predicts for encoded rows (n, d) float32: (n, classes of the
         client), or numbers (n, 1), at least float32.
 
@@ -307,7 +307,7 @@ class Scorer:
         """
         who = f"client {self.client!r}"
         width = self._whole.width
-        parts: list[Predictions] = [np.zeros((0, width), np.float32)]
+        parts: list[PredictionArray] = [np.zeros((0, width), np.float32)]
         with told_as(
             lambda error: RunError(
                 f"{who}: its network could not be computed: {type(error).__name__}: {error}"

@@ -23,7 +23,7 @@ from fedlit.tasks.scores import LOSS as LOSS
 from fedlit.tasks.scores import Score as Score
 from fedlit.tasks.weighing import balanced
 from fedlit.tasks.weighing import weighted_mean as weighted_mean
-from fedlit.types import Label, Predictions
+from fedlit.types import Label, PredictionArray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -299,7 +299,7 @@ class Task(ABC):
         """What the task's predictions mean, in a form that does not need PyTorch."""
         return self.outcome_type.of(vars(self))
 
-    def of_model(self, model: Fitted, x: Predictions) -> Tensor:
+    def of_model(self, model: Fitted, x: PredictionArray) -> Tensor:
         """Return the predictions of a fitted scikit-learn model for rows (n, d), in the format of
         :meth:`predict`.
         """

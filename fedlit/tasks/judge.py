@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes import RowLoss
-from fedlit.outcomes.base import Array
 from fedlit.tasks.base import Task
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.types import Floats
 from fedlit.weights import checked
 
 
@@ -45,12 +45,12 @@ def row_loss(task: Task, y: Tensor) -> RowLoss:
     return replace(loss, total=_total)
 
 
-def _log(numbers: Array) -> Array:
-    logarithms: Array = torch.from_numpy(numbers).log().numpy()
+def _log(numbers: Floats) -> Floats:
+    logarithms: Floats = torch.from_numpy(numbers).log().numpy()
     return logarithms
 
 
-def _total(losses: Array) -> float:
+def _total(losses: Floats) -> float:
     return float(torch.from_numpy(losses).sum())
 
 

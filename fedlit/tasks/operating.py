@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedlit.errors import expect
-from fedlit.types import Bools, Floats, Predictions
+from fedlit.types import Bools, Floats, PredictionArray
 
 YOUDEN = "youden"
 ThresholdRule = Literal["youden"] | dict[str, float]
@@ -52,7 +52,7 @@ def rule_text(rule: ThresholdRule) -> str:
 
 
 def choose_threshold(
-    positive: Bools, probability: Predictions, rule: ThresholdRule, weight: Weights = None
+    positive: Bools, probability: PredictionArray, rule: ThresholdRule, weight: Weights = None
 ) -> float | None:
     """Return the threshold from which on a row counts as positive.
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fedlit.files import write_frames
 from fedlit.outcomes import RowLoss
-from fedlit.outcomes.base import Array
 from fedlit.tasks import task_from, task_state
 from fedlit.tasks.base import Task
 from fedlit.tasks.frames import WEIGHT, of_people
 from fedlit.tasks.judge import Judge, row_loss
+from fedlit.types import Floats
 from fedlit.weights import Stack, mixed, on_stack
 
 MODEL = "model"
@@ -95,7 +95,7 @@ class Predictions:
 
     # ------------------------------------------------------------------ mixing
 
-    def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Array:
+    def array(self, weights: Mapping[str, float], stack: Stack = ()) -> Floats:
         """Return the mixture's predictions (n, width) float64."""
         mixture = mixed(self.parts, weights)
         return on_stack(self.task.outcome, mixture, stack) if stack else mixture
@@ -156,12 +156,12 @@ class Predictions:
         return self.task.known(self.y).numpy()
 
     @property
-    def known_weight(self) -> Array | None:
+    def known_weight(self) -> Floats | None:
         """How much each known row counts, (known,) float64; None if all count alike."""
         if self.weight is None:
             return None
-        weight: Array = self.weight.cpu().numpy().astype(np.float64)
-        known_weight: Array = weight[self.known]
+        weight: Floats = self.weight.cpu().numpy().astype(np.float64)
+        known_weight: Floats = weight[self.known]
         return known_weight
 
     def frame(self) -> pd.DataFrame:
