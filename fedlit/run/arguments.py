@@ -148,9 +148,9 @@ def read(
         >>> read("describe", ["--config", "quickstart"], overrides={"seed": 3}).content["seed"]
         3
     """
-    given = _given(typed, overrides or {})
-    configs = given.configs
-    files = [*configs, *given.methods]
+    inputs = _given(typed, overrides or {})
+    configs = inputs.configs
+    files = [*configs, *inputs.methods]
     foreign = [path for path in configs if of_run or is_of_run(path)]
     written = {
         path: Layer(read_settings(path), f"{shown(path)}: ")
@@ -158,22 +158,22 @@ def read(
         if path not in foreign
     }
     trusted_layers = [Layer(read_yaml(path)) for path in trusted]
-    texts = _words([*written.values(), *given.keys, *trusted_layers])
+    texts = _words([*written.values(), *inputs.keys, *trusted_layers])
     layers = [written.get(path) or _foreign(path, texts, command) for path in configs]
-    _check_layers(list(written.values()), layers, given)
-    settings = dict(leaves([*layers, *given.keys]))
+    _check_layers(list(written.values()), layers, inputs)
+    settings = dict(leaves([*layers, *inputs.keys]))
     if style := settings.get("format"):
         check_format(command, style)
     if "name" in settings:
         check_name(str(settings["name"]), "--name")
-    keys = list(given.keys)
+    keys = list(inputs.keys)
     checkpoint = _of_this_run(command, files, keys, settings)
     if checkpoint is not None:
         settings["ckpt_path"] = str(checkpoint)
         keys.append(Layer({"ckpt_path": str(checkpoint)}))
     name = str(settings.get("name") or title(files))
     root = Path(str(settings.get("trainer.default_root_dir") or ROOT))
-    layers += [*_method_layers(given.methods), *keys]
+    layers += [*_method_layers(inputs.methods), *keys]
     saved = _own_config(command, files, root, name, settings.get("ckpt_path"))
     if saved is not None:
         say(f"Using the run's own configuration {shown(saved)}")
@@ -204,7 +204,8 @@ def _given(typed: Sequence[str], overrides: Mapping[str, Any]) -> _Given:
             keys.append(_layer(flag, value, dashes))
             continue
         name = dashes + flag.removeprefix("--")
-        path = find_config(value, METHODS if flag == METHOD else "", what=name)
+        below = METHODS if flag == METHOD else ""
+        path = find_config(value, below, what=name)
         if path in files[flag]:
             raise ConfigError(
                 f"{name} {value}: expected each file once, found it twice; leave one out"

@@ -127,8 +127,8 @@ def prepare(
             f"data.columns of the run names columns that {table.name} does not have: "
             f"{shorten(lacking)}"
         )
-        kept = [pattern for pattern in columns if pattern not in lacking] or None
-        request = replace(request, layers=[*below, Layer({"data.columns": kept}), *layers])
+        remaining = [pattern for pattern in columns if pattern not in lacking] or None
+        request = replace(request, layers=[*below, Layer({"data.columns": remaining}), *layers])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
     return Joining(folder, path, table, clients, notes, request, start)
 

@@ -221,16 +221,16 @@ def _still_taken(args: Mapping[str, Any], path: str, key: str) -> Mapping[str, A
 def _without_rate(merged: Mapping[str, Any], group: str, name: str, value: Any) -> Any:
     """Keep the given learning rate if a method asks for an optimizer that is already configured."""
     before = ClassSpec.read((merged.get(group) or {}).get(name), name)
-    asked = ClassSpec.read(value, name)
-    if f"{group}.{name}" not in _RESET or before is None or asked is None:
+    requested = ClassSpec.read(value, name)
+    if f"{group}.{name}" not in _RESET or before is None or requested is None:
         return value
     if (
         not isinstance(value, Mapping)
         or "lr" not in before.init_args
-        or not before.is_named_as(asked)
+        or not before.is_named_as(requested)
     ):
         return value
-    args = {key: setting for key, setting in asked.init_args.items() if key != "lr"}
+    args = {key: setting for key, setting in requested.init_args.items() if key != "lr"}
     return {**value, "init_args": args}
 
 
