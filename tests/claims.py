@@ -18,7 +18,6 @@ from torch import Tensor
 
 from fedlit.errors import DataError
 from fedlit.outcomes.base import (
-    Array,
     Logarithm,
     Outcome,
     RowLoss,
@@ -28,6 +27,7 @@ from fedlit.outcomes.base import (
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, weighted_mean
 from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.go_alone import GoAlone
+from fedlit.types import Floats
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class ClaimsAYear(Outcome):
         claims, years = y.astype(np.float64).T
         least = np.where(claims > 0, claims * log(np.maximum(claims / years, 1e-300)) - claims, 0.0)
 
-        def losses(predictions: Array) -> Array:
+        def losses(predictions: Floats) -> Floats:
             rate = predictions[:, 0]
             return rate * years + claims * minus_log(rate, log) + least
 
-        def slopes(predictions: Array) -> Array:
+        def slopes(predictions: Floats) -> Floats:
             slope = years + slope_of_minus_log(predictions[:, 0], claims)
             return np.stack([slope, np.zeros(len(slope))], 1)
 
