@@ -39,9 +39,9 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "resumed without the optimizer's state": (
         "train/loop.py",
-        'step = checkpoint["global_step"]',
-        'step, _ = checkpoint["global_step"], [o["state"].clear() for o in '
-        'checkpoint["optimizer_states"]]',
+        'step = content["global_step"]',
+        'step, _ = content["global_step"], [o["state"].clear() for o in '
+        'content["optimizer_states"]]',
         "tasks/test_four_tasks.py::test_clients_of_four_tasks_share_a_core_resume_and_predict",
     ),
     "a missing number": (

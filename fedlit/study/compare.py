@@ -93,7 +93,7 @@ def compare(
 
     Example:
         >>> import tempfile
-        >>> from fedlit import Method
+        >>> from fedlit import Method, Study
         >>> local = Method("quickstart.yaml", set={"exchange.federated": [], "trainer.max_epochs": 1})
         >>> models = {"logistic_regression": {"C": [1.0]}}
         >>> study = Study({"local": local}, seeds=[1], baselines=models, metrics=["auroc"])

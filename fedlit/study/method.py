@@ -72,8 +72,7 @@ class Method:
             )
         if self.of and (self.set or self.tune):
             raise ConfigError(
-                "expected set and tune at the method that is trained, found them beside of; drop "
-                "them"
+                "set, tune: expected at the method that is trained, found beside of; drop them"
             )
         Mixing(self.weights, self.shrink, self.admit)  # refuses what cannot be meant
         check_tuned(self.tune, self.set)
