@@ -44,6 +44,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("fedlit/run/explanation.py", "generic name told"): "what an explanation prints",
     ("fedlit/run/layers.py", "generic name own"): "a field of a layer: written by the user",
     ("fedlit/run/layers.py", "generic name where"): "a field of a layer: the text before a key",
+    ("fedlit/sharing.py", "generic name met"): "a key of what clients send",
     ("fedlit/train/checkpoint_file.py", "generic name asked"): "a field of saved checkpoints",
     ("fedlit/institutions/terms.py", "generic name known"): "a part of the terms, as data.known",
     ("fedlit/institutions/settings.py", "generic name tell"): "a key of site.yaml",

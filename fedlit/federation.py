@@ -6,7 +6,7 @@ import warnings
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fedlit.score.estimator import Trained
     from fedlit.score.scorer import Scorer
     from fedlit.train.results import Results
+
+_Default = TypeVar("_Default")
 
 
 class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -80,7 +82,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         *,
         minutes: float = 10.0,
         method: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         matters: float = 0.5,
         folder: str | Path = "lightning_logs/federation",
         seed: int = 1,
@@ -121,7 +123,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         columns = isinstance(self.label, str | Mapping)
         expect(columns, "Federation: label", "a column, or client → its column", self.label)
         for client, frame in tables.items():
-            label = self.label if isinstance(self.label, str) else self.label.get(client)
+            label = self._label_of(client)
             there = isinstance(label, str) and label in frame
             expect(
                 there,
@@ -155,12 +157,22 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self._shown = replace(result, notes=self.notes_)
         return self
 
-    def _changes(self) -> dict[str, Any]:
+    def _label_of(self, client: str) -> str | None:
+        """Return the column that a client predicts; None if nobody has said which."""
+        if isinstance(self.label, str):
+            return self.label
+        return self.label.get(client)
+
+    def _changes(self) -> dict[str, object]:
         """Return what the generated configuration is changed to. A method comes before its
         settings.
         """
-        changes: dict[str, Any] = {"data.known": dict(self.known)} if self.known else {}
-        return changes if self.method is not None else {**changes, **(self.settings or {})}
+        changes: dict[str, object] = {}
+        if self.known:
+            changes["data.known"] = dict(self.known)
+        if self.method is None:
+            changes.update(self.settings or {})
+        return changes
 
     def _note(self, findings: Findings) -> None:
         """Keep the findings about the tables. What blocks a verdict is a warning."""
@@ -235,7 +247,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """Return the names of the clients, each with the client itself."""
         return ItemsView(cast("Mapping[str, Member]", self))
 
-    def get(self, client: str, default: Any = None) -> Any:
+    def get(self, client: str, default: _Default | None = None) -> Member | _Default | None:
         """Return one client, or the default if there is no such client."""
         check_is_fitted(self)
         if client not in self.clients_:
@@ -265,13 +277,16 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         check_client("client", client, self.clients_)
         from fedlit.mixture.opened import load_run
 
-        label = self.label if isinstance(self.label, str) else self.label[client]
+        label = self._label_of(client)
+        assert label is not None
         return Member(
             client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True)
         )
 
     def _repr_html_(self) -> str:
-        return self.report()._repr_html_() if hasattr(self, "clients_") else f"<pre>{self!r}</pre>"
+        if not hasattr(self, "clients_"):
+            return f"<pre>{self!r}</pre>"
+        return self.report()._repr_html_()
 
 
 # not a base: it would compare federations by their clients, so that they had no hash
@@ -362,10 +377,12 @@ class Member:
         return export_scorer(self.scorer, Path(folder)).folder
 
 
-def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
+def _frames(tables: object, method: str) -> dict[str, pd.DataFrame]:
     """Return clients' rows as frames of pandas, of whatever library they are."""
-    valid = isinstance(tables, Mapping) and bool(tables)
-    expect(valid, f"Federation.{method}", "{client: DataFrame, …}", Told(type(tables).__name__))
+    if not isinstance(tables, Mapping) or not tables:
+        raise ConfigError(
+            f"Federation.{method}: expected {{client: DataFrame, …}}, found {type(tables).__name__}"
+        )
     from fedlit.data.sources.base import check_client_name, check_names
 
     frames = dict[str, pd.DataFrame]()
@@ -373,7 +390,9 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
         check_client_name(client)
         frame = frame_of(rows)
         valid = isinstance(frame, pd.DataFrame)
-        lazy = "give what its collect() returns" if hasattr(rows, "collect") else ""
+        lazy = ""
+        if hasattr(rows, "collect"):
+            lazy = "give what its collect() returns"
         kind = Told(type(rows).__name__)
         expect(valid, f"Federation.{method}: client {client!r}", "a DataFrame", kind, lazy)
         frames[client] = frame
@@ -381,7 +400,7 @@ def _frames(tables: Any, method: str) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def _changed(text: str, changes: Mapping[str, Any]) -> str:
+def _changed(text: str, changes: Mapping[str, object]) -> str:
     """Return the text of a configuration with changed keys. Comments stay, unless a class is
     replaced.
     """
@@ -389,7 +408,9 @@ def _changed(text: str, changes: Mapping[str, Any]) -> str:
 
     content = laid([Layer(yaml_text.load(text)), Layer(changes)])
     edited_text = edited(text, content)
-    return edited_text if yaml_text.load(edited_text) == content else yaml_text.dump(content)
+    if yaml_text.load(edited_text) == content:
+        return edited_text
+    return yaml_text.dump(content)
 
 
 def _write(client: str, frame: pd.DataFrame, path: Path) -> None:

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from fedlit.errors import ConfigError
 
@@ -77,7 +77,7 @@ def naming(place: Path) -> Iterator[None]:
 
 
 def write_whole(
-    contents: Mapping[Path, Callable[[IO[bytes]], Any]], before: Path | None = None
+    contents: Mapping[Path, Callable[[IO[bytes]], object]], before: Path | None = None
 ) -> None:
     """Write files under temporary names, and rename them when all of them are complete.
 
@@ -154,7 +154,7 @@ def write_frames(frames: Mapping[Path, pd.DataFrame], raw: bool = False) -> None
     (``.parquet``, otherwise CSV, see :func:`csv_of`) to its frame.
     """
 
-    def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], Any]:
+    def writer(path: Path, frame: pd.DataFrame) -> Callable[[IO[bytes]], object]:
         if path.suffix.lower() == ".parquet":
             return lambda file: frame.to_parquet(file, index=False)
         return lambda file: file.write(csv_of(frame, raw=raw).encode())
@@ -190,35 +190,37 @@ def csv_of(
         -1
         a
     """
-    plain = frame if raw else _of_texts(frame, _guarded)
+    plain = frame
+    if not raw:
+        plain = _of_texts(frame, _guarded)
     text = str(plain.to_csv(index=index, header=header))
     if "\r" in text:  # which pandas does not put in quotes, and readers take for the end of a line
         text = str(plain.to_csv(index=index, header=header, quoting=csv.QUOTE_NONNUMERIC))
     return text
 
 
-def _of_texts(frame: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+def _of_texts(frame: pd.DataFrame, change: Callable[[object], object]) -> pd.DataFrame:
     """Return a frame whose texts and names of columns are changed by a function."""
     changed = {}
     for position, (_, column) in enumerate(frame.items()):
-        texts = column.dtype.kind not in "biufmM"
-        changed[position] = column.astype(object).map(change) if texts else column
+        changed[position] = column
+        if column.dtype.kind not in "biufmM":
+            changed[position] = column.astype(object).map(change)
     changed_frame = type(frame)(changed, index=frame.index)
     changed_frame.columns = frame.columns.map(change)
     return changed_frame
 
 
-def _guarded(cell: Any) -> Any:
-    plain = (
-        not isinstance(cell, str)
-        or _FORMULA.match(cell) is None
-        or _NUMBER.fullmatch(cell) is not None
-    )
-    return cell if plain else f"'{cell}"
+def _guarded(cell: object) -> object:
+    if not isinstance(cell, str) or _FORMULA.match(cell) is None or _NUMBER.fullmatch(cell):
+        return cell
+    return f"'{cell}"
 
 
-def _unguarded(cell: Any) -> Any:
-    return cell[1:] if isinstance(cell, str) and _ESCAPED.match(cell) else cell
+def _unguarded(cell: object) -> object:
+    if isinstance(cell, str) and _ESCAPED.match(cell):
+        return cell[1:]
+    return cell
 
 
 def read_named(path: Path) -> pd.DataFrame:
@@ -283,7 +285,7 @@ def _damage(path: Path, *_: int) -> str:
     )
 
 
-def write_archive(content: Any, path: Path, before: Path | None = None) -> None:
+def write_archive(content: object, path: Path, before: Path | None = None) -> None:
     """Write tensors and plain data to a temporary file and rename it, so that a killed process
     leaves the previous file whole.
 

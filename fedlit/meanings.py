@@ -15,21 +15,23 @@ import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import nn
 
 from fedlit.errors import ConfigError, FedlitError
-from fedlit.sharing import Axes, form_of, named_axes, named_tensors, slice_name
+from fedlit.sharing import Axes, Form, form_of, named_axes, named_tensors, slice_name
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 
 INPUTS = "inputs"
 LABELS = "labels"
 
-Meaning = Mapping[str, Any]
+Meaning = Mapping[str, str | Sequence[str]]
 """Maps ``inputs`` and ``labels``, as far as a tensor runs along them, to their names in order, or
 to a digest."""
+
+_NetworkKey = tuple[tuple[str, Form], ...]
+"""The names and forms of all tensors of a network."""
 
 Build = Callable[[ClientSpec], nn.Module]
 """Builds an untrained client from a description."""
@@ -85,15 +87,17 @@ def input_meanings(spec: ClientSpec, codes: bool = True) -> dict[str, str]:
         >>> input_meanings(ClientSpec("north", ("age", "ward"), (0, 1), {}, (), inputs=inputs))
         {'age': 'age', 'ward': 'ward (0: a, 1: b)'}
     """
-    values = (
-        {client_input.name: client_input.values for client_input in spec.inputs} if codes else {}
-    )
+    values: dict[str, tuple[str, ...]] = {}
+    if codes:
+        values = {client_input.name: client_input.values for client_input in spec.inputs}
     meanings = {}
     for name in spec.features:
         categories = ", ".join(
             f"{code}: {value}" for code, value in enumerate(values.get(name, ()))
         )
-        meanings[name] = f"{name} ({categories})" if categories else name
+        meanings[name] = name
+        if categories:
+            meanings[name] = f"{name} ({categories})"
     return meanings
 
 
@@ -107,7 +111,7 @@ def find_meanings(clients: Mapping[str, Described], build: Build, agreed: bool =
             features``. A client that lacks a column then does not know the codes.
     """
     findings = Found()
-    probes: dict[Any, _Probe] = {}
+    probes: dict[_NetworkKey, _Probe] = {}
     for name, client in sorted(clients.items()):
         if not client.federated:
             continue
@@ -132,7 +136,7 @@ class _Probe:
     failed: bool = False
 
 
-def _network_key(client: Described) -> Any:
+def _network_key(client: Described) -> _NetworkKey:
     """Return a key that is equal for clients whose tensors have the same names and shapes."""
     return tuple((name, form_of(value)) for name, value in named_tensors(client.module).items())
 
@@ -250,7 +254,7 @@ def _difference(tensor: str, expected: tuple[str, Meaning], actual: tuple[str, M
     )
 
 
-def _shown(names: Any) -> str:
+def _shown(names: str | Sequence[str] | None) -> str:
     if not names:
         return "none"
     if isinstance(names, str):  # the digest of a site's names
@@ -258,7 +262,7 @@ def _shown(names: Any) -> str:
     return shorten([str(name) for name in names])
 
 
-def check_form(meanings: Any) -> None:
+def check_form(meanings: object) -> None:
     """Refuse what another process has sent unless it maps each client to the meanings of its
     tensors.
 
@@ -282,7 +286,7 @@ def check_form(meanings: Any) -> None:
             )
 
 
-def _is_meaning(meaning: Any) -> bool:
+def _is_meaning(meaning: object) -> bool:
     if not isinstance(meaning, Mapping) or not set(meaning) <= {INPUTS, LABELS}:
         return False
     return all(isinstance(names, str | list | tuple) for names in meaning.values())

@@ -122,7 +122,9 @@ def plain(tree: Any) -> Any:
         return {key: plain(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return type(tree)(plain(value) for value in tree)
-    return str(tree) if isinstance(tree, Word) else tree
+    if isinstance(tree, Word):
+        return str(tree)
+    return tree
 
 
 def joined(parts: Iterable[Mapping[str, _Value]]) -> dict[str, _Value]:

@@ -229,8 +229,12 @@ def _working(
     1993, section 2.1).
     """
     inside = np.clip(eta, -30, 30)
-    mean = np.exp(inside) if family == "poisson" else 1 / (1 + np.exp(-inside))
-    variance = np.maximum(mean if family == "poisson" else mean * (1 - mean), 1e-10)
+    if family == "poisson":
+        mean = np.exp(inside)
+        variance = np.maximum(mean, 1e-10)
+    else:
+        mean = 1 / (1 + np.exp(-inside))
+        variance = np.maximum(mean * (1 - mean), 1e-10)
     root = np.sqrt(variance)
     return x * root[:, None], (eta + (y - mean) / variance) * root, z * root[:, None]
 

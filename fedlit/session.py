@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 
 def _always(what: str) -> bool:
@@ -86,7 +86,7 @@ class Session:
 _LOG = logging.getLogger("fedlit")
 
 
-def _restore(stdout: Any, showwarning: Any) -> None:
+def _restore(stdout: TextIO, showwarning: Callable[..., None]) -> None:
     sys.stdout = stdout
     warnings.showwarning = showwarning
 

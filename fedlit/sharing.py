@@ -14,7 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypedDict, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,35 @@ State = Mapping[str, Tensor]
 
 Buffers = Literal["private", "average"]
 
+Form = tuple[str, tuple[int, ...]]
+"""The dtype of a tensor, by name, and its shape."""
+
 Axes = Mapping[str, tuple[int, tuple[str, ...]]]
 """Tensor → (axis, names along it)."""
+
+_Value = TypeVar("_Value")
+
+
+class Offer(TypedDict):
+    """What a client sends about itself, so that all clients know what is federated.
+
+    Attributes:
+        tensors: maps each name to (dtype, shape) of the federated tensors, parameters first, with
+            slices instead of the tensors that ``by_name`` selects.
+        parameters: the number of these that are parameters.
+        met: the patterns that match something that can be sent, and those with ``!`` that match
+            anything.
+        named: the patterns of ``by_name`` that match a tensor whose slices have names.
+        chosen: whether the patterns together choose anything.
+        whole: whether all parameters are federated, none of them by slices.
+    """
+
+    tensors: Mapping[str, tuple[str, Sequence[int]]]
+    parameters: int
+    met: list[str]
+    named: list[str]
+    chosen: bool
+    whole: bool
 
 
 def can_name_a_module(name: str) -> bool:
@@ -70,7 +97,7 @@ def select(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     return [name for name, federated in chosen.items() if federated]
 
 
-def all_here(topic: str, own: Mapping[str, Any]) -> dict[str, Any]:
+def all_here(topic: str, own: Mapping[str, _Value]) -> dict[str, _Value]:
     """A :data:`Share` for the case that all clients are in this process."""
     return dict(sorted(own.items()))
 
@@ -90,7 +117,7 @@ class Sharing:
 
     names: Mapping[str, tuple[str, ...]]
     parameters: Mapping[str, tuple[str, ...]]
-    forms: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
     whole: bool = False
 
     @property
@@ -99,7 +126,7 @@ class Sharing:
         return list(dict.fromkeys(itertools.chain.from_iterable(self.names.values())))
 
 
-def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
+def form_of(value: Tensor) -> Form:
     """Return a tensor's dtype, by name, and its shape.
 
     Example:
@@ -111,17 +138,14 @@ def form_of(value: Tensor) -> tuple[str, tuple[int, ...]]:
 
 def offer(
     module: nn.Module, patterns: Sequence[str], buffers: Buffers, by_name: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return what a client sends about itself, as JSON data, so that all clients know what is
-    federated.
+) -> Offer:
+    """Return what a client sends about itself.
 
-    Returns:
-        ``tensors``: maps each name to (dtype, shape) of the federated tensors, parameters first,
-        with slices instead of the tensors that ``by_name`` selects; ``parameters``: the number of
-        these that are parameters; ``met``: the patterns that match something that can be sent, and
-        those with ``!`` that match anything; ``named``: the patterns of ``by_name`` that match a
-        tensor whose slices have names; ``chosen``: whether the patterns together choose anything;
-        ``whole``: whether all parameters are federated, none of them by slices.
+    Args:
+        module: the client.
+        patterns: the patterns of federated tensors, see :func:`select`.
+        buffers: whether floating-point buffers are federated.
+        by_name: the patterns of the tensors that are sent slice by slice.
     """
     state = named_tensors(module)
     private = set(select(state, getattr(module, "private", ())))
@@ -137,9 +161,11 @@ def offer(
     # a tensor that two modules share has two names, and travels once, under the first
     first = {id(state[name]): name for name in reversed(sent)}
     sent = [name for name in sent if first[id(state[name])] == name]
-    axes = named_axes(module) if by_name else {}
+    axes: Axes = {}
+    if by_name:
+        axes = named_axes(module)
     cut = set(select(axes, by_name))
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, Form] = {}
     count = 0
     for name in sent:
         if name in cut:
@@ -195,7 +221,7 @@ def resolve(
         ConfigError: a pattern matches nothing at any client, or the shape of a name differs between
             clients; one message lists all problems.
     """
-    offers = share(
+    offers: Mapping[str, Offer] = share(
         "federated",
         {name: offer(module, patterns, buffers, by_name) for name, module in clients.items()},
     )
@@ -230,7 +256,7 @@ def resolve(
 def _unmatched(
     patterns: Sequence[str],
     by_name: Sequence[str],
-    offers: Collection[Mapping[str, Any]],
+    offers: Collection[Offer],
     clients: Mapping[str, nn.Module],
 ) -> list[str]:
     """Return a sentence for each pattern that matches nothing at any client."""
@@ -258,14 +284,14 @@ def _unmatched(
     return problems
 
 
-def sharing_of(offers: Mapping[str, Mapping[str, Any]]) -> Sharing:
+def sharing_of(offers: Mapping[str, Offer]) -> Sharing:
     """Return what is federated, given what each client sends about itself (see :func:`offer`)."""
     names = {client: tuple(client_offer["tensors"]) for client, client_offer in offers.items()}
     parameters = {
         client: names[client][: client_offer["parameters"]]
         for client, client_offer in offers.items()
     }
-    forms: dict[str, tuple[str, tuple[int, ...]]] = {}
+    forms: dict[str, Form] = {}
     for client_offer in offers.values():
         for name, (dtype, shape) in client_offer["tensors"].items():
             forms[name] = (dtype, tuple(shape))
@@ -344,13 +370,17 @@ def named_axes(module: nn.Module) -> dict[str, tuple[int, tuple[str, ...]]]:
     """
     axes_of = {}
     for path, part in module.named_modules():
-        axes: Any = getattr(part, "axes", None)
-        for tensor, (axis, labels) in axes.items() if isinstance(axes, Mapping) else ():
-            name = f"{path}.{tensor}" if path else tensor
+        axes = getattr(part, "axes", None)
+        if not isinstance(axes, Mapping):
+            continue
+        for tensor, (axis, labels) in axes.items():
+            name = f"{path}.{tensor}".removeprefix(".")
             size = getattr(part, tensor).shape[axis]
             twice = [label for label, number in Counter(labels).items() if number > 1]
             if twice or len(labels) != size:
-                wrong = f"{twice[0]!r} twice" if twice else f"{len(labels)} names"
+                wrong = f"{len(labels)} names"
+                if twice:
+                    wrong = f"{twice[0]!r} twice"
                 raise ConfigError(
                     f"{name}: expected {size} different names of slices along axis {axis}, found "
                     f"{wrong}; mend {type(part).__name__}.axes, or rename the column or class"
@@ -427,7 +457,9 @@ class Live(Mapping[str, Tensor]):
 
     def tensor_of(self, name: str) -> str:
         """Return the name of the tensor that a name belongs to."""
-        return self._slices[name][0] if name in self._slices else name
+        if name not in self._slices:
+            return name
+        return self._slices[name][0]
 
     def tensor(self, name: str) -> Tensor:
         """Return a whole tensor."""
@@ -459,6 +491,6 @@ class Live(Mapping[str, Tensor]):
 
 def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
     """Select the tensors of a module by name."""
-    sliced = any(name not in tensors for name in names)
-    axes = named_axes(module) if sliced else None
-    return Live(tensors, names, axes)
+    if all(name in tensors for name in names):
+        return Live(tensors, names)
+    return Live(tensors, names, named_axes(module))

@@ -11,6 +11,7 @@ from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.tasks import Task, default_task, task_from, task_state
 from fedlit.tasks.metrics import Site
+from fedlit.types import Label, State
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ClientSpec:
 
     name: str
     features: tuple[str, ...]
-    classes: tuple[Any, ...]
+    classes: tuple[Label, ...]
     rows: Mapping[str, int]
     sites: tuple[Site, ...]
     class_rows: tuple[int, ...] = ()
@@ -59,7 +60,7 @@ class ClientSpec:
         if self.task is None:
             object.__setattr__(self, "task", default_task(self.classes, self.class_rows))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the description as plain data. A checkpoint keeps it, so that a client can be
         built without its table.
         """
@@ -71,7 +72,7 @@ class ClientSpec:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> ClientSpec:
+    def from_state(cls, state: State) -> ClientSpec:
         """Restore a description from its ``state_dict``.
 
         Example:
@@ -121,7 +122,9 @@ def _whole(value: Any) -> Any:
     """Restore tuples from lists."""
     if isinstance(value, Mapping):
         return {key: _whole(item) for key, item in value.items()}
-    return tuple(_whole(item) for item in value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return tuple(_whole(item) for item in value)
+    return value
 
 
 def own_share(values: float | Mapping[str, float], client: str, key: str) -> float:

@@ -131,19 +131,26 @@ def over_seeds(
     drawn: NDArray[np.float64] = np.asarray(resamples, float)
     rows = rows_interval(drawn)
     drawn = drawn[np.isfinite(drawn)]
-    training = sd**2 / n if n > 1 else math.nan
-    sampling = float(drawn.var(ddof=1)) if len(drawn) > 1 else math.nan
+    training = math.nan
+    if n > 1:
+        training = sd**2 / n
+    sampling = math.nan
+    if len(drawn) > 1:
+        sampling = float(drawn.var(ddof=1))
     if not math.isfinite(training + sampling):
         return Estimate(n, mean, sd, _NONE, seeds, rows)
-    degrees = (training + sampling) ** 2 / (training**2 / (n - 1)) if training else math.inf
+    degrees = math.inf
+    if training:
+        degrees = (training + sampling) ** 2 / (training**2 / (n - 1))
     parts = [
         _around(mean, math.sqrt(training + sampling), degrees),
         _around(mean, math.sqrt(training), n - 1),
         _around(mean, math.sqrt(sampling), math.inf),
     ]
     widest = max(parts, key=lambda interval: interval[1] - interval[0])
-    interval = widest if sampling else _NONE
-    return Estimate(n, mean, sd, interval, seeds, rows)
+    if not sampling:
+        widest = _NONE
+    return Estimate(n, mean, sd, widest, seeds, rows)
 
 
 Counted = Callable[[NDArray[np.int64] | None], float]
@@ -210,7 +217,9 @@ def wilcoxon(differences: ArrayLike) -> float:
     array = np.asarray(differences, float)
     if len(array) < MIN_SEEDS_FOR_TEST or not np.isfinite(array).all():
         return math.nan
-    return float(stats.wilcoxon(array).pvalue) if array.any() else 1.0
+    if not array.any():
+        return 1.0
+    return float(stats.wilcoxon(array).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

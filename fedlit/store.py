@@ -102,10 +102,12 @@ class Store:
             value, crc = database.execute(query, [name, number]).fetchone() or (None, None)
             if value is not None:
                 _check(name, number, value, crc)
-        return None if value is None else _loaded(value)
+        if value is None:
+            return None
+        return _loaded(value)
 
     def put(
-        self, values: Mapping[tuple[str, int], Any], drop: Iterable[tuple[str, int, int]] = ()
+        self, values: Mapping[tuple[str, int], object], drop: Iterable[tuple[str, int, int]] = ()
     ) -> None:
         """Write some values and delete others, in one transaction.
 

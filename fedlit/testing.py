@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -190,7 +189,9 @@ class Watch(Transport):
         had one.
         """
         clients = self._run.loop.federation
-        for name, state in self._received.items() if self._run.exchange.rate == 1 else ():
+        if self._run.exchange.rate != 1:
+            self._received = {}
+        for name, state in self._received.items():
             if not clients[name].adapts:
                 tensors = clients[name].federated
                 self.changed |= {
@@ -207,7 +208,7 @@ class _AfterStep(Callback):
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, *_: object) -> None:
         self.watch.after_step()
 
 
@@ -245,13 +246,13 @@ class StopAfter(Callback):
         self.path = path
         self.by = by
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
         """Stop, unless this step is the last one of its epoch."""
         if trainer.global_step == self.step and not trainer.is_last_batch:
             trainer.save_checkpoint(Path(trainer.default_root_dir) / self.path)
             raise self.by
 
-    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: object) -> None:
         """Stop if the step was the last one of the epoch before."""
         if trainer.global_step == self.step:
             raise self.by
@@ -267,12 +268,14 @@ def weights(run: Run) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in tensors.items()}
 
 
-def _tensors_in(tree: Any, name: str) -> dict[str, Tensor]:
+def _tensors_in(tree: object, name: str) -> dict[str, Tensor]:
     """Return the tensors of nested mappings, with their path as name."""
     if isinstance(tree, Tensor):
         return {name: tree}
     tensors: dict[str, Tensor] = {}
-    for key, value in tree.items() if isinstance(tree, Mapping) else ():
+    if not isinstance(tree, Mapping):
+        return tensors
+    for key, value in tree.items():
         tensors |= _tensors_in(value, f"{name}.{key}")
     return tensors
 

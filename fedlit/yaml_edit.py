@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import yaml
 
@@ -14,7 +13,7 @@ _MOST_CHANGES = 1_000
 _WIDE = 10**9
 
 
-def edited(text: str, target: Mapping[str, Any], where: str = "the file") -> str:
+def edited(text: str, target: Mapping[str, object], where: str = "the file") -> str:
     r"""Return a text that is read as the wanted content, with as few changes as possible.
 
     Args:
@@ -45,7 +44,9 @@ def edited(text: str, target: Mapping[str, Any], where: str = "the file") -> str
     )
 
 
-def _first_difference(content: Any, target: Mapping[str, Any]) -> tuple[str, ...] | None:
+def _first_difference(
+    content: Mapping[str, object], target: Mapping[str, object]
+) -> tuple[str, ...] | None:
     """Return the path of the first value that differs; a mapping that is absent counts as one
     value.
     """
@@ -53,8 +54,7 @@ def _first_difference(content: Any, target: Mapping[str, Any]) -> tuple[str, ...
         present = content.get(key)
         if present == value and key in content:
             continue
-        deeper = isinstance(value, Mapping) and isinstance(present, Mapping)
-        if not deeper:
+        if not isinstance(value, Mapping) or not isinstance(present, Mapping):
             return (key,)
         below = _first_difference(present, value)
         if below is not None:
@@ -62,10 +62,12 @@ def _first_difference(content: Any, target: Mapping[str, Any]) -> tuple[str, ...
     return None
 
 
-def _at(content: Any, path: tuple[str, ...]) -> Any:
+def _at(content: object, path: tuple[str, ...]) -> object:
     """Return the value at a path, or None if it ends early."""
     for key in path:
-        content = content.get(key) if isinstance(content, Mapping) else None
+        if not isinstance(content, Mapping):
+            return None
+        content = content.get(key)
     return content
 
 
@@ -88,7 +90,7 @@ def _value(node: yaml.MappingNode, key: str) -> yaml.Node | None:
     return next((value for name, value in node.value if name.value == key), None)
 
 
-def _with_value(text: str, path: tuple[str, ...], before: Any, value: Any) -> str:
+def _with_value(text: str, path: tuple[str, ...], before: object, value: object) -> str:
     """Return a text with a value at a path, in place of the value before."""
     node, rest = _deepest(text, path[:-1])
     key, *deeper = [*rest, path[-1]]
@@ -97,34 +99,39 @@ def _with_value(text: str, path: tuple[str, ...], before: Any, value: Any) -> st
     present = _value(node, key)
     if present is None:
         return _with_key(text, node, key, value)
-    grows = (
+    if (
         isinstance(before, list)
         and isinstance(value, list)
+        and isinstance(present, yaml.SequenceNode)
         and before
         and value[: len(before)] == before
-    )
-    if grows and isinstance(present, yaml.SequenceNode):
+    ):
         return _with_items(text, present, value[len(before) :])
     start = present.start_mark.index
     end = present.end_mark.index if getattr(present, "flow_style", None) else _end(present)
-    space = "" if text[start - 1 : start] in (" ", "\n") else " "
-    return f"{text[:start]}{space}{_flow(value)}{text[end:]}"
+    head = text[:start]
+    if not head.endswith((" ", "\n")):
+        head += " "
+    return f"{head}{_flow(value)}{text[end:]}"
 
 
-def _with_items(text: str, node: yaml.SequenceNode, items: Sequence[Any]) -> str:
+def _with_items(text: str, node: yaml.SequenceNode, items: Sequence[object]) -> str:
     if node.flow_style:
         end = _end(node)
         return f"{text[:end]}, {_flow(items)[1:-1]}{text[end:]}"
     return _below(text, node, [f"- {_flow(item)}" for item in items])
 
 
-def _with_key(text: str, node: yaml.MappingNode, key: str, value: Any) -> str:
+def _with_key(text: str, node: yaml.MappingNode, key: str, value: object) -> str:
     """Return a text with a key behind the others of a mapping: within its braces, or on lines below
     them.
     """
     if node.flow_style:
-        end = _end(node) if node.value else node.start_mark.index + 1
-        comma = ", " if node.value else ""
+        end = node.start_mark.index + 1
+        comma = ""
+        if node.value:
+            end = _end(node)
+            comma = ", "
         return f"{text[:end]}{comma}{yaml_text.dump_line({key: value})}{text[end:]}"
     if isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values()):
         lines = yaml_text.dump({key: value}, default_flow_style=None, width=_WIDE).splitlines()
@@ -138,10 +145,14 @@ def _below(text: str, node: yaml.CollectionNode, lines: Sequence[str]) -> str:
     are.
     """
     indent = " " * node.start_mark.column
-    end = text.find("\n", _end(node) - 1 if text[_end(node) - 1] == "\n" else _end(node))
-    head = text if end < 0 else text[:end]
-    tail = "\n" if end < 0 else text[end:]
-    return head + "".join(f"\n{indent}{line}" for line in lines) + tail
+    inserted = "".join(f"\n{indent}{line}" for line in lines)
+    last = _end(node)
+    if text[last - 1] == "\n":
+        last -= 1
+    end = text.find("\n", last)
+    if end < 0:
+        return f"{text}{inserted}\n"
+    return text[:end] + inserted + text[end:]
 
 
 def _end(node: yaml.Node) -> int:
@@ -156,6 +167,6 @@ def _end(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     text = yaml_text.dump(value, default_flow_style=True, width=_WIDE).strip()
     return text.removesuffix("\n...").strip()

@@ -33,6 +33,7 @@ TABLES = frozenset({"board", "data", "score"})
 Elsewhere, among arguments of classes or names of models, a key of the same name may mean anything.
 """
 _Pair = tuple[yaml.Node, yaml.Node]
+_Rule = tuple[str, re.Pattern[str]]
 _TAG = "tag:yaml.org,2002:"
 _NUMBERS_OF_YAML = {
     f"{_TAG}int": (re.compile(r"^[-+]?(0|[1-9][0-9]*)$"), "-+0123456789"),
@@ -63,7 +64,9 @@ def as_text(text: str) -> str:
         >>> type(as_text("1e3")).__name__, type(as_text("north")).__name__
         ('Word', 'str')
     """
-    return text if _resolved(text) == f"{_TAG}str" else Word(text)
+    if _resolved(text) == f"{_TAG}str":
+        return text
+    return Word(text)
 
 
 def load(text: str, key: str = "") -> Any:
@@ -80,7 +83,9 @@ def load(text: str, key: str = "") -> Any:
         >>> load("data: {steps: {101: 5, no: 3}, leave_out: [1e3], batches: 8}")
         {'data': {'steps': {'101': 5, 'no': 3}, 'leave_out': ['1e3'], 'batches': 8}}
     """
-    return _constructed(text, tuple(key.removesuffix("+").split(".")) if key else ())
+    if not key:
+        return _constructed(text, ())
+    return _constructed(text, tuple(key.removesuffix("+").split(".")))
 
 
 def load_dumped(text: str) -> Any:
@@ -102,7 +107,7 @@ def _constructed(text: str, path: tuple[str, ...]) -> Any:
         loader.dispose()
 
 
-def dump(content: Any, **options: Any) -> str:
+def dump(content: object, **options: Any) -> str:
     r"""Return a content as YAML, in the order of its keys. ``options`` are those of
     :func:`yaml.dump`.
 
@@ -114,7 +119,7 @@ def dump(content: Any, **options: Any) -> str:
     return text
 
 
-def as_read(content: Any, key: str = "") -> Any:
+def as_read(content: object, key: str = "") -> Any:
     """Return a content of Python's as a file with it would be read, in which names are text. What
     no file can hold is returned as it is.
 
@@ -132,7 +137,7 @@ def as_read(content: Any, key: str = "") -> Any:
         return content
 
 
-def dump_line(content: Mapping[str, Any]) -> str:
+def dump_line(content: Mapping[str, object]) -> str:
     r"""Return a content as YAML of one line, without braces around it.
 
     Example:
@@ -156,7 +161,9 @@ def _gathered(pairs: Iterable[_Pair], adds: bool = False) -> list[_Pair]:
         position = len(result)
         if adds or name.endswith("+"):
             position = positions.setdefault(name, position)
-        both = _both(result[position][1], value) if position < len(result) else None
+        both = None
+        if position < len(result):
+            both = _both(result[position][1], value)
         if both is None:
             result.append((key, value))
         else:
@@ -179,7 +186,7 @@ class _Loader(yaml.SafeLoader):
     second, unless it ends with ``+`` and adds something.
     """
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         node.value = _gathered(node.value)
         seen = set()
         for written, _ in node.value:
@@ -192,7 +199,7 @@ class _Loader(yaml.SafeLoader):
                     f"key {key!r} stands twice, the second time in line {line}; keep one of them"
                 )
             seen.add(key)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        mapping = super().construct_mapping(node, deep)
         return {plain(key): value for key, value in mapping.items()}
 
     def construct_text(self, node: yaml.ScalarNode) -> str:
@@ -206,7 +213,7 @@ class _Dumper(yaml.SafeDumper):
     """
 
 
-def _without_numbers(rules: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def _without_numbers(rules: Iterable[_Rule]) -> list[_Rule]:
     return [(tag, pattern) for tag, pattern in rules if tag not in _NUMBERS_OF_YAML]
 
 
@@ -264,7 +271,9 @@ def _name(
         return
     seen.add(visit)
     if isinstance(node, yaml.MappingNode):
-        below = "" if rule == "list" else rule
+        below = rule
+        if rule == "list":
+            below = ""
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 key.tag = f"{_TAG}str"
@@ -287,7 +296,9 @@ def _parts(key: yaml.Node) -> Iterator[str]:
 
 def _take(node: yaml.ScalarNode, rule: str, nothing: bool = False) -> None:
     """Make a scalar text if the rule of its key says so; ``nothing`` also makes ``null`` text."""
-    allowed = [f"{_TAG}str"] if nothing else [f"{_TAG}str", f"{_TAG}null"]
+    allowed = [f"{_TAG}str"]
+    if not nothing:
+        allowed.append(f"{_TAG}null")
     if rule == "words":
         allowed += _NUMBERS_OF_YAML
     if (

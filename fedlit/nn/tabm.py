@@ -4,15 +4,14 @@ categories.
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
-from fedlit.nn.native.build import stack_first
 from fedlit.nn.native.stacked import Masked
+from fedlit.nn.native.stacks import Dimensions, StackInfo, stack_first
 from fedlit.nn.network import Network, name_axes
 from fedlit.seeding import GENERATORS
 
@@ -226,8 +225,8 @@ class _Drop(Masked):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, dropped: int, generators: Any
-    ) -> tuple[Any, Any]:
+        info: StackInfo, in_dims: Dimensions, x: Tensor, dropped: int, generators: object
+    ) -> tuple[tuple[Tensor, Tensor], Dimensions]:
         """Apply dropout with the stack as the first dimension. Each network of the stack draws as
         it would alone.
         """

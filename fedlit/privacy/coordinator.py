@@ -14,7 +14,7 @@ from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.wire import pack, question_to
 from fedlit.privacy.masking import Layout, Total, dtype_of, layout_of, sum_of
 from fedlit.privacy.settings import Masked
-from fedlit.sharing import Sharing, all_finite
+from fedlit.sharing import Form, Sharing, all_finite
 
 SUM = "sum/"
 """The name under which a rule gets the mean. It is no client's, so that none receives what it does
@@ -134,7 +134,7 @@ class Gathering:
     def _sum(
         self,
         layout: Layout | None,
-        question: Mapping[str, Any],
+        question: Mapping[str, object],
         expected: Mapping[str, AnswerForm] | None = None,
     ) -> Total:
         answers = self.put(
@@ -160,12 +160,12 @@ class Gathering:
             layout, {site: answers[site]["state"] for site in self.sites}, self.masked.bits
         )
 
-    def _flags_for(self, site: str) -> dict[str, Any]:
+    def _flags_for(self, site: str) -> dict[str, list[bool | str]]:
         return {peer: [fit, proofs.get(site, "")] for peer, (fit, proofs) in self.flags.items()}
 
     def _check_answers(
         self,
-        forms: Mapping[str, Mapping[str, tuple[str, tuple[int, ...]]]],
+        forms: Mapping[str, Mapping[str, Form]],
         expected: Mapping[str, AnswerForm],
     ) -> None:
         """Refuse answers with other tensors than the rule can add.
@@ -181,9 +181,7 @@ class Gathering:
                 )
 
 
-def _forms(
-    site: str, message: Mapping[str, Any], *, by_question: bool
-) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _forms(site: str, message: Mapping[str, Any], *, by_question: bool) -> dict[str, Form]:
     """Return the forms of an answer in a site's message that has not been checked yet; none for an
     update.
     """

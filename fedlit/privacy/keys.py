@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -118,7 +117,7 @@ def advert(
 
 
 def accepted(
-    federation: str, adverts: Mapping[str, Any], peers: Mapping[str, str]
+    federation: str, adverts: Mapping[str, Mapping[str, str]], peers: Mapping[str, str]
 ) -> dict[str, bytes]:
     """Check the public keys that sites have sent, and return them.
 
@@ -211,7 +210,7 @@ class Pairs:
                 "one or none; somebody has changed it on its way, or an old message was used again"
             )
 
-    def key(self, peer: str, *purpose: Any) -> bytes:
+    def key(self, peer: str, *purpose: object) -> bytes:
         """Return 32 bytes for a purpose that this site and another one have in common, and nobody
         else.
 
@@ -247,7 +246,7 @@ class Pairs:
             if peer != self.name
         }
 
-    def fit(self, number: int, flags: Any, cohort: Iterable[str]) -> list[str]:
+    def fit(self, number: int, flags: object, cohort: Iterable[str]) -> list[str]:
         """Return the sites of a round whose update is fit, according to the flags that they made
         themselves.
 
@@ -278,7 +277,7 @@ class Pairs:
                 )
         return [site for site in cohort if flags[site][0]]
 
-    def _made_by(self, peer: str, number: int, flag: Any) -> bool:
+    def _made_by(self, peer: str, number: int, flag: object) -> bool:
         """Return whether a flag is well formed, and whether its proof is one of the peer. This site
         needs no proof of its own flag.
         """

@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from fedlit.privacy.masking import digest_of
 from fedlit.privacy.settings import weaker
 from fedlit.sharing import State
 from fedlit.store import Store
+from fedlit.types import State as Fields
 
 MASK_KEY = "mask.key"
 MEMORY = "memory.db"
@@ -63,6 +64,62 @@ def prepare(folder: Path) -> None:
     sync(folder.parent)
 
 
+class Over(TypedDict):
+    """What a masked answer may depend on.
+
+    Attributes:
+        sites: the sites of the sum.
+        layout: the digest of its layout.
+        received: the digest of what was received, since when, and what else all sites were told.
+    """
+
+    sites: list[str]
+    layout: str
+    received: list[object]
+
+
+class Noted(TypedDict, total=False):
+    """What is written down beside an answer.
+
+    Attributes:
+        noise: the noise of an update, in units of the clip.
+        shared: maps each site to the names of its client's federated tensors.
+    """
+
+    noise: float
+    shared: Mapping[str, list[str]]
+
+
+class Entry(Noted):
+    """One answer under protection.
+
+    Attributes:
+        federation: the identity of the federation.
+        kind: ``masked`` or ``noised``.
+        round: the number of exchanges before the round.
+        question: the rule's question within the round; None for the update.
+        over: what the answer may depend on.
+    """
+
+    federation: str
+    kind: str
+    round: int
+    question: int | None
+    over: Over | None
+
+
+class Account(TypedDict, total=False):
+    """What was agreed to.
+
+    Attributes:
+        protection: the settings of :class:`~fedlit.privacy.settings.Privacy`.
+        sites: all sites of the federation, if its terms name them.
+    """
+
+    protection: Fields
+    sites: list[str]
+
+
 class Ledger:
     """What this site has answered, for each identity of a federation. It exists at every site, with
     and without protection, and one file holds the accounts of all federations that the site's
@@ -107,7 +164,7 @@ class Ledger:
         self.folder = folder
         self.federation = federation
         self._store = Store(folder / MEMORY, MEND)
-        self.entries: list[dict[str, Any]] = list(self._store.values("entry").values())
+        self.entries: list[Entry] = list(self._store.values("entry").values())
         self._asked = set[tuple[int, int, str, str]]()
         self._counts = Counter[tuple[str, int]]()
         for question in self._store.values(self._named("asked")).values():
@@ -123,15 +180,14 @@ class Ledger:
     # ------------------------------------------------------------------ the account itself
 
     @property
-    def account(self) -> dict[str, Any]:
+    def account(self) -> Account:
         """What was agreed to under this identity when the site took part last: ``protection`` and
         ``sites``; empty where it never did.
         """
-        return self._store.get(self._named("account")) or {}
+        account: Account | None = self._store.get(self._named("account"))
+        return account or {}
 
-    def open(
-        self, protection: Mapping[str, Any], sites: Iterable[str], without: Iterable[str] = ()
-    ) -> None:
+    def open(self, protection: Fields, sites: Iterable[str], without: Iterable[str] = ()) -> None:
         """Record what was agreed to, before anything is sent.
 
         Args:
@@ -152,7 +208,7 @@ class Ledger:
                 "expected the protection under which this site took part before, found terms "
                 f"without {' and '.join(gone)}; nothing was sent. Look at them: fedlit site check"
             )
-        account = {"protection": dict(protection), "sites": list(sites)}
+        account: Account = {"protection": dict(protection), "sites": list(sites)}
         if account != self.account:
             self._store.put({(self._named("account"), 0): account})
 
@@ -248,8 +304,8 @@ class Ledger:
         number: int,
         question: int | None,
         make: Callable[[], State],
-        over: Mapping[str, Any] | None = None,
-        **noted: Any,
+        over: Over | None = None,
+        **noted: Unpack[Noted],
     ) -> dict[str, Tensor]:
         """Return the answer for a round, which is made at most once: it is sent again byte for
         byte, or not at all.
@@ -265,21 +321,23 @@ class Ledger:
         Raises:
             RunError: the answer was made for something else, or is no longer there.
         """
-        key = {
+        entry: Entry = {
             "federation": self.federation,
             "kind": kind,
             "round": number,
             "question": question,
             "over": over,
+            **noted,
         }
-        for row, entry in enumerate(self.entries):
-            if any(
-                entry[part] != key[part] for part in ("federation", "kind", "round", "question")
-            ):
+        identity = _identity(entry)
+        for row, earlier in enumerate(self.entries):
+            if _identity(earlier) != identity:
                 continue
             answer: dict[str, Tensor] | None = self._store.get("answer", row)
-            if entry["over"] != over or answer is None:
-                conflict = "that it was deleted" if answer is None else "a request for another sum"
+            if earlier["over"] != over or answer is None:
+                conflict = "a request for another sum"
+                if answer is None:
+                    conflict = "that it was deleted"
                 raise RunError(
                     f"round {number + 1}: expected to be asked again for the same answer, which is "
                     f"{kind} only once, found {conflict}; nothing was sent. Two sums over different "
@@ -288,7 +346,6 @@ class Ledger:
             return answer
         answer = dict(make())
         row = len(self.entries)
-        entry = {**key, **noted}
         self._store.put({("entry", row): entry, ("answer", row): answer})
         self.entries.append(entry)
         return answer
@@ -303,3 +360,8 @@ class Ledger:
             if entry["federation"] == self.federation and entry["round"] < number
         ]
         self._store.put({}, drop=[("answer", row, row + 1) for row in old])
+
+
+def _identity(entry: Entry) -> tuple[str, str, int, int | None]:
+    """Return what tells the answer of an entry from others."""
+    return entry["federation"], entry["kind"], entry["round"], entry["question"]

@@ -21,7 +21,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -41,8 +40,11 @@ GROUP = "sum/"
 """The prefix of what is summed beside the tensors: for each group of sites a zero, by which a wrong
 sum is found, and the rows if they are weights."""
 
+Forms = Mapping[str, tuple[str | torch.dtype, Sequence[int]]]
+"""Maps names of tensors to dtype and shape."""
 
-def dtype_of(name: Any) -> torch.dtype:
+
+def dtype_of(name: object) -> torch.dtype:
     """Return the dtype of a name.
 
     Raises:
@@ -82,7 +84,7 @@ class Layout:
     """
 
     groups: Mapping[tuple[str, ...], list[str]]
-    forms: Mapping[str, tuple[Any, Sequence[int]]]
+    forms: Forms
     by_rows: bool = False
     least: int = LEAST
 
@@ -179,7 +181,7 @@ class Total:
     sums: dict[str, Tensor]
     weights: dict[str, int]
 
-    def mean(self, forms: Mapping[str, tuple[Any, Sequence[int]]]) -> dict[str, Tensor]:
+    def mean(self, forms: Forms) -> dict[str, Tensor]:
         """Return Σ w ω / Σ w, in the tensors' types."""
         return {
             name: (total / self.weights[name]).to(dtype_of(forms[name][0]))

@@ -1,11 +1,10 @@
 """The privacy settings of a configuration."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from fedlit.errors import expect
+from fedlit.types import State
 
 LEAST = 3
 """The least number of sites behind each sum: of two, each would know the other's part."""
@@ -103,7 +102,7 @@ WITHOUT = ("masks", "noise", "norm", "least")
 """The words for protection that a person can give up."""
 
 
-def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+def weaker(before: State, now: State) -> tuple[str, ...]:
     """Return the protection that settings had and others lack, in words of :data:`WITHOUT`.
 
     Args:
@@ -116,10 +115,10 @@ def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]
         >>> weaker({"masked": {"least": 4, "norm": 10.0}}, {})
         ('masks',)
     """
-    masks: Mapping[str, Any] = before.get("masked") or {}
-    still: Mapping[str, Any] = now.get("masked") or {}
-    level: Mapping[str, Any] = before.get("client_level") or {}
-    then: Mapping[str, Any] = now.get("client_level") or {}
+    masks: State = before.get("masked") or {}
+    still: State = now.get("masked") or {}
+    level: State = before.get("client_level") or {}
+    then: State = now.get("client_level") or {}
     both = bool(masks) and bool(still)
     gone = {
         "masks": bool(masks) and not still,
@@ -130,7 +129,7 @@ def weaker(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]
     return tuple(protection for protection in WITHOUT if gone[protection])
 
 
-def _noisier(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def _noisier(before: State, now: State) -> bool:
     """Return whether some noise promised more than other noise does."""
     less = now["noise"] < before["noise"]
     return (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from torch import Tensor
@@ -18,7 +18,7 @@ from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.wire import question_from
 from fedlit.privacy.client_level import clipped, difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
-from fedlit.privacy.ledger import MASK_KEY, Ledger
+from fedlit.privacy.ledger import MASK_KEY, Ledger, Over
 from fedlit.privacy.masking import Layout, Masker, digest_of, layout_of
 from fedlit.privacy.received import Received
 from fedlit.privacy.settings import Privacy
@@ -26,6 +26,18 @@ from fedlit.sharing import Sharing, State, form_of
 
 FARTHEST = 10.0
 """The standard deviations of noise for which whole numbers leave room: no draw is farther."""
+
+
+class MaskedAnswer(TypedDict):
+    """What a site sends when it is asked for its part of a sum.
+
+    Attributes:
+        state: masked tensors, by name.
+        forms: maps each name to [dtype, shape]; only in the answer to a rule's question.
+    """
+
+    state: dict[str, Tensor]
+    forms: NotRequired[dict[str, list[object]]]
 
 
 class Shield:
@@ -81,7 +93,7 @@ class Shield:
 
     def meet(
         self,
-        offers: Mapping[str, Mapping[str, Any]],
+        offers: Mapping[str, Mapping[str, str]],
         sharing: Sharing,
         start: State,
         facts: Callable[[], str] = str,
@@ -224,8 +236,8 @@ class Shield:
         self,
         number: int,
         request: Mapping[str, Any],
-        answer: Callable[[Question], Any] | None = None,
-    ) -> dict[str, Any]:
+        answer: Callable[[Question], State] | None = None,
+    ) -> MaskedAnswer:
         """Answer the coordinator's question within a round. If it is asked again, the answer is the
         same.
 
@@ -290,8 +302,8 @@ class Shield:
         """Return words under masks, which are made once. All questions of a rule must be over the
         same sites.
         """
-        context = [digest_of(received, received), sorted(since.items()), common]
-        over = {"sites": layout.sites, "layout": layout.digest, "received": context}
+        context: list[object] = [digest_of(received, received), sorted(since.items()), common]
+        over: Over = {"sites": layout.sites, "layout": layout.digest, "received": context}
         shared = {site: list(names) for site, names in self._sharing.names.items()}
         for entry in self.ledger.entries:
             if (entry["federation"], entry["kind"]) != (self.federation, "masked"):
@@ -301,10 +313,13 @@ class Shield:
                     "masked sums: expected each site to federate what it did before, found other "
                     "tensors"
                 )
-            if None not in (question, entry["question"]) and entry["over"]["sites"] != layout.sites:
+            earlier = entry["over"]
+            if earlier is None or None in (question, entry["question"]):
+                continue
+            if earlier["sites"] != layout.sites:
                 raise RunError(
                     f"masked sums, round {number + 1}: expected answers of "
-                    f"{', '.join(entry['over']['sites'])}, as before, found "
+                    f"{', '.join(earlier['sites'])}, as before, found "
                     f"{', '.join(layout.sites)}; the difference would be the answer of one site"
                 )
 
@@ -337,10 +352,10 @@ class Shield:
         self,
         number: int,
         sites: list[str],
-        position: Any,
+        position: int,
         question: Question,
-        answer: Callable[[Question], Any] | None,
-    ) -> dict[str, Any]:
+        answer: Callable[[Question], State] | None,
+    ) -> MaskedAnswer:
         if (
             not isinstance(question, Own)
             or question.topic not in self.rule.facts.adds_answers

@@ -4,7 +4,6 @@ at what price.
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
@@ -20,7 +19,7 @@ def refuse(
     rule: Rule,
     sharing: Sharing,
     taking_part: int,
-    published: Mapping[str, Any] | None = None,
+    published: Mapping[str, object] | None = None,
 ) -> None:
     """Refuse settings that are impossible with privacy.
 

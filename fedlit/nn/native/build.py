@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -103,23 +102,6 @@ def pointer(tensor: Tensor | None) -> ctypes.c_void_p | None:
     outlive the call.
     """
     return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())
-
-
-def stack_first(size: int, value: Any, dim: int | None) -> Any:
-    """Return an argument under ``vmap`` as kernels for stacks read it: contiguous, with the stack
-    as first dimension.
-
-    Args:
-        size: the size of the stack.
-        value: a tensor; anything else is returned as it is.
-        dim: the dimension of the stack; None for a tensor that all networks have in common, which
-            is repeated.
-    """
-    if not isinstance(value, Tensor):
-        return value
-    if dim is None:
-        return value.expand(size, *value.shape).contiguous()
-    return value.movedim(dim, 0).contiguous()
 
 
 def _processor() -> str:

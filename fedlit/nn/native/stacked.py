@@ -5,17 +5,36 @@
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load, pointer, stack_first
+from fedlit.nn.native.build import load, pointer
+from fedlit.nn.native.stacks import Context, Dimensions, StackInfo, stack_first
 
 LINEAR = Path(__file__).with_name("linear.cpp")
 NORM = Path(__file__).with_name("norm.cpp")
 FEW_ROWS = 32
+
+
+NormInputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, bool, float, float]
+"""The arguments of :meth:`StackedNorm.forward`."""
+NormOutput = tuple[Tensor, Tensor, Tensor]
+"""Normalised values, mean, and 1 / standard deviation."""
+
+
+class _LinearContext(Context):
+    """Keeps whether the compiled kernel is used, and whether there is a bias."""
+
+    compiled: bool
+    bias: bool
+
+
+class _NormContext(Context):
+    """Keeps whether rows were normalised by their own statistics, as in training."""
+
+    training: bool
 
 
 class StackedLinear(Function):
@@ -49,14 +68,16 @@ class StackedLinear(Function):
         return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def setup_context(
+        ctx: _LinearContext, inputs: tuple[Tensor, Tensor, Tensor | None, bool], output: Tensor
+    ) -> None:
         """Keep what backward needs."""
         x, weight, bias, ctx.compiled = inputs
         ctx.save_for_backward(x, weight)
         ctx.bias = bias is not None
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _LinearContext, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of x, weight and bias, each in the layout of its tensor."""
         x, weight = ctx.saved_tensors
         gradient = gradients[0]
@@ -79,8 +100,8 @@ class StackedLinear(Function):
 
     @staticmethod
     def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
+        info: StackInfo,
+        in_dims: Dimensions,
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -127,7 +148,7 @@ class StackedNorm(Function):
         training: bool,
         momentum: float,
         eps: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> NormOutput:
         """Normalise, and update the running statistics in place."""
         library = load(NORM, ())
         assert library is not None
@@ -144,16 +165,14 @@ class StackedNorm(Function):
         return out, mean, rstd
 
     @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
-    ) -> None:
+    def setup_context(ctx: _NormContext, inputs: NormInputs, output: NormOutput) -> None:
         """Keep what backward needs."""
         x, _, _, weight, _, ctx.training, _, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(x, weight, *output[1:])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _NormContext, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of x, weight and bias."""
         x, weight, mean, rstd = ctx.saved_tensors
         library = load(NORM, ())
@@ -170,7 +189,9 @@ class StackedNorm(Function):
         return dx, None, None, dweight, dbias, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+    def vmap(
+        info: StackInfo, in_dims: Dimensions, *arguments: object
+    ) -> tuple[NormOutput, Dimensions]:
         """Apply the normalisation with the stack as the first dimension. Running statistics must be
         stacked already, because they are changed.
         """
@@ -186,13 +207,15 @@ class Masked(Function):
     """
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]
+    ) -> None:
         """Keep what backward needs."""
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient of x."""
         (mask,) = ctx.saved_tensors
         return gradients[0] * mask, None, None
@@ -219,8 +242,12 @@ class StackedDropout(Masked):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, p: float, generators: Any
-    ) -> tuple[Any, Any]:
+        info: StackInfo,
+        in_dims: Dimensions,
+        x: Tensor,
+        p: float,
+        generators: Sequence[torch.Generator],
+    ) -> tuple[tuple[Tensor, Tensor], Dimensions]:
         """Apply dropout with the stack as the first dimension."""
         stacked = stack_first(info.batch_size, x, in_dims[0])
         return StackedDropout.apply(stacked, p, generators), (0, 0)

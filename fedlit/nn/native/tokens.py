@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from fedlit.nn.native.build import load, pointer, stack_first
+from fedlit.nn.native.build import load, pointer
+from fedlit.nn.native.stacks import Context, Dimensions, StackInfo, stack_first
 
 SOURCE = Path(__file__).with_name("tokens.cpp")
 MAX_TOKENS = 128
@@ -79,6 +80,14 @@ class TokenKernel:
         return out
 
 
+class _TokenContext(Context):
+    """Keeps the kernel, whether it trains, and the number of tensors that need a gradient."""
+
+    kernel: TokenKernel
+    training: bool
+    count: int
+
+
 class _Tokens(Function):
     """The kernel as a function. Forward returns (out, statistics, saved); the latter two are for
     backward.
@@ -128,7 +137,7 @@ class _Tokens(Function):
 
     @staticmethod
     def setup_context(
-        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+        ctx: _TokenContext, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         x, ctx.kernel, ctx.training, _, ctx.count, *tensors = inputs
         ctx.mark_non_differentiable(*output[1:])
@@ -136,9 +145,9 @@ class _Tokens(Function):
         ctx.save_for_backward(x, *output[1:], *tensors[: ctx.count])
 
     @staticmethod
-    def backward(ctx: Any, *douts: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: _TokenContext, *douts: Tensor | None) -> tuple[Tensor | None, ...]:
         x, statistics, saved, *parameters = ctx.saved_tensors
-        kernel: TokenKernel = ctx.kernel
+        kernel = ctx.kernel
         norms = 1 + 2 * kernel.blocks
         no_running_gradients = [None] * (2 * norms)
         if douts[0] is None:
@@ -168,7 +177,9 @@ class _Tokens(Function):
         return dx, None, None, None, None, *gradients, *no_running_gradients
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *rest: Any) -> tuple[Any, Any]:
+    def vmap(
+        info: StackInfo, in_dims: Dimensions, x: Tensor, *rest: object
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Dimensions]:
         """Compute a stack of networks in one call. Tensors that are not stacked already are
         repeated.
         """
