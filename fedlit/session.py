@@ -30,23 +30,24 @@ class Session:
     Attributes:
         prints: prints a notice of this job; None for standard error.
         is_first: returns whether this process is the first one of the job to report something.
-        said: what is reported only once, such as a file that cannot be written.
+        reported: what was reported and is reported only once, such as a file that cannot be
+            written.
         has_joined: whether it is known if there are other processes of this job.
         ranks: the transport to these; None if there are none.
 
     Example:
         >>> with Session():
-        ...     session().said.add("a.csv")
-        ...     "a.csv" in session().said
+        ...     session().reported.add("a.csv")
+        ...     "a.csv" in session().reported
         True
-        >>> "a.csv" in session().said
+        >>> "a.csv" in session().reported
         False
     """
 
     def __init__(self) -> None:
         self.prints: Callable[[str], None] | None = None
         self.is_first: Callable[[str], bool] = _always
-        self.said: set[str] = set()
+        self.reported: set[str] = set()
         self.has_joined = False
         self.ranks: Any = None
         self._end: ExitStack | None = None

@@ -29,7 +29,7 @@ def end_of(run: Any, plan: str, last: int = 0) -> dict[str, Any]:
         "scores": {name: repr(own) for name, own in results.scores.items()},
         "summary": repr(results.summary),
         "history": history(run)[-last:],
-        "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.found],
+        "counts": [run.exchange.rounds, run.exchange.bytes, run.exchange.incident_counts],
         "plan": plan,
         "rows": dict(results.rows),
     }

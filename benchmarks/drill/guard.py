@@ -35,7 +35,9 @@ def guard(folder: Path, tries: int) -> Rows:
             named.append(f"{config}: {str(error)[:80]}")
             continue
         looked_at += run.exchange.rounds
-        named += [f"{config}: {client} {what}" for client, what in run.exchange.found.items()]
+        named += [
+            f"{config}: {client} {what}" for client, what in run.exchange.incident_counts.items()
+        ]
     passed = len(HONEST) - len({line.partition(":")[0] for line in named})
     return [
         (

@@ -175,7 +175,7 @@ def join(*, config: Path, accept: tuple[str, ...] = (), without: tuple[str, ...]
             )
         )
     print(for_terminal(f"Run folder: {site.run.folder}"))
-    check_left_out(site.run.exchange.found)
+    check_left_out(site.run.exchange.incident_counts)
 
 
 def _compare(settings: SiteSettings) -> None:

@@ -153,7 +153,7 @@ def _fit(run: Run | Mixture, checkpoint: str | None, brief: bool, again: str) ->
             print(f"        {board_address(results.main.name)}")
         else:
             print(f"Logged by {type(logger).__name__}: {folder}")
-    check_left_out(run.exchange.found)
+    check_left_out(run.exchange.incident_counts)
 
 
 fit, validate, test, predict, describe = (

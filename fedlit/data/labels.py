@@ -94,7 +94,8 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
         target = read_columns[0]
     else:
         # The empty frame keeps the index if there is no column.
-        target = several(pd.concat([frame.iloc[:, :0], *read_columns], axis=1), subject)
+        columns = pd.concat([frame.iloc[:, :0], *read_columns], axis=1)
+        target = several(columns, subject, partial=outcome.partial)
     labelled, gaps = _labelled(client, frame, target, settings.unlabelled)
     target = target[labelled]
     if not is_single:
@@ -217,7 +218,10 @@ def _labelled(
     labelled = target.notna().to_numpy()
     subject = f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
-    cells = raw.iloc[~labelled, 0]
+    cells = raw.loc[~labelled].iloc[:, 0]
+    if raw.shape[1] > 1:
+        rows = raw[~labelled].itertuples(index=False, name=None)
+        cells = pd.Series([", ".join(map(_cell_text, row)) for row in rows], cells.index)
     if without and unlabelled != "drop":
         raise DataError(
             f"{subject}: expected a label in every row, found {without:,} rows without one of "
@@ -230,6 +234,10 @@ def _labelled(
         return labelled, []
     sentence = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
     return labelled, [Note(sentence, "unlabelled", head=client)]
+
+
+def _cell_text(cell: object) -> str:
+    return "none" if pd.isna(cell) or not str(cell).strip() else str(cell)
 
 
 def meant(where: str, positive: Any, labels: list[Any]) -> Any:

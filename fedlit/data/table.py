@@ -140,16 +140,20 @@ def first_match(settings: Mapping[str, Any], client: str) -> Any:
     return None
 
 
-def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
-    """Combine several labels a row into one target: each row becomes a tuple, and the target's name
-    is the tuple of the columns' names.
+def several(columns: pd.DataFrame, where: str = "target", *, partial: bool = True) -> pd.Series:
+    """Combine several columns into one target, such as several labels, or a time and an event. The
+    target of a row is the tuple of its cells, and the target's name is the tuple of the columns'
+    names.
 
-    A value that is missing is None, and so is the tuple of a row that has no value at all. Whole
-    numbers are integers, also where missing ones made them floats.
+    A cell is a plain Python value. One that is missing is None in the tuple. A row without a label
+    is None itself: one that has no value at all and, unless targets may be partial, one that lacks
+    a cell. Whole numbers are integers, also where missing ones made them floats.
 
     Args:
-        labels: one column for each label.
+        columns: the columns of the target, in the order of the cells.
         where: the beginning of messages.
+        partial: whether a row may lack some cells, see
+            :class:`~fedlit.outcomes.base.Outcome`.
 
     Raises:
         DataError: no column, or one twice.
@@ -159,24 +163,27 @@ def several(labels: pd.DataFrame, where: str = "target") -> pd.Series:
         >>> target = several(pd.DataFrame({"died": [0, 1, None], "readmitted": ["no", None, None]}))
         >>> target.name, target.tolist()
         (('died', 'readmitted'), [(0, 'no'), (1, None), None])
+        >>> several(pd.DataFrame({"days": [31.5, 8], "died": [None, 1]}), partial=False).tolist()
+        [None, (8, 1)]
     """
     import pandas as pd
 
-    names = tuple(map(str, labels.columns))
+    names = tuple(map(str, columns.columns))
     if not 0 < len(names) == len(set(names)):
         advice = "name each once" if names else "name one, or several"
         raise DataError(
             f"{where}: expected a column for each label, found {', '.join(names) or 'none'}; "
             f"{advice}"
         )
-    columns = [_plain_labels(labels.iloc[:, position]) for position in range(labels.shape[1])]
+    cells = [_plain_labels(columns.iloc[:, position]) for position in range(columns.shape[1])]
+    is_enough = any if partial else all
     rows = list[tuple[Any, ...] | None]()
-    for row in zip(*columns, strict=True):
-        has_value = any(value is not None for value in row)
-        rows.append(row if has_value else None)
+    for row in zip(*cells, strict=True):
+        is_labelled = is_enough(value is not None for value in row)
+        rows.append(row if is_labelled else None)
     # With fromiter, because np.array would turn tuples into columns.
     values = np.fromiter(rows, dtype=object, count=len(rows))
-    return pd.Series(values, labels.index, name=names)
+    return pd.Series(values, columns.index, name=names)
 
 
 def _plain_labels(column: pd.Series) -> list[Any]:

@@ -176,16 +176,16 @@ class Exchange(Callback):
         """Maps each client whose state was not finite to how often that happened."""
         return {
             name: counts["not_finite"]
-            for name, counts in self.found.items()
+            for name, counts in self.incident_counts.items()
             if "not_finite" in counts
         }
 
     @property
-    def found(self) -> dict[str, dict[str, int]]:
+    def incident_counts(self) -> dict[str, dict[str, int]]:
         """Counts what was done about each client, and the exchanges that it took part in (see
         :data:`~fedlit.exchange.named.Found`).
         """
-        return self.server.incidents.found()
+        return self.server.incidents.counts()
 
     @property
     def completes(self) -> bool:

@@ -101,11 +101,11 @@ class Incidents:
             return ""
         return f"; before that the guard named {', '.join(map(repr, sorted(guilty)))}"
 
-    def found(self) -> dict[str, dict[str, int]]:
+    def counts(self) -> dict[str, dict[str, int]]:
         """Map each client to how often it was left out, watched or not finite; omit clients without
         a finding.
         """
-        return found_in({"named": self._counts})
+        return counts_in({"named": self._counts})
 
     def state_dict(self) -> dict[str, dict[str, int]]:
         """Return the state that a resumed run needs."""
@@ -141,7 +141,7 @@ def _times(size: float) -> str:
     return f"{size:.1e} times"
 
 
-def found_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def counts_in(state: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the counts of clients that were left out or watched, from a checkpoint; empty without
     an exchange.
     """

@@ -204,7 +204,7 @@ def _result(hub: SitesServer) -> dict[str, Any]:
         "scores": hub.desk.scores,
         "refused": hub.desk.refused,
     }
-    guarded = hub.server.incidents.found()
+    guarded = hub.server.incidents.counts()
     if guarded:
         result["guarded"] = guarded
     return result

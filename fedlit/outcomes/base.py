@@ -93,6 +93,8 @@ class Outcome(ABC):
         number: whether the target's cells are numbers, in one column or several.
         several_columns: whether the target is several columns of the table, such as labels, or a
             time and an event.
+        partial: whether a row of a target of several columns may lack some of them, as where one of
+            several labels is not known; otherwise it has no label if one cell is missing.
         sequence: whether the target is a label for each position of a row.
         noun: what a predicted number is, in the plan.
         unit: what scores count: a row, a position of a sequence, a person with several rows.
@@ -108,6 +110,7 @@ class Outcome(ABC):
     one_label: ClassVar[bool] = False
     number: ClassVar[bool] = False
     several_columns: ClassVar[bool] = False
+    partial: ClassVar[bool] = False
     sequence: ClassVar[bool] = False
     noun: ClassVar[str] = "number"
     unit: ClassVar[str] = "row"

@@ -155,6 +155,7 @@ class SeveralLabels(Outcome):
     positives: tuple[Label, ...] = ()
 
     several_columns: ClassVar[bool] = True
+    partial: ClassVar[bool] = True
     estimator: ClassVar[EstimatorKind | None] = "Classifier"
     one_model_each: ClassVar[bool] = True
     family: ClassVar[Family | None] = "logistic"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedlit.data.table import Split
-from fedlit.exchange.named import Found, found_in
+from fedlit.exchange.named import Found, counts_in
 from fedlit.run.assembly import Assembly
 from fedlit.run.caveats import mixed_units, weak_networks
 from fedlit.run.predictions import scored_rows
@@ -103,7 +103,7 @@ def results_of(run: Assembly, split: Split, guarded: Found, quiet: bool = False)
 
 def guarded_in(run: Assembly, saved: CheckpointContent) -> Found:
     """Return what a checkpoint records about clients that the guard left out or watched."""
-    return found_in(saved.get("callbacks", {}).get(run.exchange.state_key, {}))
+    return counts_in(saved.get("callbacks", {}).get(run.exchange.state_key, {}))
 
 
 def _supplements(

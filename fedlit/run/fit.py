@@ -44,8 +44,9 @@ def fit(
         RunError: training had to stop.
     """
     assert run.folder is not None
-    # The files that this run cannot write are reported anew.
-    session().said.clear()
+    # A process may train several runs, and each reports the files that it cannot write: without
+    # this, the second run would lose a file that the first one lost, too, without a word.
+    session().reported.clear()
     step = saved["global_step"] + 1 if saved else None
     trainer = make_trainer(run, _callbacks(run, plan, quiet), purge_step=step)
     run.trainer = trainer
@@ -60,14 +61,14 @@ def fit(
             trainer.validate(
                 loop, datamodule=run.data, ckpt_path=checkpoint, verbose=False, weights_only=True
             )
-            return _ended(run, results_of(run, "validation", guarded_in(run, saved), quiet))
+            return _with_ending(run, results_of(run, "validation", guarded_in(run, saved), quiet))
         _train(run, trainer, checkpoint)
         _check_exchanged(run, trainer)
         scored = loop.results.get("validation")
         current = scored is not None and scored.step == trainer.global_step
         if not current or loop.federation.personal.done:
             trainer.validate(loop, datamodule=run.data, verbose=False)
-    return _ended(run, results_of(run, "validation", run.exchange.found, quiet))
+    return _with_ending(run, results_of(run, "validation", run.exchange.incident_counts, quiet))
 
 
 def _set_damaged_aside(checkpoint: Path, folder: Path) -> None:
@@ -138,7 +139,7 @@ def _check_exchanged(run: Assembly, trainer: Trainer) -> None:
         )
 
 
-def _ended(run: Assembly, results: Results) -> Results:
+def _with_ending(run: Assembly, results: Results) -> Results:
     """Return the last scores of a training with how it ended, and with the scores of the best epoch
     if that was not the last one.
     """

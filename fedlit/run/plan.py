@@ -64,7 +64,7 @@ class Plan(Shown):
         for name, client in self.clients.items():
             cells = [name]
             cells += [f"{client['rows'][split]:,}" for split in ("train", "validation", "test")]
-            cells += [str(client["features"]), _predicted(client)]
+            cells += [str(client["features"]), _target_words(client)]
             cells.append(f"{client['batch_size']:,} × {client['steps']}")
             cells += [f"{client[key]:,}" for key in numbers]
             rows.append(cells)
@@ -193,7 +193,7 @@ def when(every: Every) -> str:
     return " ".join(f"every {count} {unit}" for unit, count in every.items())
 
 
-def _predicted(client: Mapping[str, Any]) -> str:
+def _target_words(client: Mapping[str, Any]) -> str:
     """Describe what is predicted: classes, several labels, or a number."""
     if "target" in client:
         outcome = outcome_type(client["task"]) or Outcome

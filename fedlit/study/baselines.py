@@ -98,6 +98,9 @@ def _cached(
     # The seed deals the folds, also for models that have no seed.
     if not model.seedless or work.folds:
         made_of["seed"] = job.seed
+    # Rows of a group stay in one fold, and the fingerprint of rows does not contain groups.
+    if client.groups is not None:
+        made_of["groups"] = [*client.groups.items()]
     folder = cache / f"{job.method}-{client.spec.name}-{digest_of(made_of)}"
     locks = cache.with_name(".locks")
     locks.mkdir(parents=True, exist_ok=True)

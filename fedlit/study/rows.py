@@ -87,8 +87,8 @@ class Rows:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash that changes with any value, label or split, because a result must not outlive the
-        data that it was computed from.
+        """A hash that changes with any value, label, split, weight or group, because a result must not
+        outlive the data that it was computed from.
         """
         digest = hashlib.blake2b(digest_size=8)
         for table in self.tables:
@@ -98,6 +98,14 @@ class Rows:
                 digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
             for split, rows in sorted(table.splits.items()):
                 digest.update(split.encode() + rows.tobytes())
+            # Their columns are no features, and the configuration has only their names. Tables
+            # without weights and groups keep the hash that earlier studies recorded.
+            for label, values in (("weights", table.weights), ("groups", table.groups)):
+                if values is not None:
+                    digest.update(label.encode())
+                    digest.update(
+                        pd.util.hash_pandas_object(pd.Series(values)).to_numpy().tobytes()
+                    )
         return digest.hexdigest()
 
 

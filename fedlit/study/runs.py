@@ -174,7 +174,7 @@ def _scored(job: Job, run: Run, trained: Results) -> tuple[JobResults, dict[str,
     for spec in run.data.specs:
         train_rows |= {site.name: site.rows["train"] for site in spec.sites}
     exchange = run.exchange
-    details = {
+    details: dict[str, Any] = {
         "exchange": {
             "rounds": exchange.rounds,
             "bytes": exchange.bytes,
@@ -188,9 +188,10 @@ def _scored(job: Job, run: Run, trained: Results) -> tuple[JobResults, dict[str,
             ],
             "rounds": exchange.rounds,
         },
-        **({"guarded": exchange.found} if exchange.found else {}),
         "train_rows": train_rows,
     }
+    if exchange.incident_counts:
+        details["guarded"] = exchange.incident_counts
     return job_results, details
 
 

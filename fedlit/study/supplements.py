@@ -119,7 +119,7 @@ def supplements(
     """
     if not settings.asked:
         return []
-    cuts = subgroups.check_cuts(settings.subgroups)
+    subgroup_columns = subgroups.check_cuts(settings.subgroups)
     tables = ReadOnce(source)
     records: dict[str, list[dict[str, Any]]] = {"thresholds": [], "subgroups": []}
     for job in jobs:
@@ -130,13 +130,13 @@ def supplements(
             names = list(_labels(study, collected, job, client))
             if not names:
                 continue
-            client_records = _of_client(client, splits, settings, tables, job.seed)
+            client_records = _supplements_of_client(client, splits, settings, tables, job.seed)
             for kind, rows in client_records.items():
                 for name in names:
                     records[kind] += [{**row, "method": name} for row in rows]
     main = study.metrics[0]
     return [
-        Beside(kind, *_words(kind, settings, cuts), _means(study, rows), main)
+        Beside(kind, *_words(kind, settings, subgroup_columns), _means(study, rows), main)
         for kind, rows in records.items()
         if rows
     ]
@@ -149,7 +149,7 @@ def _labels(study: ResolvedStudy, collected: Collected, job: Job, client: str) -
             yield name
 
 
-def _of_client(
+def _supplements_of_client(
     client: str,
     splits: Mapping[str, Predictions],
     settings: ScoreSettings,
@@ -167,9 +167,11 @@ def _of_client(
         unseen = splits.get(OUT_OF_FOLD) or splits["validation"]
         chosen = thresholds.choose(settings.threshold, {client: unseen})
         records["thresholds"] = thresholds.records_of(chosen, scored)
-    cuts = subgroups.check_cuts(settings.subgroups)
-    if cuts:
-        records["subgroups"], _ = subgroups.records_of(cuts, tables, seed, scored, chosen)
+    subgroup_columns = subgroups.check_cuts(settings.subgroups)
+    if subgroup_columns:
+        records["subgroups"], _ = subgroups.records_of(
+            subgroup_columns, tables, seed, scored, chosen
+        )
     return records
 
 
@@ -187,10 +189,12 @@ def _means(study: ResolvedStudy, records: list[dict[str, Any]]) -> pd.DataFrame:
     )
 
 
-def _words(kind: str, settings: ScoreSettings, cuts: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _words(
+    kind: str, settings: ScoreSettings, subgroup_columns: Mapping[str, Any]
+) -> tuple[str, list[str]]:
     about = "Means over seeds, on test rows. Counts are rows."
     if kind == "subgroups":
-        return f"By {', '.join(cuts)}", [about]
+        return f"By {', '.join(subgroup_columns)}", [about]
     rule = rule_text(settings.threshold) if settings.threshold is not None else ""
     return "At a threshold", [
         f"At 0.5, and at the threshold that rows outside training chose ({rule}). {about}"

@@ -30,7 +30,7 @@ def spared(path: Path | str, lost: str, *, go_on: str = "training goes on") -> I
     try:
         yield
     except OSError as error:
-        reported = session().said
+        reported = session().reported
         if str(path) not in reported:
             reported.add(str(path))
             say(

@@ -222,7 +222,7 @@ def test_10_an_exchange_precedes_validation_and_checkpoint(record: Record) -> No
 
 
 def test_13_the_guard_finds_nothing_at_honest_clients(record: Record) -> None:
-    assert record.run.exchange.found == {} or record.method not in HONEST
+    assert record.run.exchange.incident_counts == {} or record.method not in HONEST
 
 
 def test_15_clients_send_what_the_plan_lists_to_the_byte(record: Record) -> None:

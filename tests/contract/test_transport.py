@@ -41,7 +41,7 @@ def same(whole: fedlit.Run, sites: Sites) -> None:
             run.exchange.rounds == whole.exchange.rounds
             and run.exchange.bytes == whole.exchange.bytes
         )
-        assert run.exchange.found.get(name) == whole.exchange.found.get(name)
+        assert run.exchange.incident_counts.get(name) == whole.exchange.incident_counts.get(name)
         assert run.loop.kernels == whole.loop.kernels
 
 

@@ -63,6 +63,10 @@ TARGETS: dict[str, tuple[Any, dict[str, Any], list[Any], str]] = {
         pd.DataFrame({"a": ["yes", "Yes", None], "b": [0, None, None]}), {"unlabelled": "drop"},
         [("yes", 0), ("yes", None)], "'yes' = 'Yes'",
     ),
+    "several numbers, all needed": (
+        pd.DataFrame({"days": ["31,5", "", "8,0", None], "died": [0, 1, None, None]}),
+        {"task": "claims.Claims", "unlabelled": "drop"}, [(31.5, 0)], "3 of 4 rows have no label in days, died",
+    ),
 }  # fmt: skip
 
 

@@ -55,10 +55,12 @@ def test_the_guilty_is_named(
 ) -> None:
     exchange = {"federated": ["core"], "rule": RULES[rule], "every": every}
     run = trained(tmp_path, client=bad(fault), exchange=exchange, epochs=2)
-    assert set(run.exchange.found) == {"cedar"} and not run.exchange.not_finite
+    assert set(run.exchange.incident_counts) == {"cedar"} and not run.exchange.not_finite
     # before the first exchange nothing was given: an update is not known to be large before the
     # second
-    assert run.exchange.found["cedar"]["left_out"] >= run.exchange.rounds - (fault == "update")
+    assert run.exchange.incident_counts["cedar"]["left_out"] >= run.exchange.rounds - (
+        fault == "update"
+    )
     told = [message for message in caplog.messages if "was left out" in message]
     assert told and all("'cedar'" in message for message in told)
     if fault == "update":
@@ -141,7 +143,7 @@ def test_guards_that_leave_nobody_out(tmp_path: Path) -> None:
             exchange={**exchange, "guard": guard},
             epochs=2,
         )
-        found = run.exchange.found.get("cedar", {})
+        found = run.exchange.incident_counts.get("cedar", {})
         assert bool(found.get("watched")) == (guard == "watch") and "left_out" not in found
         ends.append(weights(run))
     assert different(*ends) == []

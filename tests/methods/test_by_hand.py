@@ -176,7 +176,9 @@ def test_rounds_are_the_papers(method: str, why: str, tmp_path: Path) -> None:
     hand = by_hand(own, point(run))
     run.fit(quiet=True)
     assert run.exchange.not_finite == ({"birch": 1} if why == "lost" else {})
-    assert run.exchange.found.get("fir", {}).get("left_out") == (ROUNDS if why == "far" else None)
+    assert run.exchange.incident_counts.get("fir", {}).get("left_out") == (
+        ROUNDS if why == "far" else None
+    )
     for number in range(ROUNDS):
         out = {"birch"} if why == "lost" and not number else {"fir"} if why == "far" else set()
         hand.round([name for name in cohort(share, list(own), 8, number) or own if name not in out])

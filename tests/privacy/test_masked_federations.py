@@ -263,7 +263,7 @@ def test_a_round_with_an_unfit_site_has_no_sum(tmp_path: Path) -> None:
         ]
         assert masked == ["round:0/0", "round:2/0"]
         assert (
-            sites.runs[site].exchange.found["dune"]["unfit"] == 1
+            sites.runs[site].exchange.incident_counts["dune"]["unfit"] == 1
             and sites.runs[site].exchange.rounds == 3
         )
 

@@ -4,6 +4,8 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from study.conftest import METHODS, write_study
@@ -19,6 +21,7 @@ from fedlit.study.compare import compare
 from fedlit.study.method import Method, Scenario
 from fedlit.study.parse import load_study
 from fedlit.study.resolve import resolve
+from fedlit.study.rows import Rows
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.trained import planned_methods
@@ -244,3 +247,39 @@ def test_what_is_read_is_kept_but_for_somebody_elses_classes(
         (tmp_path / "tiny.yaml").read_text().replace("[8, 8]", "[9, 9]")
     )
     assert planned_methods(asked, Basis(asked, tmp_path)) != planned and len(built) == 7
+
+
+def test_the_fingerprint_of_rows_has_weights_and_groups(tmp_path: Path) -> None:
+    """Neither is a feature, and the configuration names only their columns."""
+    frame = pd.DataFrame(
+        {
+            "age": [40 + row % 13 for row in range(60)],
+            "person": [f"p{row // 3:02}" for row in range(60)],
+            "counts": [1 + row % 4 for row in range(60)],
+            "outcome": [row % 2 for row in range(60)],
+        }
+    )
+    path = tmp_path / "north.csv"
+    source = {
+        "files": {"north": str(path)},
+        "target": "outcome",
+        "weight": "counts",
+        "split": {"group": "person"},
+    }
+
+    def written(frame: pd.DataFrame) -> Rows:
+        frame.to_csv(path, index=False)
+        return Rows("quickstart.yaml", {
+            "data.source.class_path": "fedlit.Tables",
+            **{f"data.source.init_args.{key}": value for key, value in source.items()},
+        })  # fmt: skip
+
+    rows = written(frame)
+    fingerprint = rows.fingerprint
+    assert written(frame).fingerprint == fingerprint
+    assert written(frame.assign(counts=frame["counts"] + 1)).fingerprint != fingerprint
+    # The order of the persons is the same, and so are the splits.
+    renamed = written(frame.assign(person=frame["person"].str.replace("p", "q")))
+    for split, chosen in rows.tables[0].splits.items():
+        assert np.array_equal(renamed.tables[0].splits[split], chosen)
+    assert renamed.fingerprint != fingerprint

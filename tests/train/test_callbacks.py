@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_multiplexer import EventMultiple
 
 from fedlit.files import read_named
 from fedlit.run.resolved import Resolved
+from fedlit.tasks import Classification
 from fedlit.train.callbacks import Progress
 from fedlit.train.logger import HPARAMS, BoardSettings
 
@@ -61,7 +62,9 @@ def test_each_client_and_the_federation_have_a_run_with_tags(shown: Any) -> None
         {*runs[f"{RUN}/{name}"]["scalars"], *runs[f"{RUN}/{name}"]["images"]} for name in clients
     ]
     assert tags[0] == tags[1] == tags[2]
-    metrics = {"loss", "auroc", "auprc", "balanced_accuracy", "accuracy", "f1", "weighted_f1"}
+    metrics = {
+        score.name for score in Classification.scores if not (score.test_only or score.context)
+    }
     pictures = {"val/confusion_matrix"}
     assert (
         tags[0]

@@ -306,12 +306,16 @@ def _check_numbers(table: ClientTable, expect: Callable[..., None], head: str) -
 def _check_target(table: ClientTable, expect: Callable[..., None], head: str) -> None:
     target = table.target
     columns = target.name if isinstance(target.name, tuple) else ()
-    is_allowed = not columns or outcome_for(table.task, table.name).several_columns
+    outcome = outcome_for(table.task, table.name)
+    is_allowed = not columns or outcome.several_columns
     expected = f"one column for task: {task_name(table)}"
     advice = f"name one, or say task: {LABELS_TASK}"
     expect(is_allowed, f"{head}: target", expected, columns, advice)
-    head = f"{head}, target {target.name!r}"
+    name = ", ".join(columns) if columns else target.name
+    head = f"{head}, target {name!r}"
     missing = int(target.isna().sum())
+    if columns and not outcome.partial:
+        missing = sum(row is None or None in row for row in target)
     problem = Told(f"{counted(missing, 'row')} without one")
     expect(not missing, head, "a label in every row", problem, "fill them in, or drop those rows")
     if table.task is None and target.dtype.kind in "iuf":

@@ -132,7 +132,7 @@ class Tables(Source):
         (location,) = self._locations().values()
         raw = self._read(location)
         rows_of = rows_by_client(raw, self.client_column, location, self.least_rows)
-        written = self._written
+        written = self._settings_by_client
         written.check(list(rows_of))
         columns = {client: rows.frame.columns.tolist() for client, (rows, _) in rows_of.items()}
         named = written.named_columns(columns, [location], (self.read or {}).get("missing"))
@@ -160,7 +160,7 @@ class Tables(Source):
         }
         if share is not None:
             columns = share("names of columns", columns)
-        written = self._written
+        written = self._settings_by_client
         # Unless all tables are read, a column of the settings may be another client's.
         if len(columns) == len(locations):
             missing = (self.read or {}).get("missing")
@@ -181,7 +181,7 @@ class Tables(Source):
         return {name: location.find().stat().st_size for name, location in locations.items()}
 
     @property
-    def _written(self) -> WrittenSettings:
+    def _settings_by_client(self) -> WrittenSettings:
         """The settings by client's name or pattern."""
         return WrittenSettings(
             target=ByClient.of(self.target),
@@ -204,7 +204,7 @@ class Tables(Source):
             location.client: location for location in places_of(self.files, self.read, self.root)
         }
         if self.client_column is None:
-            self._written.check(list(locations))
+            self._settings_by_client.check(list(locations))
         elif len(locations) != 1:
             raise ConfigError(
                 "tables: client_column: expected one file that holds all clients' rows, found "
