@@ -24,6 +24,7 @@ from fedlit.outcomes.base import (
     minus_log,
     slope_of_minus_log,
 )
+from fedlit.show.text import in_rows
 from fedlit.tasks.base import LOSS, Score, Scorer, Task, weighted_mean
 from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.go_alone import GoAlone
@@ -117,9 +118,12 @@ class Claims(Task):
     @classmethod
     def _values(cls, target: pd.Series) -> np.ndarray:
         values = np.array(target.tolist(), np.float64)
-        if not (np.isfinite(values).all() and (values[:, 1] > 0).all()):
+        wrong = target[~(np.isfinite(values).all(1) & (values[:, 1] > 0))]
+        if len(wrong):
+            columns: Any = target.name
             raise DataError(
-                f"target {target.name}: expected claims and years above 0, found others"
+                f"target {', '.join(columns)}: expected claims, and years above 0, found "
+                f"{in_rows(wrong.index, wrong)}; correct these rows, or leave them out"
             )
         return values
 

@@ -95,7 +95,9 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
     else:
         # The empty frame keeps the index if there is no column.
         columns = pd.concat([frame.iloc[:, :0], *read_columns], axis=1)
-        target = several(columns, subject, partial=outcome.partial)
+        # Without a task, several columns are several labels.
+        partial = outcome.partial or not outcome.several_columns
+        target = several(columns, subject, partial=partial)
     labelled, gaps = _labelled(client, frame, target, settings.unlabelled)
     target = target[labelled]
     if not is_single:
