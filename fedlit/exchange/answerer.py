@@ -14,6 +14,7 @@ from fedlit.data.encoding import Rows
 from fedlit.errors import RunError, told_as
 from fedlit.exchange.function import entering
 from fedlit.exchange.questions import Losses, Own, Question
+from fedlit.precision import in_double
 from fedlit.sharing import State
 
 ROWS = 4096
@@ -57,7 +58,7 @@ class Answerer:
                 {name: value for name, value in state.items() if name in federated}
             )
             parts = [
-                self.client.loss(functional_call(self.client, whole, (x,)), y).double() * len(y)
+                in_double(self.client.loss(functional_call(self.client, whole, (x,)), y)) * len(y)
                 for x, y in self._batches()
             ]
             total.append(torch.stack(parts).sum() / len(self.rows))

@@ -16,6 +16,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN
 from fedlit.methods.bases import Fitted
 from fedlit.methods.pooled_logistic import safe_name
+from fedlit.precision import double_on_cpu
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
@@ -154,7 +155,8 @@ class MixedModel(Fitted):
         """Return how often each row with a known label counts (n,), float64."""
         if rows.weight is None:
             return None
-        weights: np.ndarray = rows.weight[self.spec.task.known(rows.y)].double().cpu().numpy()
+        labelled = self.spec.task.known(rows.y)
+        weights: np.ndarray = double_on_cpu(rows.weight[labelled]).numpy()
         return weights
 
     def _design(
@@ -170,8 +172,8 @@ class MixedModel(Fitted):
         """
         task: Any = self.spec.task
         labelled = task.known(rows.y)
-        inputs = rows.x[labelled].double().cpu().numpy()
-        y = rows.y[labelled].double().cpu().numpy()
+        inputs = double_on_cpu(rows.x[labelled]).numpy()
+        y = double_on_cpu(rows.y[labelled]).numpy()
         if self.family == "gaussian":
             y = y * task.scale + task.mean
         elif self.family == "logistic":

@@ -15,6 +15,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN
 from fedlit.methods.bases import Fitted
 from fedlit.methods.penalised import FEW, RIDGES, STRENGTHS, Kind, choose, fit, prior, profile
+from fedlit.precision import double_on_cpu
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 
@@ -144,7 +145,7 @@ class PooledLogistic(Fitted):
     def _fit(self) -> None:
         means = torch.zeros(self.coefficients.shape, dtype=torch.float64)
         for name, value in self.prior.named_parameters():
-            means[self.cells[name]] = value.double().cpu()
+            means[self.cells[name]] = double_on_cpu(value)
         before = self.state.get("means")
         if self._rows is None or (before is not None and torch.equal(means, before.cpu())):
             return
@@ -182,14 +183,14 @@ class PooledLogistic(Fitted):
         (n,), float64 on the CPU.
         """
         labelled = self.spec.task.known(rows.y)
-        x = rows.x[labelled].double().cpu()
+        x = double_on_cpu(rows.x[labelled])
         y = rows.y[labelled].cpu()
-        counted = None if rows.weight is None else rows.weight[labelled].double().cpu()
+        counted = None if rows.weight is None else double_on_cpu(rows.weight[labelled])
         if self.kind == "gaussian":
-            return x, [y.double()], counted
+            return x, [double_on_cpu(y)], counted
         outputs = len(self.intercept)
         labels = [1] if outputs == 1 else range(outputs)
-        return x, [(y == label).double() for label in labels], counted
+        return x, [double_on_cpu(y == label) for label in labels], counted
 
 
 def _kind(spec: ClientSpec) -> Kind:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedlit.data.table import Split
+from fedlit.precision import double_on_cpu
 from fedlit.run.caveats import mixed_units
 from fedlit.score.plain import defined
 from fedlit.show.shown import Grid, Part
@@ -139,7 +140,7 @@ def _metrics(site: Site, rows: Predictions) -> SiteMetrics:
     predictions = rows.predictions
     loss = math.nan
     if torch.isfinite(predictions).all():
-        loss = rows.loss.mean(predictions.double().numpy())
+        loss = rows.loss.mean(double_on_cpu(predictions).numpy())
     metrics.update(predictions, rows.y, torch.tensor(loss), rows.weight)
     return metrics
 

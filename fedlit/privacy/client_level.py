@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from torch import Tensor
 
 from fedlit.errors import RunError
+from fedlit.precision import double_on_cpu, in_double
 from fedlit.privacy.settings import ClientLevel
 from fedlit.sharing import State, form_of
 
@@ -48,9 +49,8 @@ def length(state: State) -> float:
         >>> length({"a": torch.tensor([3.0]), "b": torch.tensor([[4.0]])})
         5.0
     """
-    return math.sqrt(
-        sum(float(tensor.detach().double().square().sum()) for tensor in state.values())
-    )
+    squares = [float(in_double(tensor.detach()).square().sum()) for tensor in state.values()]
+    return math.sqrt(sum(squares))
 
 
 def difference(state: State, before: State) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ def difference(state: State, before: State) -> dict[str, Tensor]:
                 "received"
             )
     return {
-        name: value.detach().cpu().double() - before[name].cpu().double()
+        name: double_on_cpu(value.detach()) - double_on_cpu(before[name])
         for name, value in state.items()
     }
 
@@ -138,7 +138,7 @@ def noised(state: State, before: State, settings: ClientLevel) -> dict[str, Tens
     first = 0
     for name, change in clipped(update, settings.clip).items():
         drawn = noise[first : first + change.numel()].reshape(change.shape)
-        sent[name] = (before[name].cpu().double() + change + drawn).to(state[name].dtype)
+        sent[name] = (double_on_cpu(before[name]) + change + drawn).to(state[name].dtype)
         first = first + change.numel()
     return sent
 

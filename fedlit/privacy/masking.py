@@ -32,6 +32,7 @@ from torch import Tensor
 
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import Rule, by_owners
+from fedlit.precision import double_on_cpu
 from fedlit.privacy.keys import Pairs
 from fedlit.privacy.settings import LEAST
 from fedlit.sharing import Sharing, State, form_of
@@ -433,7 +434,7 @@ def encoded(tensor: Tensor, bits: int, sites: int, weight: int = 1) -> Words:
         if whole.size and (int(whole.max()) > most or int(whole.min()) < -most):
             raise ValueError(f"a whole number beyond ±{most}")
         return whole.view(np.uint64).copy()
-    scaled = values.double().numpy() * (float(weight) * 2.0**bits)
+    scaled = double_on_cpu(values).numpy() * (float(weight) * 2.0**bits)
     if not np.isfinite(scaled).all():
         raise ValueError("a value that is not finite")
     if scaled.size and float(np.abs(scaled).max()) > most:
@@ -454,4 +455,4 @@ def decoded(integers: Words, bits: int, dtype: torch.dtype) -> Tensor:
         tensor([ 0.5000, -1.0000], dtype=torch.float64)
     """
     whole = torch.from_numpy(integers.view(np.int64).copy())
-    return whole.double() / 2.0**bits if dtype.is_floating_point else whole
+    return double_on_cpu(whole) / 2.0**bits if dtype.is_floating_point else whole

@@ -16,6 +16,7 @@ from fedlit.exchange.questions import Own, Question
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.schedule import BEGIN
 from fedlit.exchange.wire import question_from
+from fedlit.precision import double_on_cpu
 from fedlit.privacy.client_level import clipped, difference, epsilon, length, noised
 from fedlit.privacy.keys import UNKNOWN_PEERS, Pairs, accepted, advert, mask_key
 from fedlit.privacy.ledger import MASK_KEY, Ledger, Over
@@ -157,7 +158,7 @@ class Shield:
             shortened = clipped(difference(state, before), level.clip)
             margin = FARTHEST * level.noise * level.clip
             state = {
-                name: ((before[name].cpu().double() + change).abs() + margin).to(state[name].dtype)
+                name: ((double_on_cpu(before[name]) + change).abs() + margin).to(state[name].dtype)
                 for name, change in shortened.items()
             }
         try:

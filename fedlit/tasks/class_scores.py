@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedlit.precision import double_on_cpu, in_double
 from fedlit.tasks.weighing import weighted_mean
 
 
@@ -28,7 +29,7 @@ class ClassScorer:
         width = self.probabilities.shape[1]
         nan = self.probabilities.new_tensor(math.nan)
         if counts is not None and counts.dtype.is_floating_point:
-            counts = counts.double()
+            counts = in_double(counts)
         confusion = self._confusion(counts)
         hits = confusion.diagonal()
         support = confusion.sum(1)[:width]
@@ -69,9 +70,9 @@ class ClassScorer:
         width = self.probabilities.shape[1]
         weights = None
         if counts is not None:
-            weights = counts.cpu().double()
+            weights = double_on_cpu(counts)
         cells = torch.bincount(self.cells, weights, minlength=(width + 1) * width)
-        return cells.double().view(-1, width)
+        return double_on_cpu(cells).view(-1, width)
 
     def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the areas under the ROC curve and under the precision–recall steps of one class
@@ -85,9 +86,10 @@ class ClassScorer:
             )
             # The curve has a point at the last one of equal scores.
             self._curves[position] = order, (self.y[order] == position).long(), ends
-        order, positive, ends = self._curves[position]
+        curve = self._curves[position]
         if counts is None:
-            counts = torch.ones_like(positive)
+            counts = torch.ones_like(curve[1])
+        order, positive, ends = (tensor.to(counts.device) for tensor in curve)
         ordered_counts = counts.index_select(0, order)
         hits = (ordered_counts * positive).cumsum(0).index_select(0, ends)
         predicted = ordered_counts.cumsum(0).index_select(0, ends)
@@ -140,9 +142,8 @@ def log_loss(probabilities: Tensor, target: Tensor, weight: Tensor | None = None
         weight: (n,) how much each row counts; once if None.
     """
     labelled = target >= 0
-    true = (
-        probabilities[labelled].gather(1, target[labelled].long()[:, None]).double().clamp_min(1e-6)
-    )
+    of_label = probabilities[labelled].gather(1, target[labelled].long()[:, None])
+    true = in_double(of_label).clamp_min(1e-6)
     if not len(true):
         return math.nan
     if weight is None:
@@ -173,7 +174,7 @@ def auroc_one_versus_one(
     present = torch.unique(target[labelled]).tolist()
     if len(present) < 2 or not torch.isfinite(probabilities).all():
         return math.nan
-    selected = restrict(probabilities[labelled].cpu().double(), present).numpy()
+    selected = restrict(double_on_cpu(probabilities[labelled]), present).numpy()
     rank = {position: index for index, position in enumerate(present)}
     labels = [rank[position] for position in target[labelled].tolist()]
     weights = None

@@ -15,6 +15,7 @@ from torch.nn import functional
 from fedlit.errors import DataError
 from fedlit.outcomes.base import Columns, Family, Outcome
 from fedlit.outcomes.numbers import Rate
+from fedlit.precision import double_on_cpu, in_double
 from fedlit.tasks.base import Facts
 from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.go_alone import GoAlone
@@ -142,7 +143,7 @@ class Counts(Number):
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the rate (n, 1) float64, in the user's units."""
-        return outputs.double().exp() * self.mean
+        return in_double(outputs).exp() * self.mean
 
     def of_members(self, outputs: Tensor) -> Tensor:
         """See :class:`~fedlit.tasks.base.Task`."""
@@ -164,7 +165,7 @@ class Counts(Number):
 
     def true(self, y: Tensor) -> Tensor:
         """Return the counts unchanged."""
-        return y.cpu().double()
+        return double_on_cpu(y)
 
     def written(self, y: Tensor) -> Columns:
         """Return the counts unchanged."""

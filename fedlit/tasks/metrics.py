@@ -14,6 +14,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from fedlit.names import joined
+from fedlit.precision import double_on_cpu
 from fedlit.tasks import SCORES
 from fedlit.tasks.base import Task
 from fedlit.tasks.classification import Classification
@@ -107,8 +108,7 @@ class SiteMetrics(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
-        # on the CPU: some accelerators have no float64
-        total, counted = torch.stack(self.loss).cpu().double().sum(0)
+        total, counted = double_on_cpu(torch.stack(self.loss)).sum(0)
         return {
             "loss": (total / counted).float(),
             **self.task.evaluate(*self._collected(), self._weights()),

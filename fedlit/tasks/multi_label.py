@@ -23,6 +23,7 @@ from torch.nn import functional
 from fedlit.errors import DataError
 from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.labels import SeveralLabels
+from fedlit.precision import double_on_cpu
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import LABELLERS
 from fedlit.tasks.classification import Classification
@@ -293,8 +294,8 @@ class MultiLabel(Task):
                 pairs = zip(scorers, known_labels.unbind(1), strict=True)
                 scores = [scorer(counts[labelled]) for scorer, labelled in pairs]
             scores = [values for values in scores if values["classes"] > 0]
-            total = (rows * chosen).sum().double()
-            right = (rows * hits).sum().double()
+            total = double_on_cpu((rows * chosen).sum())
+            right = double_on_cpu((rows * hits).sum())
             means = dict.fromkeys(_MEANS, nan)
             if scores:
                 means = {name: _mean_of(name, scores) for name in _MEANS}
@@ -304,7 +305,7 @@ class MultiLabel(Task):
             return {
                 **means,
                 "micro_f1": micro_f1,
-                "exact_match": ((rows * exact).sum().double() / rows.sum()).float(),
+                "exact_match": (double_on_cpu((rows * exact).sum()) / rows.sum()).float(),
                 "labels": torch.full_like(nan, len(scores)),
             }
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import DataError
+from fedlit.precision import double_on_cpu
 from fedlit.show.text import in_rows
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.scores import LOSS, Score
@@ -113,12 +114,12 @@ class Number(Task):
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Compute RMSE, MAE and the scores of :meth:`more_scores`, in float64."""
         true = self.true(y)
-        predicted = predictions[:, 0].cpu().double()
+        predicted = double_on_cpu(predictions[:, 0])
         names = [score.name for score in self.scores if score is not LOSS]
 
         def score(counts: Tensor | None) -> dict[str, Tensor]:
             if counts is not None and counts.dtype.is_floating_point:
-                scores = self._weighted(true, predicted, counts.cpu().double())
+                scores = self._weighted(true, predicted, double_on_cpu(counts))
                 return {name: scores[name] for name in names}
             # Rows are repeated, not weighted: only a sum of repeated numbers is bit-for-bit
             # identical to that of repeated rows.

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from fedlit.outcomes.base import Columns, Family, Outcome
 from fedlit.outcomes.numbers import Quantity
+from fedlit.precision import double_on_cpu, in_double
 from fedlit.tasks.base import Facts
 from fedlit.tasks.baselines import REGRESSORS
 from fedlit.tasks.go_alone import GoAlone
@@ -165,7 +166,7 @@ class Regression(Number):
         """Return predictions (n, 1) float64 in the user's units. With a large mean, float32 would
         lose the predicted differences.
         """
-        return outputs.double() * self.scale + self.mean
+        return in_double(outputs) * self.scale + self.mean
 
     def more_scores(
         self, true: Tensor, predicted: Tensor, weight: Tensor | None = None
@@ -184,7 +185,7 @@ class Regression(Number):
 
     def true(self, y: Tensor) -> Tensor:
         """Return the target in the user's units."""
-        return y.cpu().double() * self.scale + self.mean
+        return double_on_cpu(y) * self.scale + self.mean
 
     def written(self, y: Tensor) -> Columns:
         """Return the target rounded to a millionth of the scale, which is the precision of a

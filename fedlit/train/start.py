@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
 from fedlit.meanings import Described, find_meanings, unlike
+from fedlit.precision import in_double
 from fedlit.sharing import Buffers, Live, live_of, named_axes, named_tensors, offer, slice_name
 from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
@@ -242,8 +243,8 @@ def core_of(
             taken[name] = values[0]
         else:
             differ.append(name)
-            mean = torch.stack([value.double() for value in values]).mean(0)
-            taken[name] = mean.to(values[0].dtype)
+            mean = torch.stack([in_double(value) for value in values]).mean(0)
+            taken[name] = mean.to(values[0])
     return taken, differ
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedlit.exchange.rule import Round, Rule, Update, demand
+from fedlit.precision import in_double
 from fedlit.sharing import State
 
 
@@ -85,9 +86,10 @@ def squared_distance(first: Update, second: Update) -> float:
         3.0
     """
     both = sorted(set(first.parameters) & set(second.parameters))
-    squares = [
-        (first.state[name].double() - second.state[name].double()).square().sum() for name in both
-    ]
+    squares = []
+    for name in both:
+        difference = in_double(first.state[name]) - in_double(second.state[name])
+        squares.append(difference.square().sum())
     return float(torch.stack(squares).sum()) if squares else 0.0
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedlit.exchange.rule import DOWN, Facts, Round, Update
 from fedlit.exchange.rules.mean import Mean, mean, spread
 from fedlit.exchange.rules.prototypes import mean_prototypes
+from fedlit.precision import double_on_cpu
 from fedlit.sharing import State
 
 HEAD = "head."
@@ -86,7 +87,7 @@ def collaboration(updates: Mapping[str, Update]) -> dict[str, dict[str, float]]:
     """
     names = sorted(updates)
     h = _features([updates[name].published for name in names])
-    v = torch.stack([updates[name].published[VARIANCE].double().cpu() for name in names])
+    v = torch.stack([double_on_cpu(updates[name].published[VARIANCE]) for name in names])
     products = h @ h.T
     weights = {}
     for row, client in enumerate(names):
@@ -186,7 +187,7 @@ def _features(published: list[State]) -> Tensor:
     for client, statistics in enumerate(published):
         for row, name in enumerate(names):
             if name in statistics:
-                h[client, row] = statistics[name].double().cpu()
+                h[client, row] = double_on_cpu(statistics[name])
     h = h.flatten(1)
     return h - h.mean(0)
 

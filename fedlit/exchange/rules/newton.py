@@ -67,7 +67,7 @@ class _Problem:
             self.step = self.step / 2
         else:
             gradient = gradient + ridge * tried
-            curvature = curvature + ridge * torch.eye(len(tried)).double()
+            curvature = curvature + ridge * torch.eye(len(tried), dtype=torch.float64)
             self.at = tried
             self.value = float(value)
             self.step = -torch.linalg.solve(curvature, gradient)

@@ -15,6 +15,7 @@ from fedlit.errors import ConfigError
 from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.rule import Round, Rule, by_owners
 from fedlit.exchange.rules.mean import spread
+from fedlit.precision import widest
 from fedlit.sharing import Sharing, State
 from fedlit.show.text import counted
 
@@ -273,9 +274,7 @@ def _is_number_or_share(attackers: object) -> bool:
 
 def _matrix(states: Sequence[State], names: Sequence[str]) -> Tensor:
     """Return [clients, numbers], in a wide dtype so that the square of a huge number is finite."""
-    wide = torch.float64
-    if states[0][names[0]].device.type == "mps":  # Apple's GPUs have no float64.
-        wide = torch.float32
+    wide = widest(states[0][names[0]].device)
     rows = []
     for state in states:
         rows.append(torch.cat([state[name].detach().to(wide).flatten() for name in names]))
