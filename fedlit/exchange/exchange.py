@@ -427,7 +427,7 @@ class Exchange(Callback):
         self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
-        """Collect what a client sends (see :func:`fedlit.exchange.members.collect`)."""
+        """Collect what a client sends (see :func:`fedlit.exchange.collect.collect`)."""
         name = client.spec.name
         seed = derive_seed(members.seed, "send", name, self.rounds)
         return collect(client, self.sharing, self.published[name], seed, begin=begin)

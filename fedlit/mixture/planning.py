@@ -68,6 +68,7 @@ def plan_parts(
             raise type(error)(f"part {name!r}: {error}") from error
         score.check(run.data.specs)
         _check_score(settings, name, run)
+        _check_grid(name, part, run)
         if run.data.pool:
             plan.pooled.append(name)
         elif not run.exchange.on:
@@ -93,6 +94,16 @@ def _check_score(settings: MixtureSettings, name: str, run: Run) -> None:
             if not (score.test_only or score.context):
                 judging.add(score.name)
     must_be_known(f"mixture.by, for part {name!r}", [str(by)], sorted(judging))
+
+
+def _check_grid(name: str, part: Part, run: Run) -> None:
+    """Refuse settings to try that a local model does not have."""
+    if part.settings.grid is None:
+        return
+    for spec in run.data.specs:
+        model = spec.task.go_alone.get(str(part.settings.go_alone))
+        if model is not None:
+            must_be_known(f"mixture.parts.{name}.grid", part.settings.grid, model.adjustable)
 
 
 def _compare(

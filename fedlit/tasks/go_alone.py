@@ -144,6 +144,11 @@ class GoAlone:
             )
         return "Classifier"
 
+    @property
+    def adjustable(self) -> list[str]:
+        """The settings that ``grid`` may have: the parameters of the class, and ``categories``."""
+        return [*inspect.signature(self._class()).parameters, "categories"]
+
     def for_outcome(self, outcome: type[Outcome]) -> GoAlone | None:
         """Return the model for a task with this outcome; None if the class predicts something
         else.

@@ -343,6 +343,14 @@ def test_parts_that_do_not_fit_are_refused(place: Path, changes: dict[str, Any],
         Mixture(own).describe()
 
 
+def test_a_misspelt_setting_of_a_local_model_is_refused(place: Path) -> None:
+    """The plan refuses it, before anything is trained or written."""
+    misspelt = settings(place)
+    misspelt["mixture"]["parts"]["trees"]["grid"] = {"n_estimatrs": [5]}
+    with pytest.raises(ConfigError, match=r"mixture\.parts\.trees\.grid: .*'n_estimators'"):
+        Mixture(misspelt).describe()
+
+
 def parts(**own: Any) -> dict[str, Any]:
     return {"mixture": {"parts": own}}
 
