@@ -22,8 +22,8 @@ def widest(device: torch.device) -> torch.dtype:
 
 
 def in_double(tensor: Tensor) -> Tensor:
-    """Return a tensor as float64, where it is; on the CPU if its device has no float64. The
-    computation that follows needs no synchronisation on a device that has it.
+    """Return a tensor as float64, where it is; on the CPU if its device has no float64. A device
+    that has it is not synchronised.
 
     Example:
         >>> in_double(torch.ones(2))

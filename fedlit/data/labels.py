@@ -238,7 +238,7 @@ def _labelled(
     return labelled, [Note(sentence, "unlabelled", head=client)]
 
 
-def _cell_text(cell: object) -> str:
+def _cell_text(cell: str | float | None) -> str:
     return "none" if pd.isna(cell) or not str(cell).strip() else str(cell)
 
 

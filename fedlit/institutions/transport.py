@@ -205,7 +205,7 @@ class SiteTransport(Transport):
             self.shield.refuse_single(put)
         return self._single(number, put, answer), {"kind": question["ask"]["question"]}
 
-    def _single(self, number: int, asked: Question, answer: Answer) -> object:
+    def _single(self, number: int, asked: Question, answer: Answer) -> State:
         """Answer a question from the site's rows if it is within its bounds, and count it before.
         The same question counts once in a round, wherever it comes: a round begins again without a
         site that lied.
@@ -223,7 +223,8 @@ class SiteTransport(Transport):
             self.ledger.charge(
                 number, 0, kind, form, elements_of(asked), times=terms.times, most=most
             )
-        return answer(self.site, asked)
+        state: State = answer(self.site, asked)
+        return state
 
     def _shielded(
         self, number: int, updates: Mapping[str, Update]

@@ -94,8 +94,8 @@ class Rows:
         for table in self.tables:
             columns = (table.name, list(table.features), table.categorical, table.positive)
             digest.update(repr(columns).encode())
-            for values in (table.features, table.target):
-                digest.update(pd.util.hash_pandas_object(values).to_numpy().tobytes())
+            for columns_of_rows in (table.features, table.target):
+                digest.update(pd.util.hash_pandas_object(columns_of_rows).to_numpy().tobytes())
             for split, rows in sorted(table.splits.items()):
                 digest.update(split.encode() + rows.tobytes())
             # Their columns are no features, and the configuration has only their names. Tables

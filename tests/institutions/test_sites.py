@@ -380,7 +380,9 @@ def test_a_site_revoked_in_mid_round_voids_that_round(tmp_path: Path) -> None:
     assert result["sites"] == sorted(SITES) and set(result["took"].values()) == {ROUNDS - 1}
     first = sites["wine"].settings.folder / "privacy"
     entries = [
-        (own["round"], own["over"]["sites"]) for own in Ledger(first, IDENTITY["id"]).entries
+        (entry["round"], entry["over"]["sites"])
+        for entry in Ledger(first, IDENTITY["id"]).entries
+        if entry["over"]
     ]
     assert entries[0] == (0, sorted(four)) and entries[-1] == (ROUNDS - 1, sorted(SITES))
     assert len({number for number, _ in entries}) == len(entries)  # once a round
