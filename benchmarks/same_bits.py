@@ -38,7 +38,7 @@ Case = Callable[[Path], Hashes]
 
 ENGINES = ("plain", "threads", "stacked")
 ONE_EPOCH = ("covertype_fedgmcc", "covertype_centralized", "emnist_fedgmcc", "genomes_fedgmcc")
-"""Configurations whose epochs take minutes; others train for two."""
+"""Configurations whose epochs take minutes; :func:`epochs_of` says how long others train."""
 MOST_TEST_ROWS = 20_000
 """Predictions of larger federations are not compared."""
 NO_NETWORK = dict.fromkeys(
@@ -128,14 +128,21 @@ def contract(method: str, engine: str) -> Case:
     return work
 
 
+def epochs_of(name: str) -> int:
+    """Return for how many epochs a shipped configuration trains: two, or until its first exchange."""
+    if name in ONE_EPOCH:
+        return 1
+    return 5 if name.endswith("_chfl") else 2
+
+
 def config(name: str, method: str | None = None, **keys: Any) -> Case:
-    """A shipped configuration, cut to two epochs: its plan, test scores and predictions."""
+    """A shipped configuration, cut to a few epochs: its plan, test scores and predictions."""
 
     def work(folder: Path) -> Hashes:
         import fedlit
 
         overrides = {
-            "trainer.max_epochs": 1 if name in ONE_EPOCH else 2,
+            "trainer.max_epochs": epochs_of(name),
             "trainer.default_root_dir": str(folder),
             **keys,
         }
