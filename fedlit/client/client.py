@@ -481,7 +481,8 @@ class FederatedClient(LightningModule):
         """Return the mean of each scalar over the values recorded since the last call, by name."""
         means = {}
         for name, values in self._logged.items():
-            means[name] = float(torch.stack([value.float() for value in values]).mean())
+            # A stack records the values of several steps as one tensor.
+            means[name] = float(torch.cat([value.float().reshape(-1) for value in values]).mean())
         self._logged.clear()
         return means
 

@@ -91,6 +91,9 @@ class Engine(ABC):
         for job in jobs:
             settle(job)
 
+    def report(self) -> None:  # noqa: B027 - Single clients record their losses themselves.
+        """Record the losses of an epoch with the clients."""
+
     def close(self) -> None:  # noqa: B027 - Most engines have nothing to close.
         """Release threads."""
 

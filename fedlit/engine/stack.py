@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,10 @@ from torch.overrides import TorchFunctionMode
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
+from fedlit.engine.layers import PlainNetwork, StackValues
 from fedlit.nn.native.stacked import StackedDropout, StackedLinear, StackedNorm
 from fedlit.seeding import GENERATORS, isolated_rng
+from fedlit.stacks import base_of
 
 SIGNATURES = {
     func: inspect.signature(func) for func in (nn.functional.batch_norm, nn.functional.dropout)
@@ -39,7 +42,7 @@ class Stacked(TorchFunctionMode):
     def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
         super().__init__()
         self.compiled = compiled
-        self._generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+        self._generators = _generators(seeds)
 
     def __enter__(self) -> Stacked:
         self._token = GENERATORS.set(self._generators)
@@ -88,39 +91,38 @@ class Stack:
         compiled: whether compiled kernels may be used.
     """
 
-    def __init__(self, clients: Sequence[FederatedClient], compiled: bool = False) -> None:
+    def __init__(
+        self,
+        clients: Sequence[FederatedClient],
+        compiled: bool = False,
+        tensors: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None,
+    ) -> None:
         self.clients = list(clients)
         self.compiled = compiled
+        self.network = PlainNetwork.of_client(clients[0])
         # `functional_call` puts the stack's tensors into the copy's modules, because a client's
         # modules may be in use on another thread. So may the copy, which therefore has a lock.
         self._template = _copy(clients[0])
         self._lock = threading.Lock()
-        parameters: list[dict[str, Tensor]] = [
-            dict(client.named_parameters()) for client in clients
-        ]
-        buffers: list[dict[str, Tensor]] = [dict(client.named_buffers()) for client in clients]
-        self.parameters = _stacked(parameters)
-        self.buffers = _stacked(buffers)
-        for stacked, states in ((self.parameters, parameters), (self.buffers, buffers)):
-            for position, state in enumerate(states):
-                for name, tensor in state.items():
-                    tensor.data = stacked[name][position]
-        for name, parameter in parameters[0].items():
-            stacked_parameter = self.parameters[name].requires_grad_(parameter.requires_grad)
-            gradients = [client_parameters[name].grad for client_parameters in parameters]
-            if any(gradient is not None for gradient in gradients):
-                # Batches were accumulated before the clients were stacked.
-                stacked_parameter.grad = torch.stack(
-                    [torch.zeros_like(parameter) if g is None else g for g in gradients]
-                )
-        self._twins: list[tuple[Tensor, Tensor]] = []  # (stacked parameter, client's parameter)
-        for client_parameters in parameters:
-            for name, parameter in client_parameters.items():
-                self._twins.append((self.parameters[name], parameter))
+        self.parameters, self.buffers = tensors or join(clients)
+        for name, parameter in clients[0].named_parameters():
+            self.parameters[name].requires_grad_(parameter.requires_grad)
+        self._take_gradients()
+        self._entries = [_entries(client) for client in clients]
         for client in clients:
             client.stacked = True
         self._optimizer: Optimizer | None = None
         self._shared = 0  # the number of parameters whose optimizer's state the clients have
+        self._losses: list[Tensor] = []  # one for each step that was not reported
+
+    def _take_gradients(self) -> None:
+        """Take the gradients of batches that were accumulated before the clients were stacked."""
+        parameters = [dict(client.named_parameters()) for client in self.clients]
+        for name, stacked in self.parameters.items():
+            gradients = [of_client[name].grad for of_client in parameters]
+            if any(gradient is not None for gradient in gradients):
+                zeros = torch.zeros_like(stacked[0], requires_grad=False)
+                stacked.grad = torch.stack([zeros if g is None else g for g in gradients])
 
     @staticmethod
     def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
@@ -133,11 +135,17 @@ class Stack:
             parameters[name].requires_grad_(parameter.requires_grad)
         x = batch.x.expand(len(clients), *batch.x.shape).contiguous()
         y = batch.y.expand(len(clients), *batch.y.shape).contiguous()
+        network = PlainNetwork.of_client(clients[0])
         try:
             copies = [_copy(client) for client in clients]
+            seeds = [0] * len(copies)
             with torch.enable_grad():
-                with Stacked(compiled, [0] * len(copies)):
-                    losses = _losses(_copy(clients[0]), parameters, buffers, x, y)
+                if network is None:
+                    with Stacked(compiled, seeds):
+                        losses = _losses(_copy(clients[0]), parameters, buffers, x, y)
+                else:
+                    values = StackValues(parameters | buffers, _generators(seeds))
+                    losses = network.losses(x, y, values)
                 losses.sum().backward()
         except Exception as error:
             lines = str(error).strip().splitlines()
@@ -160,6 +168,7 @@ class Stack:
         """Give each client separate tensors again, if it still has the stack's. The stack cannot be
         used afterwards.
         """
+        self.report()
         shared = {
             value.untyped_storage().data_ptr()
             for value in (*self.parameters.values(), *self.buffers.values())
@@ -201,17 +210,32 @@ class Stack:
         """
         x = rows.x.view(len(self.clients), -1, *rows.x.shape[1:])
         y = rows.y.view(len(self.clients), -1, *rows.y.shape[1:])
-        with self._lending() as template, Stacked(self.compiled, seeds):
-            losses = _losses(template, self.parameters, self.buffers, x, y)
+        losses = self._objectives(x, y, seeds)
         # The sum's gradient with respect to each client is that of its own loss.
         total = losses.sum()
         if accumulate > 1:
             total = total / accumulate
         total.backward()
-        for client, loss in zip(self.clients, losses.detach().unbind(), strict=True):
-            client.log("loss", loss)
+        self._losses.append(losses.detach())
         if update:
             self._update()
+
+    def _objectives(self, x: Tensor, y: Tensor, seeds: Sequence[int]) -> Tensor:
+        if self.network is None:
+            with self._lending() as template, Stacked(self.compiled, seeds):
+                return _losses(template, self.parameters, self.buffers, x, y)
+        generators = _generators(seeds) if self.network.draws else ()
+        values = StackValues(self.parameters | self.buffers, generators)
+        return self.network.losses(x, y, values)
+
+    def report(self) -> None:
+        """Record the losses of the steps since the last report with each client."""
+        if not self._losses:
+            return
+        of_clients = torch.stack(self._losses, 1).unbind()
+        self._losses = []
+        for client, losses in zip(self.clients, of_clients, strict=True):
+            client.log("loss", losses)
 
     @torch.no_grad()
     def _update(self) -> None:
@@ -220,8 +244,8 @@ class Stack:
             for names in self.clients[0].clipped_apart():
                 self._clip(names, limit)
         client_optimizer = self.clients[0]._optimizers[0]
-        if not client_optimizer.state:  # There is none yet, or an exchange has reset it.
-            self._optimizer = None
+        if self._optimizer is not None and self._optimizer.state and not client_optimizer.state:
+            self._optimizer = None  # An exchange has reset it.
         optimizer = self._optimizer or self._build_optimizer()
         groups = zip(client_optimizer.param_groups, optimizer.param_groups, strict=True)
         for client_group, group in groups:
@@ -264,7 +288,18 @@ class Stack:
             return False
         if len({bool(optimizer.state) for optimizer in optimizers}) > 1:
             return False
-        return all(stacked.requires_grad == w.requires_grad for stacked, w in self._twins)
+        return all(entry.tensor.requires_grad == entry.trained for entry in chain(*self._entries))
+
+    @property
+    def replaced(self) -> list[FederatedClient]:
+        """The clients with a tensor that is no longer the stack's, because somebody has put another
+        one in its place.
+        """
+        clients = []
+        for client, entries in zip(self.clients, self._entries, strict=True):
+            if not all(entry.holds for entry in entries):
+                clients.append(client)
+        return clients
 
     def _build_optimizer(self) -> Optimizer:
         """Return the clients' optimizer over the stacked parameters, with their state if they have
@@ -323,12 +358,79 @@ class Stack:
             logits: Tensor = functional_call(template, (parameters, buffers), (rows,))
             return logits
 
-        with self._lending() as template, Stacked(self.compiled):
-            stacked_logits = vmap(outputs)(self.parameters, self.buffers, x)
+        if self.network is not None:
+            values = StackValues(self.parameters | self.buffers)
+            stacked_logits = self.network.outputs(x, values).contiguous()
+        else:
+            with self._lending() as template, Stacked(self.compiled):
+                stacked_logits = vmap(outputs)(self.parameters, self.buffers, x)
         return [
             client.score(logits, batch)
             for client, logits, batch in zip(self.clients, stacked_logits, batches, strict=True)
         ]
+
+
+class _Entry(NamedTuple):
+    """Where a module of a client holds a tensor.
+
+    Attributes:
+        tensors: the module's parameters or buffers by name.
+        name: the tensor's name.
+        tensor: the tensor.
+        address: its address in the stack.
+        trained: whether it had a gradient when the clients were stacked.
+    """
+
+    tensors: dict[str, Any]
+    name: str
+    tensor: Tensor
+    address: int
+    trained: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether the module still holds the tensor, and the tensor its memory."""
+        tensor = self.tensors.get(self.name)
+        return tensor is self.tensor and self.tensor.data_ptr() == self.address
+
+
+def _entries(client: FederatedClient) -> list[_Entry]:
+    """Return where a client's tensors are held."""
+    entries = []
+    for module in client.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    address = tensor.data_ptr()
+                    entries.append(_Entry(tensors, name, tensor, address, tensor.requires_grad))
+    return entries
+
+
+def join(clients: Sequence[FederatedClient]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Let the parameters and buffers of clients be slices of one tensor for each name. Return the
+    tensors, of parameters and of buffers. Tensors that are slices of one already stay where they
+    are.
+    """
+    parameters = [dict(client.named_parameters()) for client in clients]
+    buffers = [dict(client.named_buffers()) for client in clients]
+    return _joined(parameters), _joined(buffers)
+
+
+def _joined(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    joined = {}
+    for name in states[0]:
+        tensors = [state[name] for state in states]
+        base = base_of(tensors)
+        if base is None:
+            base = torch.stack([tensor.detach() for tensor in tensors])
+            for tensor, part in zip(tensors, base.unbind(), strict=True):
+                tensor.data = part
+        joined[name] = base
+    return joined
+
+
+def _generators(seeds: Sequence[int]) -> tuple[torch.Generator, ...]:
+    return tuple(torch.Generator().manual_seed(seed) for seed in seeds)
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:

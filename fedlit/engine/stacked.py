@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import TypedDict
 
 import torch
@@ -26,8 +27,9 @@ from fedlit.engine.base import (
     Step,
     ThreadedEngine,
 )
-from fedlit.engine.stack import Stack
+from fedlit.engine.stack import Stack, join
 from fedlit.errors import RunError
+from fedlit.show.text import shorten
 
 MAX_ROWS = 256
 """The largest number of rows in a batch for which stacking pays. With more, the arithmetic
@@ -147,17 +149,24 @@ def _plain(value: object) -> Hashable:
 _log = logging.getLogger(__name__)
 
 SMALLEST_STACK = 4
-LARGEST_STACK = 32
-"""The number of clients of the same structure from which on stacking pays, and the largest number
-that share a stack: more would start fewer operations, but their gradients would take more memory at
-a time."""
+"""The number of clients of the same structure from which on stacking pays."""
+
+LARGEST_STACK = 2**26
+"""The most bytes of parameters that are stepped as one. Larger stacks start no fewer operations
+worth the memory of their gradients."""
+
+SHARED_OUT = 32
+"""The number of clients for each thread from which on threads step stacks of their own."""
 
 
 class SharedStacks(TypedDict):
-    """The clients that took part in a step, and the names in each of their stacks."""
+    """The clients that took part in a step, the names in each group of homogeneous ones, and the
+    clients that have left their stack.
+    """
 
     clients: list[str]
     stacks: list[list[str]]
+    leavers: list[str]
 
 
 class StackedEngine(Engine):
@@ -171,6 +180,7 @@ class StackedEngine(Engine):
         inner: executes stacks and single clients.
         scope: makes the context in which a stack's step runs.
         compiled: whether compiled kernels may be used.
+        threads: the number of stacks that ``inner`` executes at a time.
 
     Attributes:
         resumed: the clients that shared a stack when a checkpoint was written, for the first step
@@ -178,19 +188,23 @@ class StackedEngine(Engine):
             then on, and it is not known afterwards which ones have.)
     """
 
-    def __init__(self, inner: Engine, scope: Scope, compiled: bool) -> None:
+    def __init__(self, inner: Engine, scope: Scope, compiled: bool, threads: int = 1) -> None:
         self.inner = inner
+        self.threads = threads
         self.scope = scope
         self.compiled = compiled
         self.resumed: SharedStacks | None = None
         self.intra_op = inner.intra_op
         self._names: tuple[str, ...] = ()
+        self._groups: list[list[str]] = []  # the names of homogeneous clients
         self._stacks: dict[str, tuple[list[str], Stack]] = {}  # label → its clients' names, stack
         self._refused: set[Hashable] = set()
         self._tried: set[Hashable] = set()
+        self._leavers: set[str] = set()  # clients with a tensor that is no longer their stack's
 
     def run(self, steps: Mapping[str, ClientStep]) -> None:
         """See :class:`Engine`."""
+        self._let_leave()
         if tuple(steps) != self._names:
             self._stack_up(steps)
         for _ in range(2):  # Stacks of a checkpoint may hold clients that differ from this step on.
@@ -206,6 +220,22 @@ class StackedEngine(Engine):
             step = self._step_of(stack, rows, members)
             stacked[label] = ClientStep(members[0].client, rows, step, dry=True)
         self.inner.run(stacked | single)
+
+    def _let_leave(self) -> None:
+        """Let clients with a tensor that is no longer their stack's be stepped alone from now on,
+        and name them.
+        """
+        replaced = list(chain(*(stack.replaced for _, stack in self._stacks.values())))
+        if not replaced:
+            return
+        names = sorted(client.spec.name for client in replaced)
+        self._leavers.update(names)
+        self._dissolve()
+        _log.warning(
+            "%s stepped one by one from here on, because somebody has put another tensor in the "
+            "place of one of its parameters or buffers; write into the tensor instead (copy_)",
+            shorten(names, 3),
+        )
 
     def _consistent(self, steps: Mapping[str, ClientStep]) -> bool:
         """Return whether the clients of each stack can still be stepped as one."""
@@ -234,26 +264,42 @@ class StackedEngine(Engine):
         self._names = tuple(steps)
         resumed = self.resumed
         self.resumed = None
+        if resumed is not None:
+            self._leavers.update(resumed["leavers"])
         groups: Iterable[list[str]] = self._divide(steps)
         if resumed is not None and resumed["clients"] == list(steps):
             groups = resumed["stacks"]
-        for names in groups:
-            stack = Stack([steps[name].client for name in names], self.compiled)
+        self._groups = list(groups)
+        for names in self._groups:
+            self._stack([steps[name].client for name in names])
+
+    def _stack(self, clients: Sequence[FederatedClient]) -> None:
+        """Stack clients of one structure. Stacks that are stepped apart, because of their size or by
+        several threads, are slices of the same tensors.
+        """
+        parameters, buffers = join(clients)
+        size = sum(tensor.nbytes for tensor in parameters.values())
+        threads = min(self.threads, len(clients) // SHARED_OUT)
+        parts = min(max(1, -(-size // LARGEST_STACK), threads), len(clients))
+        for part in range(parts):
+            members = slice(part * len(clients) // parts, (part + 1) * len(clients) // parts)
+            tensors = (_sliced(parameters, members), _sliced(buffers, members))
+            stack = Stack(clients[members], self.compiled, tensors)
+            names = [client.spec.name for client in stack.clients]
             self._stacks[f"{names[0]} … {names[-1]}"] = (names, stack)
 
     def _divide(self, steps: Mapping[str, ClientStep]) -> Iterator[list[str]]:
-        """Divide clients into stacks."""
+        """Divide clients into groups of the same structure."""
         groups: dict[tuple[Hashable, bool], list[str]] = {}
         for name, client_step in steps.items():
+            if name in self._leavers:
+                continue
             key = stack_key(client_step.client, client_step.batch)
             if key is not None:
                 groups.setdefault((key, client_step.update), []).append(name)
         for (key, _), names in groups.items():
-            if len(names) < SMALLEST_STACK or not self._works(key, names, steps):
-                continue
-            parts = -(-len(names) // LARGEST_STACK)
-            for part in range(parts):
-                yield names[part * len(names) // parts : (part + 1) * len(names) // parts]
+            if len(names) >= SMALLEST_STACK and self._works(key, names, steps):
+                yield names
 
     def _works(self, key: Hashable, names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
         """Return whether clients of one key can be stepped as one. The first time, two of them are
@@ -276,7 +322,8 @@ class StackedEngine(Engine):
         """The clients that take part, and the stacks that they share, for a checkpoint."""
         return {
             "clients": list(self._names),
-            "stacks": [names for names, _ in self._stacks.values()],
+            "stacks": self._groups,
+            "leavers": sorted(self._leavers),
         }
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
@@ -326,6 +373,11 @@ class StackedEngine(Engine):
 
         self.inner.evaluate([Evaluation(jobs[0].client, jobs[0].batch, run)])
 
+    def report(self) -> None:
+        """See :class:`Engine`."""
+        for _, stack in self._stacks.values():
+            stack.report()
+
     def close(self) -> None:
         """See :class:`Engine`."""
         self._dissolve()
@@ -337,6 +389,12 @@ class StackedEngine(Engine):
             _, (_, stack) = self._stacks.popitem()
             stack.release()
         self._names = ()
+        self._groups = []
+
+
+def _sliced(tensors: Mapping[str, Tensor], members: slice) -> dict[str, Tensor]:
+    """Return some clients' part of stacked tensors."""
+    return {name: tensor[members] for name, tensor in tensors.items()}
 
 
 def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
@@ -400,10 +458,12 @@ def make_engine(
     workers = max(1, min(clients, threads))
     intra_op = max(1, threads // workers)
     inner: Engine = PlainEngine(threads)
+    stacks = 1
     if device.type == "cpu" and name == "threads":
         return ThreadedEngine(workers, intra_op)
     if device.type == "cpu" and workers > 1:
         inner = ThreadedEngine(workers, intra_op, trial=True)
+        stacks = workers
     if name == "auto" and clients >= SMALLEST_STACK:
-        return StackedEngine(inner, scope, compiled)
+        return StackedEngine(inner, scope, compiled, stacks)
     return inner

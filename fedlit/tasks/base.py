@@ -267,6 +267,16 @@ class Task(ABC):
             rows: (n,) how much each row counts; once if None. Whole numbers are as many equal rows.
         """
 
+    def row_losses(self, outputs: Tensor, y: Tensor) -> Tensor | None:
+        """Return the loss of each row (n,), whose mean, weighted by the class of the row, is
+        ``loss``; None if the loss is another one, as by default.
+
+        Args:
+            outputs: (n, outputs).
+            y: the target in the format of ``encode``.
+        """
+        return None
+
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:
         """Return predictions (n, width) float32 or float64, in the user's units: probabilities, or

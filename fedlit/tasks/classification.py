@@ -207,7 +207,7 @@ class Classification(Task):
             row_weights = rows
             if weight is not None:
                 row_weights = rows * weight[y]
-            return weighted_mean(self._losses(outputs, y), row_weights)
+            return weighted_mean(self.row_losses(outputs, y), row_weights)
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, weight)
         if weight is not None:
@@ -217,8 +217,7 @@ class Classification(Task):
             outputs[:, 0], y.to(outputs.dtype), weight
         )
 
-    @staticmethod
-    def _losses(outputs: Tensor, y: Tensor) -> Tensor:
+    def row_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the cross-entropy of each row (n,)."""
         if outputs.shape[1] > 1:
             return functional.cross_entropy(outputs, y, reduction="none")

@@ -156,11 +156,14 @@ class Regression(Number):
         self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """Return the mean squared or Huber error, in units of the scale."""
-        measure = _LOSSES[self.kind]
-        true = y.to(outputs.dtype)
         if rows is None:
-            return measure(outputs[:, 0], true)
-        return weighted_mean(measure(outputs[:, 0], true, reduction="none"), rows)
+            return _LOSSES[self.kind](outputs[:, 0], y.to(outputs.dtype))
+        return weighted_mean(self.row_losses(outputs, y), rows)
+
+    def row_losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the squared or Huber error of each row (n,), in units of the scale."""
+        true = y.to(outputs.dtype)
+        return _LOSSES[self.kind](outputs[:, 0], true, reduction="none")
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return predictions (n, 1) float64 in the user's units. With a large mean, float32 would

@@ -150,6 +150,7 @@ def _merge_stacks(parts: Sequence[SharedStacks | None]) -> SharedStacks | None:
     return {
         "clients": list(chain.from_iterable(part["clients"] for part in stacks)),
         "stacks": list(chain.from_iterable(part["stacks"] for part in stacks)),
+        "leavers": list(chain.from_iterable(part["leavers"] for part in stacks)),
     }
 
 
@@ -193,6 +194,7 @@ def _select_stacks(stacks: SharedStacks | None, clients: Collection[str]) -> Sha
     return {
         "clients": [name for name in stacks["clients"] if name in clients],
         "stacks": [stack for stack in stacks["stacks"] if set(stack) <= set(clients)],
+        "leavers": [name for name in stacks["leavers"] if name in clients],
     }
 
 

@@ -319,6 +319,7 @@ class FederatedLoop(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Log what was recorded during the epoch, and decide what follows it."""
+        self.engine.report()
         self.federation.forward_hook("on_train_epoch_end")
         self._log(self.federation.end_epoch(self.current_epoch))
         number = self.current_epoch + 1

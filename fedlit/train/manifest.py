@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedlit.train.clients import Clients
 
 
-FORMAT = 8
+FORMAT = 9
 """The format of checkpoints; checkpoints of other formats are refused."""
 
 _FREE = ("data.eval_batch_size", "data.predict")  # keys that a resumed run may change

@@ -1,6 +1,7 @@
 """Engines: side by side gives the bits of one after another; stacks of alike clients agree with
 each client alone."""
 
+import copy
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +14,14 @@ import pytest
 import torch
 from contracts import one_in
 from federations import METHODS, Dry, SmallNet, Spy, alike, close, different, dry, trained, weights
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine.base import PlainEngine, ThreadedEngine
+from fedlit.engine import stacked as stacked_module
+from fedlit.engine.base import ClientStep, PlainEngine, ThreadedEngine
 from fedlit.engine.stack import Stack
 from fedlit.engine.stacked import StackedEngine, make_engine, stack_key
 from fedlit.spec import ClientSpec
@@ -273,6 +276,9 @@ AGREEING: dict[str, dict[str, Any]] = {
     "other steps": {
         "network": Drops, "data": {"steps": {"site4": 5, "*": 8}}, "loop": {"accumulate": 4, "optimizer": SGD},
     },
+    # its optimizer has no state
+    "plain descent": {"loop": {"optimizer": partial(torch.optim.SGD, lr=0.05)}},
+    "batch norm": {"network": partial(MLP, hidden=[8, 8], norm="batch"), "loop": {"optimizer": SGD}},
     # the same units fall
     "dropout": {"network": Drops},
     # of each client its own: the template of a stack is the first
@@ -301,3 +307,83 @@ def test_a_stack_agrees_with_one_after_another(case: str, tmp_path: Path) -> Non
         if case != "tied":  # afterwards each owns its tensors
             own = (*client.parameters(), *client.buffers())
             assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in own)
+
+
+ROWS = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+PLAIN: dict[str, tuple[Any, Task, Tensor]] = {
+    "binary": (partial(MLP, hidden=[5, 4], norm="batch"), BINARY, torch.arange(9) % 2),
+    "classes": (partial(MLP, hidden=[5]), Classification((0, 1, 2)), torch.arange(9) % 3),
+    "huber": (partial(MLP, hidden=[5], activation="tanh"), Regression("huber"), ROWS[:, 0]),
+}
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("case", PLAIN)
+def test_plain_layers_give_each_client_its_gradient(case: str, balanced: bool) -> None:
+    network, task, y = PLAIN[case]
+    made = [client(name, network, task)[0] for name in "abcd"]
+    if balanced and task.classes:
+        for position, one in enumerate(made):
+            one.class_weight = torch.arange(1.0, len(task.classes) + 1) + position
+    alone = [copy.deepcopy(one) for one in made]
+    for one in alone:
+        one.objective(ROWS, y).backward()
+    stack = Stack(made)
+    assert stack.network is not None
+    stack.step(Batch(ROWS.repeat(4, 1), y.repeat(4)), update=False)
+    for position, one in enumerate(alone):
+        for name, parameter in one.named_parameters():
+            found = stack.parameters[name].grad
+            assert found is not None and parameter.grad is not None
+            torch.testing.assert_close(found[position], parameter.grad, rtol=1e-4, atol=1e-6)
+        for name, buffer in one.named_buffers():
+            torch.testing.assert_close(stack.buffers[name][position], buffer)
+
+
+class Replaces(Callback):
+    """Puts another tensor in the place of one client's."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == 3:
+            layer = pl_module.federation["site2"].head
+            bias = layer.bias.detach() + 0.5
+            if self.how == "memory":
+                layer.bias.data = bias
+            else:
+                layer.bias = nn.Parameter(bias)
+
+
+@pytest.mark.parametrize("how", ["memory", "parameter"])
+def test_a_client_with_a_replaced_tensor_leaves_its_stack(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spy = Spy()
+    plain = alike(tmp_path / "plain", "plain", callbacks=[Replaces(how)])
+    stacked = alike(tmp_path / "stacked", callbacks=[Replaces(how), spy])
+    plain.fit(quiet=True)
+    with caplog.at_level(logging.WARNING, "fedlit"):
+        stacked.fit(quiet=True)
+    others = ["site0", "site1", "site3", "site4", "site5"]
+    assert spy.stacks == [others] and close(plain, stacked)
+    named = [record for record in caplog.records if "site2" in record.getMessage()]
+    assert len(named) == 1
+    saved = torch.load(stacked.folder / "checkpoints" / "last.ckpt", weights_only=False)
+    assert saved["fedlit"]["stacks"]["leavers"] == ["site2"]
+
+
+def test_stacks_are_divided_by_bytes_and_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [client(f"c{number:03d}", Dry) for number in range(70)]
+    steps = {one.spec.name: ClientStep(one, batch, lambda seeded: False) for one, batch in made}
+    inner = PlainEngine(1)
+    sizes = {}
+    size = sum(parameter.nbytes for parameter in made[0][0].parameters())
+    for threads, largest in ((1, 2**26), (2, 2**26), (8, 2**26), (1, 20 * size)):
+        monkeypatch.setattr(stacked_module, "LARGEST_STACK", largest)
+        engine = StackedEngine(inner, nullcontext, compiled=False, threads=threads)
+        engine.run(steps)
+        sizes[threads, largest] = [len(names) for names, _ in engine._stacks.values()]
+        engine.close()
+    assert list(sizes.values()) == [[70], [35, 35], [35, 35], [17, 18, 17, 18]]
