@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -30,6 +30,9 @@ MOST_INDICATORS = 32
 """Largest number of categories of a column that get an input each."""
 BUCKETS = 32
 """Number of inputs that all further categories share."""
+_CELLS = 2**22
+"""The largest number of cells that are encoded at once, 32 MiB."""
+_UNUSED = Moments(1, 0.0, 1.0)
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -60,6 +63,47 @@ def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
     if value_type == "true/false":
         values = values.astype("boolean")
     return values.to_numpy(np.float64, na_value=np.nan)
+
+
+def plain_numbers(frame: pd.DataFrame, names: Sequence[str], where: str) -> np.ndarray:
+    """Return columns of numbers as one float64 array (columns, n), NaN where missing.
+
+    Args:
+        frame: the rows.
+        names: the columns.
+        where: the beginning of messages.
+
+    Raises:
+        DataError: a column holds something else.
+
+    Example:
+        >>> rows = pd.DataFrame({"age": [40, 50], "sex": ["m", "f"], "dose": [1.5, None]})
+        >>> plain_numbers(rows, ["age", "dose"], "here")
+        array([[40. , 50. ],
+               [ 1.5,  nan]])
+    """
+    columns = frame
+    if len(names) < frame.shape[1] or names != frame.columns.tolist():
+        columns = frame[[*names]]
+    if all(dtype.kind in "iuf" for dtype in columns.dtypes.tolist()):
+        return np.ascontiguousarray(columns.to_numpy(np.float64, na_value=np.nan).T)
+    numbers = np.empty((len(names), len(frame)))
+    for position, name in enumerate(names):
+        numbers[position] = plain_values(columns[name], NUMBERS, f"{where}, column {name!r}")
+    return numbers
+
+
+def blocks_of(names: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
+    """Yield the names of columns in blocks that are encoded at once: as many columns as keep the
+    float64 copy of their rows small.
+
+    Example:
+        >>> [*blocks_of(["a", "b", "c"], 2_000_000)]
+        [['a', 'b'], ['c']]
+    """
+    width = max(1, _CELLS // max(1, rows))
+    for start in range(0, len(names), width):
+        yield names[start : start + width]
 
 
 def categories_of(values: pd.Series, kind: Kind) -> list[Any]:
@@ -290,13 +334,8 @@ class ColumnEncoder:
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         """Standardise numbers (n,); missing ones become the mean."""
-        if self.moments is None:
-            return np.zeros(len(values))
-        if not np.isfinite([self.moments.mean, self.moments.variance]).all():
-            return np.full(len(values), np.inf)  # The caller refuses an overflow.
-        if scaling == "none":
-            return np.where(np.isnan(values), self.moments.mean, values)
-        return np.where(np.isnan(values), 0.0, self.moments.standardise(values))
+        standardised: np.ndarray = standardise([self.moments], values[np.newaxis], scaling)[0]
+        return standardised
 
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""
@@ -325,6 +364,34 @@ class ColumnEncoder:
         lists = {key: tuple(values) for key, values in state.items() if isinstance(values, list)}
         moments = Moments(*state["moments"]) if state.get("moments") else None
         return cls(name, **{**state, **lists, "moments": moments})
+
+
+def standardise(
+    moments: Sequence[Moments | None], columns: np.ndarray, scaling: Scaling
+) -> np.ndarray:
+    """Standardise columns of numbers (columns, n) by their moments; missing numbers become the
+    mean. A column without moments becomes 0, and one whose moments overflowed infinite, which the
+    caller refuses.
+
+    Example:
+        >>> standardise([Moments(2, 3.0, 4.0), None], np.array([[5.0, np.nan], [1.0, 2.0]]), "client")
+        array([[1., 0.],
+               [0., 0.]])
+    """
+    usable = [column if column and column.is_finite else _UNUSED for column in moments]
+    means = np.array([column.mean for column in usable])[:, np.newaxis]
+    with np.errstate(over="ignore", invalid="ignore"):  # The caller refuses an overflow.
+        if scaling == "none":
+            standardised = np.where(np.isnan(columns), means, columns)
+        else:
+            scales = np.array([column.scale for column in usable])[:, np.newaxis]
+            standardised = np.where(np.isnan(columns), 0.0, (columns - means) / scales)
+    for position, column in enumerate(moments):
+        if column is None:
+            standardised[position] = 0.0
+        elif not column.is_finite:
+            standardised[position] = np.inf
+    return standardised
 
 
 class RowEncoder:
@@ -381,12 +448,18 @@ class RowEncoder:
         positions = {name: index for index, name in enumerate(self.features)}
         x = np.zeros((len(frame), len(positions)), np.float32)
         check_columns(self.columns, frame, f"client {self.client!r}")
-        for column, encoder in self.columns.items():
-            subject = f"client {self.client!r}, column {column!r}"
-            arrays = encoder.transform(frame[column], self.scaling, self.categories, subject)
-            for name, values in zip(encoder.inputs(self.categories), arrays, strict=True):
-                with np.errstate(over="ignore"):  # refused below
-                    x[:, positions[name]] = values
+        head = f"client {self.client!r}"
+        numeric = [name for name, column in self.columns.items() if column.kind == NUMBERS]
+        for names in blocks_of(numeric, len(frame)):
+            self._encode_numbers(names, plain_numbers(frame, names, head), x, positions)
+        for name, encoder in self.columns.items():
+            if encoder.kind == NUMBERS:
+                continue
+            arrays = encoder.transform(
+                frame[name], self.scaling, self.categories, f"{head}, column {name!r}"
+            )
+            for item, values in zip(encoder.inputs(self.categories), arrays, strict=True):
+                x[:, positions[item]] = values
         overflowing = np.flatnonzero(~np.isfinite(x).all(axis=0))
         if len(overflowing):
             names = shorten([self.features[index] for index in overflowing])
@@ -395,6 +468,27 @@ class RowEncoder:
                 f"standardised, found others in {names}; rescale them, or mark outliers as missing"
             )
         return x
+
+    def _encode_numbers(
+        self,
+        names: Sequence[str],
+        numbers: np.ndarray,
+        x: np.ndarray,
+        positions: Mapping[str, int],
+    ) -> None:
+        """Write columns of numbers (columns, n), and the inputs that say where they are missing,
+        into the inputs ``x`` (n, inputs).
+        """
+        encoders = [self.columns[name] for name in names]
+        moments = [encoder.moments for encoder in encoders]
+        inputs = [encoder.inputs(self.categories) for encoder in encoders]
+        with np.errstate(over="ignore"):  # The caller refuses an overflow.
+            x[:, [positions[items[0]] for items in inputs]] = standardise(
+                moments, numbers, self.scaling
+            ).T
+        for values, items in zip(numbers, inputs, strict=True):
+            for item in items[1:]:
+                x[:, positions[item]] = np.isnan(values)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that was learnt as plain data."""

@@ -19,14 +19,14 @@ from fedlit.data.columns import (
     NUMBERS,
     ColumnEncoder,
     RowEncoder,
+    blocks_of,
     categories_of,
     frequent,
     input_names,
     named_categories,
-    plain_values,
 )
 from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.data.moments import Moments, own_edges
+from fedlit.data.moments import own_edges_of_each
 from fedlit.data.note import Note, client_note
 from fedlit.data.schema.column import Kind, usual_kind
 from fedlit.data.schema.schema import Schema
@@ -34,6 +34,7 @@ from fedlit.data.statement import Statement, state
 from fedlit.data.table import SPLITS, ClientTable, Split
 from fedlit.data.targets import target_facts
 from fedlit.data.terms import Terms
+from fedlit.data.training import numbers_of
 from fedlit.errors import DataError
 from fedlit.inputs import Input
 from fedlit.show.text import shorten
@@ -106,9 +107,8 @@ class TableEncoder(RowEncoder):
         self.target_name = str(table.target.name)
         coded = {*table.categorical}
         usual_kinds = {name: usual_kind(name in coded) for name in table.kinds}
-        # Column by column, because a copy of all training rows may not fit into memory.
         self.columns = {
-            name: self._fit(table.features[name].iloc[rows], kind, usual_kinds[name])
+            name: self._fit(table, name, kind or usual_kinds[name], known=kind is not None)
             for name, kind in table.kinds.items()
         }
         if table.schema is None:
@@ -127,31 +127,36 @@ class TableEncoder(RowEncoder):
         self.features = agreement.features or inputs
         return self
 
-    def _fit(self, train: pd.Series, kind: Kind | None, usual: Kind) -> ColumnEncoder:
+    def _fit(self, table: ClientTable, name: str, kind: Kind, *, known: bool) -> ColumnEncoder:
         """Learn the encoding of a column from its training rows.
 
         Args:
-            train: the values of the training rows.
-            kind: their kind; None if no row has a value.
-            usual: the kind of the column if neither its rows nor other clients say more.
+            table: the client's table.
+            name: the name of the column.
+            kind: its kind.
+            known: whether a training row has a value; without one, other clients may say another
+                kind.
         """
-        name = str(train.name)
         terms = self._agreement.terms
         agreed = self._agreement.shared(self.client, name)
-        if agreed is not None and agreed.kind and kind not in (None, agreed.kind):
+        if agreed is not None and agreed.kind and known and kind != agreed.kind:
             raise DataError(
                 f"client {self.client!r}, column {name!r}: expected {agreed.kind}, as the run's "
                 f"clients have there, found {kind}; declare the column's type, rename it, or drop "
                 "it"
             )
-        if kind is None and agreed and terms.alike:
+        if not known and agreed and agreed.kind and terms.alike:
             kind = agreed.kind
-        if kind is None:
-            kind = usual
+        # One column after another, because a copy of all training rows may not fit into memory.
         if kind == NUMBERS:
-            moments = (agreed and agreed.moments) or Moments.of(plain_values(train, kind, name))
-            gap = terms.missing == "indicator" and (terms.features or bool(train.isna().any()))
-            return ColumnEncoder(name, kind, moments, gap=gap)
+            numbers = table.numbers.get(name)
+            if numbers is None:
+                numbers = numbers_of(table.features, [name], table.splits["train"])[name]
+            gap = terms.missing == "indicator" and (terms.features or numbers.has_gaps)
+            return ColumnEncoder(
+                name, kind, (agreed and agreed.moments) or numbers.moments, gap=gap
+            )
+        train = table.features[name].iloc[table.splits["train"]]
         if agreed is not None and agreed.categories is not None:
             unnamed = agreed.tail == "other" or (terms.facts_from > 1 and not agreed.tail)
             rare = set[Any]()
@@ -205,7 +210,7 @@ class TableEncoder(RowEncoder):
         if terms.bins == "none":
             return {}
         bins = dict[str, tuple[float, ...]]()
-        positions = {name: position for position, name in enumerate(self.features)}
+        not_agreed = list[str]()
         for column in self.columns.values():
             agreed = self._agreement.shared(self.client, column.name)
             common = tuple[float, ...]()
@@ -217,7 +222,12 @@ class TableEncoder(RowEncoder):
                 if common and item.name == column.name:
                     bins[item.name] = common
                 else:
-                    bins[item.name] = own_edges(x[:, positions[item.name]], terms.num_bins)
+                    bins[item.name] = ()  # It keeps the order of the inputs.
+                    not_agreed.append(item.name)
+        positions = {name: position for position, name in enumerate(self.features)}
+        for names in blocks_of(not_agreed, len(x)):
+            columns = x.T[[positions[name] for name in names]]
+            bins |= zip(names, own_edges_of_each(columns, terms.num_bins), strict=True)
         return bins
 
     def _inputs(self) -> dict[str, list[str]]:
@@ -336,14 +346,14 @@ def _notes(table: ClientTable) -> list[Note]:
     rows = table.splits["train"]
     empty = list[str]()
     constant = list[str]()
-    for column in table.features:
-        values = table.features[column].iloc[rows]
-        if values.iloc[:1000].nunique(dropna=False) > 1 or values.nunique(dropna=False) > 1:
-            continue
-        if values.isna().all():
-            empty.append(str(column))
-        else:
-            constant.append(str(column))
+    for column, kind in table.kinds.items():
+        if kind is None:
+            empty.append(column)
+        elif column in table.numbers:
+            if table.numbers[column].is_constant:
+                constant.append(column)
+        elif _is_constant(table.features[column].iloc[rows]):
+            constant.append(column)
     kinds = (
         (empty, "no value", "no value in training rows, so without effect"),
         (constant, "one value", "the same value in all training rows"),
@@ -355,6 +365,12 @@ def _notes(table: ClientTable) -> list[Note]:
         for names, kind, text in kinds
         if names
     ]
+
+
+def _is_constant(values: pd.Series) -> bool:
+    """Return whether all cells (n,) are equal; the first rows rule out most columns."""
+    few = values.iloc[:1000]
+    return few.nunique(dropna=False) < 2 and values.nunique(dropna=False) < 2
 
 
 def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[Note]:

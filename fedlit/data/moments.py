@@ -16,6 +16,7 @@ SKETCHED = 257
 """Order statistics in a sketch."""
 MOST_ROWS = 100_000
 """Largest number of rows that determine the edges of a client's own bins."""
+_EPSILON = float(np.finfo(np.float64).eps)
 CLOSEST = 1e-6
 """Share of a column's range. Edges closer than this are merged, because they could be equal in
 float32 at some client."""
@@ -47,15 +48,38 @@ class Moments:
         """Compute the moments of the values (n,) that are not missing (NaN); None if all are
         missing.
         """
-        values = values[~np.isnan(values)]
-        if not len(values):
-            return None
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
-            mean = values.sum() / len(values)
-            deviations = values - mean
-            # Chan, Golub and LeVeque 1983: the second term corrects the rounding of the mean.
-            variance = ((deviations**2).sum() - deviations.sum() ** 2 / len(values)) / len(values)
-        return cls(len(values), float(mean), float(variance))
+        (moments,) = cls.of_each(values[np.newaxis])
+        return moments
+
+    @classmethod
+    def of_each(cls, columns: NDArray[np.float64]) -> list[Moments | None]:
+        """Compute the moments of each of several columns (columns, n), see :meth:`of`.
+
+        Columns with equally many values form one array. Each is summed along its own row, in the
+        same order as alone, so the bits do not depend on the other columns.
+
+        Example:
+            >>> Moments.of_each(np.array([[1.0, 3.0], [8.0, np.nan], [np.nan, np.nan]]))
+            [Moments(count=2, mean=2.0, variance=1.0), Moments(count=1, mean=8.0, variance=0.0), None]
+        """
+        moments: list[Moments | None] = [None] * len(columns)
+        present = ~np.isnan(columns)
+        counts = present.sum(axis=1)
+        for count in np.unique(counts[counts > 0]).tolist():
+            chosen = np.flatnonzero(counts == count)
+            values = columns[chosen][present[chosen]].reshape(len(chosen), count)
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not finite
+                means = values.sum(axis=1) / count
+                deviations = values - means[:, np.newaxis]
+                # Chan, Golub and LeVeque 1983: the second term corrects the rounding of the mean.
+                # One by one, because NumPy rounds the power of a number and of an array differently.
+                rounding = np.array([total**2 for total in deviations.sum(axis=1)])
+                variances = ((deviations**2).sum(axis=1) - rounding / count) / count
+            for position, mean, variance in zip(
+                chosen.tolist(), means.tolist(), variances.tolist(), strict=True
+            ):
+                moments[position] = cls(count, mean, variance)
+        return moments
 
     @classmethod
     def pooled(cls, parts: Sequence[Moments]) -> Moments | None:
@@ -80,14 +104,23 @@ class Moments:
         """Return (values − mean) / standard deviation for values of any shape. A column that is
         constant up to rounding is only centred.
         """
-        # This is scikit-learn's bound for the error of a variance of equal numbers.
-        epsilon = np.finfo(np.float64).eps
         with np.errstate(over="ignore", invalid="ignore"):
+            return (values - self.mean) / self.scale
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation; 1 if the numbers are constant up to rounding."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            # This is scikit-learn's bound for the error of a variance of equal numbers.
             rounding = (
-                self.count * epsilon * self.variance + (self.count * self.mean * epsilon) ** 2
+                self.count * _EPSILON * self.variance + (self.count * self.mean * _EPSILON) ** 2
             )
-            scale = 1.0 if self.variance <= rounding else math.sqrt(self.variance)
-            return (values - self.mean) / scale
+        return 1.0 if self.variance <= rounding else math.sqrt(self.variance)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether neither the mean nor the variance overflowed."""
+        return math.isfinite(self.mean) and math.isfinite(self.variance)
 
 
 def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
@@ -98,12 +131,28 @@ def own_edges(values: NDArray[Any], number: int) -> tuple[float, ...]:
         >>> own_edges(np.array([0, 0, 0, 1, 2, 3]), 4)
         (0.0, 0.5, 1.75, 3.0)
     """
-    if not len(values):
-        return ()
-    values = values[:: -(-len(values) // MOST_ROWS)]
-    return tuple(
-        np.unique(np.quantile(values, np.linspace(0, 1, number + 1)).astype(np.float32)).tolist()
-    )
+    (edges,) = own_edges_of_each(values[np.newaxis], number)
+    return edges
+
+
+def own_edges_of_each(columns: NDArray[Any], number: int) -> list[tuple[float, ...]]:
+    """Return the edges of each of several encoded columns (columns, n), see :func:`own_edges`.
+
+    Example:
+        >>> own_edges_of_each(np.array([[0, 0, 0, 1, 2, 3], [1, 1, 1, 1, 1, 1]]), 4)
+        [(0.0, 0.5, 1.75, 3.0), (1.0,)]
+    """
+    rows = columns.shape[1]
+    if not rows:
+        return [()] * len(columns)
+    columns = columns[:, :: -(-rows // MOST_ROWS)]
+    quantiles = np.quantile(columns, np.linspace(0, 1, number + 1), axis=1).T.astype(np.float32)
+    quantiles = np.sort(quantiles, axis=1)
+    is_new = np.ones(quantiles.shape, bool)
+    is_new[:, 1:] = quantiles[:, 1:] != quantiles[:, :-1]
+    ends = np.cumsum(is_new.sum(axis=1)).tolist()
+    edges = quantiles[is_new].tolist()
+    return [tuple(edges[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedlit.data.draws import two_parts
 from fedlit.data.note import Note
 from fedlit.data.table import SPLITS, Split, check_patterns, first_match
 from fedlit.errors import ConfigError, DataError, Told, did_you_mean, expect, told_as
@@ -124,7 +125,7 @@ def random_split(
     labels: Any = None,
     least: int = 0,
 ) -> dict[Split, np.ndarray]:
-    """Draw the three splits by scikit-learn's ``train_test_split``, twice with the same seed.
+    """Draw the three splits as scikit-learn's ``train_test_split`` does, twice with the same seed.
 
     Args:
         rows: the number of rows.
@@ -146,21 +147,15 @@ def random_split(
         >>> {split: len(rows) for split, rows in random_split(303, seed=8, test=0.33, validation=0.1).items()}
         {'train': 182, 'validation': 21, 'test': 100}
     """
-    from sklearn.model_selection import train_test_split
-
     size = test
     if test * rows < least <= rows / 2:
         size = least
     try:
-        rest, test_rows = train_test_split(
-            np.arange(rows, dtype=np.int64), test_size=size, random_state=seed, stratify=labels
-        )
+        rest, test_rows = two_parts(rows, size, seed, labels)
         rest_labels = None
         if labels is not None:
             rest_labels = np.asarray(labels)[rest]
-        train, validation_rows = train_test_split(
-            rest, test_size=validation, random_state=seed, stratify=rest_labels
-        )
+        train, validation_rows = two_parts(len(rest), validation, seed, rest_labels)
     except ValueError as error:
         subject = f"client {client!r}: " if client else ""
         raise DataError(
@@ -168,7 +163,7 @@ def random_split(
             f"validation and test rows with test={test} and validation={validation}: {error} Give "
             "more rows or other shares, or leave the client out."
         ) from error
-    return {"train": train, "validation": validation_rows, "test": test_rows}
+    return {"train": rest[train], "validation": rest[validation_rows], "test": test_rows}
 
 
 def split_rows(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fedlit.data.schema.column import Kind
     from fedlit.data.schema.schema import Schema
+    from fedlit.data.training import Numbers
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -95,11 +96,23 @@ class ClientTable:
 
         coded = {*self.categorical}
         rows = self.splits["train"]
-        # Column by column, because a copy of all training rows may not fit into memory.
-        return {
-            str(name): kind_of(self.features[name].iloc[rows], str(name) in coded)
-            for name in self.features
-        }
+        kinds: dict[str, Kind | None] = {}
+        for name in map(str, self.features):
+            if name in self.numbers:
+                kinds[name] = None if self.numbers[name].moments is None else "numeric"
+            else:
+                kinds[name] = kind_of(self.features[name].iloc[rows], name in coded)
+        return kinds
+
+    @cached_property
+    def numbers(self) -> Mapping[str, Numbers]:
+        """What the training rows say about each column of numbers."""
+        from fedlit.data.training import numbers_of
+
+        coded = {*self.categorical}
+        types = zip(map(str, self.features), self.features.dtypes.tolist(), strict=True)
+        names = [name for name, dtype in types if dtype.kind in "iuf" and name not in coded]
+        return numbers_of(self.features, names, self.splits["train"])
 
     def only(self, columns: Sequence[str]) -> ClientTable:
         """Return the table with only some of its columns. New rows then need no others."""

@@ -276,3 +276,51 @@ def test_a_column_without_agreed_codes_is_left_out() -> None:
 def test_of_one_class_alone_it_has_the_runs_classes() -> None:
     encoder, _ = join(table("thun", {"age": numbers(3)}, [1] * 20), Terms(align="both"), [RUN])
     assert (encoder.task.classes, encoder.seen) == ((0, 1), (1,))
+
+
+def alone(values: pd.Series, rows: np.ndarray) -> tuple[Any, np.ndarray, tuple[float, ...]]:
+    """Encode one column in plain pandas and NumPy: its moments, its inputs, the edges of its bins."""
+    cells = values.astype(np.float64).to_numpy()
+    known = cells[rows][~np.isnan(cells[rows])]
+    if not len(known):
+        return None, np.zeros(len(cells), np.float32), (0.0,)
+    mean = known.sum() / len(known)
+    distances = known - mean
+    variance = ((distances**2).sum() - distances.sum() ** 2 / len(known)) / len(known)
+    epsilon = np.finfo(np.float64).eps
+    is_constant = variance <= len(known) * epsilon * variance + (len(known) * mean * epsilon) ** 2
+    scale = 1.0 if is_constant else np.sqrt(variance)
+    x = np.where(np.isnan(cells), 0.0, (cells - mean) / scale).astype(np.float32)
+    quantiles = np.quantile(x[rows], np.linspace(0, 1, 33)).astype(np.float32)
+    return [len(known), mean, variance], x, tuple(np.unique(quantiles).tolist())
+
+
+@pytest.mark.parametrize("cells", [2**22, 1])
+def test_columns_are_encoded_together_as_alone(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of any size, gaps in any number of rows, whole numbers and columns of one value."""
+    monkeypatch.setattr("fedlit.data.columns._CELLS", cells)
+    generator = np.random.default_rng(4)
+    for rows in (9, 51, 333):
+        frame = pd.DataFrame(generator.normal(3, 1e3, (rows, 12)), index=np.arange(rows) * 2)
+        frame.columns = [f"x{position}" for position in range(12)]
+        for position in range(6):
+            frame.iloc[: position * rows // 9, position] = np.nan
+        frame["empty"] = np.nan
+        frame["whole"] = generator.integers(-5, 5, rows)
+        frame["single"] = frame["x0"].astype(np.float32)
+        frame["flat"] = 0.1
+        target = pd.Series(["a", "b", "c"] * (rows // 3), frame.index, name="y")
+        order = generator.permutation(rows)
+        splits = {"train": order[2:], "validation": order[:1], "test": order[1:2]}
+        client = ClientTable("north", frame, target, splits)
+        encoder = TableEncoder("north").fit(client)
+        encoded = encoder.encode(client)
+        x = encoder.transform(frame)
+        assert x[order[2:]].tobytes() == encoded.train.x.numpy().tobytes()
+        for position, name in enumerate(frame):
+            moments, column, edges = alone(frame[name], order[2:])
+            assert encoder.state_dict()["columns"][name].get("moments") == moments
+            assert x[:, position].tobytes() == column.tobytes()
+            assert encoded.spec.inputs[position].edges == edges
+        notes = "; ".join(map(str, encoded.notes))
+        assert "without effect: empty" in notes and "all training rows: flat" in notes

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedlit.data.draws import two_parts
 from fedlit.data.folds import check_fold, fold_of
 from fedlit.data.module import FederatedData
 from fedlit.data.sources import Bundled, Tables
@@ -223,3 +224,30 @@ def test_rows_of_a_group_are_on_one_side_of_every_split(tmp_path: Path) -> None:
             str(own) for own in people[client.train.row]
         ]
     assert sorted(held) == [*range(120)]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_rows_are_drawn_as_scikit_learn_draws_them(seed: int) -> None:
+    from sklearn.model_selection import train_test_split
+
+    generator = np.random.default_rng(seed)
+    drawn = 0
+    for case in range(200):
+        rows = int(generator.integers(2, 90))
+        labels = generator.integers(0, int(generator.integers(1, 7)), rows) ** 2
+        second = [0.1, 0.33, 0.5, int(generator.integers(1, 20))][case % 4]
+        stratify = labels if case % 3 else None
+        try:
+            expected = train_test_split(
+                np.arange(rows), test_size=second, random_state=seed, stratify=stratify
+            )
+        except ValueError:
+            with pytest.raises(ValueError, match="row"):
+                two_parts(rows, second, seed, stratify)
+            continue
+        drawn += 1
+        for part, expected_part in zip(
+            two_parts(rows, second, seed, stratify), expected, strict=True
+        ):
+            np.testing.assert_array_equal(part, expected_part)
+    assert drawn > 100
