@@ -55,8 +55,8 @@ def two_parts(
             f"A part of {min(firsts, seconds)} rows cannot have each of {len(counts)} classes."
         )
     in_first = _shares(counts.tolist(), firsts, generator)
-    left = (counts - in_first).tolist()
-    in_second = _shares(left, seconds, generator)
+    remaining = (counts - in_first).tolist()
+    in_second = _shares(remaining, seconds, generator)
     ordered = np.argsort(codes, kind="stable")
     first_rows = list[np.ndarray]()
     second_rows = list[np.ndarray]()
