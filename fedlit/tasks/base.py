@@ -21,6 +21,7 @@ from fedlit.tasks.frames import WEIGHT
 from fedlit.tasks.scores import COMPARED, add_task
 from fedlit.tasks.scores import LOSS as LOSS
 from fedlit.tasks.scores import Score as Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import balanced
 from fedlit.tasks.weighing import weighted_mean as weighted_mean
 from fedlit.types import Label, PredictionArray
@@ -345,6 +346,46 @@ class Task(ABC):
         :meth:`at`.
         """
         return predictions, y, loss
+
+    def narrow_many(
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        losses: Tensor,
+        batches: Segments,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what :meth:`narrow` returns for each of many batches, whose rows count alike.
+
+        Args:
+            classes: the positions of the classes of all their sites.
+            predictions: (n, width) the rows of one batch after the other.
+            y: their target.
+            losses: (batches,) float32.
+            batches: which rows belong to which batch.
+        """
+        narrowed, y, _ = self.narrow(classes, predictions, y, losses)
+        return narrowed, y, losses
+
+    @classmethod
+    def evaluate_many(
+        cls, tasks: Sequence[Self], predictions: Tensor, y: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """Return the scores of many clients, bit for bit those that :meth:`evaluate` returns for
+        each. A class that does not define this method itself, such as a subclass with other scores,
+        is evaluated client by client.
+
+        Args:
+            tasks: the task of each client.
+            predictions: (n, width) float, the rows of one client after the other. Each client has a
+                row, and its predictions are finite.
+            y: their target.
+            clients: which rows belong to which client.
+
+        Returns:
+            Scores by name, each (clients,).
+        """
+        raise NotImplementedError
 
     def scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
         """Return a function that computes the scores of these predictions for any counts. What does

@@ -4,107 +4,186 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedlit.precision import double_on_cpu, in_double
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import weighted_mean
+
+_SORTED_ALONE = 1024
+"""The mean number of rows of a client from which clients are sorted one by one, which takes as many
+comparisons as one sort of all and does without a second one."""
+
+
+class _Curve(NamedTuple):
+    """The rows of each client, sorted by their probability of a class.
+
+    Attributes:
+        order: (n,) the rows.
+        positive: (n,) int64, 1 where a row has the class.
+        ends: the last row of each point.
+        points: which points belong to which client.
+    """
+
+    order: Tensor
+    positive: Tensor
+    ends: Tensor
+    points: Segments
 
 
 class ClassScorer:
-    """Computes scores from probabilities (n, C) and class positions (n,). It sorts the rows by
-    probability once for each class.
+    """Computes scores of one or many clients from their rows' probabilities and class positions.
+    All classes of all clients are sorted in one pass, once for all counts.
+
+    Args:
+        probabilities: (n, C), the rows of one client after the other.
+        y: (n,) int64, −1 for labels that are no class.
+        clients: which rows belong to which client; all to a single one if None.
     """
 
-    def __init__(self, probabilities: Tensor, y: Tensor) -> None:
+    def __init__(self, probabilities: Tensor, y: Tensor, clients: Segments | None = None) -> None:
         self.probabilities = probabilities
         self.y = y
+        self.clients = clients or Segments([len(y)])
+        self.width = probabilities.shape[1]
+        # With two classes, scores are those of the second.
+        self.first = 0
+        if self.width == 2:
+            self.first = 1
+        self._curves: dict[int, _Curve] = {}
         self.cells = confusion_cells(probabilities, y)
-        self._curves: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        if len(self.clients) > 1:
+            self.cells += self.clients.client * ((self.width + 1) * self.width)
 
     def __call__(self, counts: Tensor | None = None) -> dict[str, Tensor]:
-        """Return the scores by name, see :meth:`fedlit.tasks.base.Task.scorer`."""
-        width = self.probabilities.shape[1]
-        nan = self.probabilities.new_tensor(math.nan)
+        """Return the scores by name, each (clients,) on the CPU, see
+        :meth:`fedlit.tasks.base.Task.scorer`. Counts of several clients are whole numbers.
+        """
         if counts is not None and counts.dtype.is_floating_point:
             counts = in_double(counts)
         confusion = self._confusion(counts)
-        hits = confusion.diagonal()
-        support = confusion.sum(1)[:width]
-        predicted = confusion.sum(0)
+        hits = confusion.diagonal(dim1=1, dim2=2)
+        support = confusion.sum(2)[:, : self.width]
+        predicted = confusion.sum(1)
+        rows = confusion.flatten(1).sum(1)
         present = support > 0
-        rows = confusion.sum()
         either = support + predicted
         f1 = 2 * hits / torch.where(either > 0, either, 1)
-        weighted_f1 = nan
-        if present.any():
-            weighted_f1 = ((f1 * support)[present].sum() / support.sum()).float()
-        averaged = list(range(width))
-        if width == 2:
-            averaged = [1]
-        f1_of_classes = nan
-        if present[averaged].any():
-            f1_of_classes = f1[averaged][present[averaged]].mean()
-        curves = [self._areas(c, counts) for c in averaged if 0 < support[c] < rows]
-        auroc = nan
-        auprc = nan
-        if curves:
-            auroc = torch.stack([area for area, _ in curves]).mean()
-            auprc = torch.stack([area for _, area in curves]).mean()
+        averaged = present[:, self.first :]
+        of_present = Segments(present.sum(1).tolist())
+        of_averaged = Segments(averaged.sum(1).tolist())
+        ranked = averaged & (support < rows[:, None])[:, self.first :]
         return {
-            "auroc": auroc,
-            "auprc": auprc,
-            "balanced_accuracy": (hits / support)[present].mean().float(),
-            "accuracy": (hits.sum() / rows).float(),
-            "f1": f1_of_classes.float(),
-            "weighted_f1": weighted_f1,
-            "classes": torch.full_like(nan, len(curves)),
+            **self._means_of_areas(ranked, counts),
+            "balanced_accuracy": of_present.mean((hits / support)[present]).float(),
+            "accuracy": (hits.sum(1) / rows).float(),
+            "f1": of_averaged.mean(f1[:, self.first :][averaged]).float(),
+            "weighted_f1": (of_present.sum((f1 * support)[present]) / support.sum(1)).float(),
+            "classes": ranked.sum(1).to(self.probabilities.dtype),
         }
 
     def _confusion(self, counts: Tensor | None) -> Tensor:
-        """Return the weights of rows by true class, the last for labels that are no class, and
-        predicted class, (C + 1, C) float64.
+        """Return the weights of rows by client, true class, the last for labels that are no class,
+        and predicted class, (clients, C + 1, C) float64.
         """
-        width = self.probabilities.shape[1]
         weights = None
         if counts is not None:
             weights = double_on_cpu(counts)
-        cells = torch.bincount(self.cells, weights, minlength=(width + 1) * width)
-        return double_on_cpu(cells).view(-1, width)
+        cells = len(self.clients) * (self.width + 1) * self.width
+        sums = torch.bincount(self.cells, weights, minlength=cells)
+        return double_on_cpu(sums).view(len(self.clients), self.width + 1, self.width)
+
+    # ------------------------------------------------------------------ curves
+
+    def _means_of_areas(self, ranked: Tensor, counts: Tensor | None) -> dict[str, Tensor]:
+        """Return the means of areas over those classes that a client has a curve of, (clients,
+        averaged classes) bool.
+        """
+        of_ranked = Segments(ranked.sum(1).tolist())
+        auroc = torch.zeros(ranked.shape)
+        auprc = torch.zeros(ranked.shape)
+        for column, somewhere in enumerate(ranked.any(0).tolist()):
+            if somewhere:
+                areas = self._areas(self.first + column, counts)
+                auroc[:, column] = areas[0]
+                auprc[:, column] = areas[1]
+        return {"auroc": of_ranked.mean(auroc[ranked]), "auprc": of_ranked.mean(auprc[ranked])}
 
     def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the areas under the ROC curve and under the precision–recall steps of one class
-        versus the rest. They are computed in whole numbers up to the last division, so that they do
-        not depend on the order of equal scores.
+        versus the rest, (clients,) float32 on the CPU; they mean nothing for a client without a
+        positive or a negative row.
+
+        They are computed in whole numbers up to the last division, so that they do not depend on
+        the order of equal scores.
+        """
+        hits, predicted, points = self._points(position, counts)
+        missed = predicted - hits
+        recall = hits / points.spread(points.last(hits))
+        fallout = missed / points.spread(points.last(missed))
+        higher = points.before(recall)
+        trapezoids = (recall + higher) * (fallout - points.before(fallout))
+        auroc = points.sum(trapezoids) / 2
+        # torchmetrics adds the steps from the last point to the first.
+        steps = (higher - recall) * (hits / predicted)
+        auprc = -points.sum_backwards(steps)
+        return auroc.float().cpu(), auprc.float().cpu()
+
+    def _points(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor, Segments]:
+        """Return the positive rows, and all rows, that are predicted at each point of the clients'
+        curves, and which points belong to which client. A curve has a point at the last one of
+        equal scores.
         """
         if position not in self._curves:
-            score, order = self.probabilities[:, position].sort(descending=True)
-            ends = functional.pad(
-                torch.where(score[1:] != score[:-1])[0], [0, 1], value=len(score) - 1
-            )
-            # The curve has a point at the last one of equal scores.
-            self._curves[position] = order, (self.y[order] == position).long(), ends
+            self._curves[position] = self._curve(position)
         curve = self._curves[position]
         if counts is None:
-            counts = torch.ones_like(curve[1])
-        order, positive, ends = (tensor.to(counts.device) for tensor in curve)
+            counts = torch.ones_like(curve.positive)
+        order, positive, ends = (tensor.to(counts.device) for tensor in curve[:3])
         ordered_counts = counts.index_select(0, order)
-        hits = (ordered_counts * positive).cumsum(0).index_select(0, ends)
-        predicted = ordered_counts.cumsum(0).index_select(0, ends)
-        # A score that no counted row has adds no point to the curve: its numbers repeat those of the
-        # score above, whose point they overwrite.
-        step = (predicted.diff(prepend=predicted.new_zeros(1)) != 0).cumsum(0)
-        points = int(step[-1]) + 1
-        hits = hits.new_zeros(points).scatter_(0, step, hits)
-        predicted = predicted.new_zeros(points).scatter_(0, step, predicted)
-        missed = predicted - hits
-        recall = hits / hits[-1]
-        auroc = torch.trapz(recall, missed / missed[-1])
-        backwards = recall.flip(0)
-        precision = (hits[1:] / predicted[1:]).flip(0)
-        return auroc.float(), -torch.sum(backwards.diff() * precision).float()
+        hits = self.clients.cumsum(ordered_counts * positive).index_select(0, ends)
+        predicted = self.clients.cumsum(ordered_counts).index_select(0, ends)
+        points = curve.points
+        # A score that no counted row has adds no point: of points with equally many rows the last
+        # one counts, and one without rows does not.
+        repeated = points.before(predicted) == predicted
+        if not repeated.any():
+            return hits, predicted, points
+        kept = functional.pad(~repeated[1:], [0, 1], value=True)
+        points.mark_ends(kept)
+        kept &= predicted != 0
+        rows = kept.nonzero()[:, 0]
+        return hits.index_select(0, rows), predicted.index_select(0, rows), points.chosen(rows)
+
+    def _curve(self, position: int) -> _Curve:
+        """Sort the rows of each client by their probability of a class."""
+        score = self.probabilities[:, position]
+        order = self._order(score)
+        score = score.index_select(0, order)
+        ends = functional.pad(score[1:] != score[:-1], [0, 1], value=True)
+        self.clients.mark_ends(ends)
+        positive = (self.y.index_select(0, order) == position).long()
+        rows = ends.nonzero()[:, 0]
+        return _Curve(order, positive, rows, self.clients.chosen(rows))
+
+    def _order(self, score: Tensor) -> Tensor:
+        """Return the rows of one client after the other, each from the highest score to the
+        lowest.
+        """
+        clients = self.clients
+        if clients.rows < _SORTED_ALONE * len(clients) and len(clients) > 1:
+            order = score.argsort(descending=True)
+            return order[clients.client.to(order.device)[order].argsort(stable=True)]
+        orders = []
+        start = 0
+        for part in score.split(clients.lengths):
+            orders.append(start + part.argsort(descending=True))
+            start += len(part)
+        return torch.cat(orders)
 
 
 def confusion_cells(probabilities: Tensor, y: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from fedlit.tasks.class_scores import (
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.label_values import plain, sorted_labels, type_of, types_of
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import mean_logit, weighted_mean
 from fedlit.types import Label
 
@@ -259,22 +260,43 @@ class Classification(Task):
         outputs for other classes, the loss is the cross-entropy of the renormalised predictions,
         because the model's loss also counts classes that the site does not have.
         """
-        # The last position stays −1, so that the label −1 keeps its code.
-        position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
-        position[list(classes)] = torch.arange(len(classes), device=y.device)
-        narrowed = restrict(predictions, classes)
-        y = position[y]
+        narrowed, y = _of_classes(classes, predictions, y)
         if len(classes) < predictions.shape[1]:
             labelled = y >= 0
-            probability = narrowed[labelled, y[labelled]]
-            losses = -probability.clamp_min(torch.finfo(narrowed.dtype).tiny).log()
             if rows is not None:
                 rows = rows[labelled]
-            loss = weighted_mean(losses, rows)
+            loss = weighted_mean(_losses_of(narrowed[labelled], y[labelled]), rows)
         return narrowed, y, loss
 
+    def narrow_many(
+        self,
+        classes: Sequence[int],
+        predictions: Tensor,
+        y: Tensor,
+        losses: Tensor,
+        batches: Segments,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        narrowed, y = _of_classes(classes, predictions, y)
+        if len(classes) < predictions.shape[1]:
+            labelled = (y >= 0).nonzero()[:, 0]
+            losses = batches.chosen(labelled).mean(_losses_of(narrowed[labelled], y[labelled]))
+        return narrowed, y, losses
+
+    @classmethod
+    def evaluate_many(
+        cls,
+        tasks: Sequence[Classification],
+        predictions: Tensor,
+        y: Tensor,
+        clients: Segments,
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return ClassScorer(predictions, y, clients)()
+
     def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
-        return ClassScorer(predictions, y)
+        score = ClassScorer(predictions, y)
+        return lambda counts: {name: value[0] for name, value in score(counts).items()}
 
     def evaluate_once(
         self, predictions: Tensor, y: Tensor, counts: Tensor | None = None
@@ -316,3 +338,17 @@ class Classification(Task):
         positions = {str(label): position for position, label in enumerate(self.classes)}
         y = frame["target"].map(str, na_action="ignore").map(positions).fillna(-1)
         return self, torch.from_numpy(probabilities), torch.tensor(y.to_numpy(np.int64))
+
+
+def _of_classes(classes: Sequence[int], predictions: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the renormalised predictions of some classes, and the target among them."""
+    # The last position stays −1, so that the label −1 keeps its code.
+    position = torch.full((predictions.shape[1] + 1,), -1, dtype=torch.long, device=y.device)
+    position[list(classes)] = torch.arange(len(classes), device=y.device)
+    return restrict(predictions, classes), position[y]
+
+
+def _losses_of(probabilities: Tensor, y: Tensor) -> Tensor:
+    """Return −log p of the label of each row."""
+    of_label = probabilities[torch.arange(len(y), device=y.device), y]
+    return -of_label.clamp_min(torch.finfo(of_label.dtype).tiny).log()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -21,6 +21,7 @@ from fedlit.tasks.baselines import COUNTERS
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.number import MAE, RMSE, Number, facts_of, refuse_cells
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import weighted_mean
 
 if TYPE_CHECKING:
@@ -155,13 +156,32 @@ class Counts(Number):
         """Return the mean Poisson deviance and D², which is 1 − deviance / deviance of the scored
         rows' mean, and undefined if the counts do not vary.
         """
-        mean = weighted_mean(true, weight)
-        deviance = _deviance(true, predicted, weight)
-        least = _deviance(true, mean.expand_as(true), weight)
+        if weight is None:
+            scores = self.scores_of_many(true, predicted, Segments([len(true)]))
+            return {name: value[0] for name, value in scores.items()}
+        deviance = weighted_mean(_deviance(true, predicted), weight)
+        least = weighted_mean(_deviance(true, weighted_mean(true, weight).expand_as(true)), weight)
         d2 = true.new_tensor(math.nan)
         if true.min() < true.max():
             d2 = 1 - deviance / least
+        return {"deviance": 2 * deviance, "d2": d2}
+
+    @classmethod
+    def scores_of_many(
+        cls, true: Tensor, predicted: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.number.Number`."""
+        deviance = 2 * clients.mean(_deviance(true, predicted))
+        least = 2 * clients.mean(_deviance(true, clients.spread(clients.mean(true))))
+        d2 = torch.where(clients.varies(true), 1 - deviance / least, math.nan)
         return {"deviance": deviance, "d2": d2}
+
+    @classmethod
+    def evaluate_many(
+        cls, tasks: Sequence[Counts], predictions: Tensor, y: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return cls._evaluate_many(tasks, predictions, y, clients)
 
     def true(self, y: Tensor) -> Tensor:
         """Return the counts unchanged."""
@@ -172,10 +192,8 @@ class Counts(Number):
         return {"target": y.long().numpy()}
 
 
-def _deviance(count: Tensor, rate: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean Poisson deviance, the mean of 2 (y log(y / μ) − y + μ); infinite if the rate
-    is 0 for a positive count.
+def _deviance(count: Tensor, rate: Tensor) -> Tensor:
+    """Return half the Poisson deviance of each row, y log(y / μ) − y + μ; infinite if the rate is 0
+    for a positive count.
     """
-    return 2 * weighted_mean(
-        torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate, weight
-    )
+    return torch.where(count > 0, count * (count / rate).log(), 0.0) - count + rate

@@ -7,11 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from fedlit.names import joined
 from fedlit.precision import double_on_cpu
@@ -44,7 +43,24 @@ class Site:
     union: bool = False
 
 
-class SiteMetrics(Metric):
+class SiteBatch(NamedTuple):
+    """A scored batch of a site.
+
+    Attributes:
+        predictions: (n, width) float, in the format of the task's ``predict``.
+        target: (n,) or wider, in the format of the task's ``encode``.
+        loss: a scalar, the mean over what the task counts (rows with a known target); NaN if there
+            is none.
+        weight: (n,) how much each row counts; None if all count alike.
+    """
+
+    predictions: Tensor
+    target: Tensor
+    loss: Tensor
+    weight: Tensor | None = None
+
+
+class SiteMetrics:
     """Collects the predictions for a site's rows over batches, and scores them as the task defines.
 
     Args:
@@ -59,68 +75,48 @@ class SiteMetrics(Metric):
         1.0
     """
 
-    full_state_update = False
-    predictions: list[Tensor]
-    target: list[Tensor]
-    loss: list[Tensor]
-    weight: list[Tensor]
-
     def __init__(self, site: Site, task: Task | None = None) -> None:
-        super().__init__()
         self.site = site
         self.whole = task or Classification(tuple(range(1 + max(site.classes))))
         self.task = self.whole.at(site.classes)
-        for name in ("predictions", "target", "loss", "weight"):
-            self.add_state(name, [], dist_reduce_fx="cat")
+        self.batches: list[SiteBatch] = []
+        self._rows: _Rows | None = None
 
     def update(
         self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None
     ) -> None:
-        """Add a batch.
+        """Add a batch, see :class:`SiteBatch`."""
+        self.batches.append(SiteBatch(predictions, target, loss, weight))
+        self._rows = None
 
-        Args:
-            predictions: (n, width) float, in the format of the task's ``predict``.
-            target: (n,) or wider, in the format of the task's ``encode``.
-            loss: a scalar, the mean over what the task counts (rows with a known target); NaN if
-                there is none.
-            weight: (n,) how much each row counts; None if all count alike.
-        """
-        predictions, target, loss = self.whole.narrow(
-            self.site.classes, predictions, target, loss, weight
-        )
-        counted = self.task.counted(target)
-        if weight is not None:
-            counted = weight[self.task.known(target)].sum()
-            self.weight.append(weight)
-        self.predictions.append(predictions)
-        self.target.append(target)
-        self.loss.append(
-            torch.stack([torch.where(counted > 0, loss.float() * counted, 0.0), counted.float()])
-        )
+    def reset(self) -> None:
+        """Forget all batches."""
+        self.batches = []
+        self._rows = None
 
-    def _collected(self) -> tuple[Tensor, Tensor]:
-        return torch.cat(self.predictions), torch.cat(self.target)
-
-    def _weights(self) -> Tensor | None:
-        if not self.weight:
-            return None
-        return torch.cat(self.weight)
+    def _narrowed(self) -> _Rows:
+        """Return the rows of all batches, for the site's classes alone."""
+        if self._rows is None:
+            self._rows = _rows_of(self)
+        return self._rows
 
     def compute(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
-        total, counted = double_on_cpu(torch.stack(self.loss)).sum(0)
+        rows = self._narrowed()
+        total, counted = double_on_cpu(rows.losses).sum(0)
         return {
             "loss": (total / counted).float(),
-            **self.task.evaluate(*self._collected(), self._weights()),
+            **self.task.evaluate(rows.predictions, rows.target, rows.weight),
         }
 
     def compute_once(self) -> dict[str, float]:
         """Return the scores that take too long for every epoch, for the test split."""
-        return self.task.evaluate_once(*self._collected(), self._weights())
+        rows = self._narrowed()
+        return self.task.evaluate_once(rows.predictions, rows.target, rows.weight)
 
     def unseen(self) -> int:
         """Return the number of rows with a target that no training row has."""
-        return int((~self.task.known(torch.cat(self.target))).sum())
+        return int((~self.task.known(self._narrowed().target)).sum())
 
     def absent(self) -> tuple[str, ...]:
         """Return the classes, of more than two, that no row has: AUROC and AUPRC are means over the
@@ -128,7 +124,7 @@ class SiteMetrics(Metric):
         """
         if not isinstance(self.task, Classification) or len(self.task.classes) < 3:
             return ()
-        present = set(torch.cat(self.target).unique().tolist())
+        present = set(self._narrowed().target.unique().tolist())
         return tuple(
             str(label)
             for position, label in enumerate(self.task.classes)
@@ -139,7 +135,54 @@ class SiteMetrics(Metric):
         """Return counts of true classes by predicted classes, over all batches; None if there are
         no classes.
         """
-        return self.task.confusion(*self._collected())
+        rows = self._narrowed()
+        return self.task.confusion(rows.predictions, rows.target)
+
+
+class _Rows(NamedTuple):
+    """The rows of a site's batches, for its classes alone.
+
+    Attributes:
+        predictions: (n, width).
+        target: (n,) or wider.
+        losses: (batches, 2) float32, the sum of losses of each batch, and the number of terms.
+        weight: (n,) or None.
+    """
+
+    predictions: Tensor
+    target: Tensor
+    losses: Tensor
+    weight: Tensor | None
+
+
+def _rows_of(metrics: SiteMetrics) -> _Rows:
+    predictions = []
+    targets = []
+    losses = []
+    weights = []
+    for batch in metrics.batches:
+        narrowed, target, loss = metrics.whole.narrow(
+            metrics.site.classes, batch.predictions, batch.target, batch.loss, batch.weight
+        )
+        counted = metrics.task.counted(target)
+        if batch.weight is not None:
+            counted = batch.weight[metrics.task.known(target)].sum()
+            weights.append(batch.weight)
+        predictions.append(narrowed)
+        targets.append(target)
+        losses.append(sum_and_count(loss, counted))
+    weight = None
+    if weights:
+        weight = torch.cat(weights)
+    return _Rows(torch.cat(predictions), torch.cat(targets), torch.stack(losses), weight)
+
+
+def sum_and_count(loss: Tensor, counted: Tensor) -> Tensor:
+    """Return the sum and the number of the terms of mean losses, (…, 2) float32; 0 without
+    terms.
+    """
+    total = torch.where(counted > 0, loss.float() * counted, 0.0)
+    return torch.stack([total, counted.float()], -1)
 
 
 def lost_sites(

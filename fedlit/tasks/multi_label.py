@@ -26,10 +26,12 @@ from fedlit.outcomes.labels import SeveralLabels
 from fedlit.precision import double_on_cpu
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import LABELLERS
+from fedlit.tasks.class_scores import ClassScorer
 from fedlit.tasks.classification import Classification
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.label_values import plain
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import balanced, mean_logit
 from fedlit.tasks.yes_no import among, check_values, columns_of, ordered, pair_of
 from fedlit.types import Label
@@ -311,6 +313,24 @@ class MultiLabel(Task):
 
         return score
 
+    @classmethod
+    def evaluate_many(
+        cls, tasks: Sequence[MultiLabel], predictions: Tensor, y: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        means, averaged = _means_over_labels(predictions, y, clients)
+        true = (y == 1).cpu()
+        predicted = ((predictions > 0.5) & (y == y)).cpu()
+        hits = clients.sum((true & predicted).sum(1))
+        chosen = clients.sum(true.sum(1) + predicted.sum(1))
+        exact = clients.sum((true == predicted).all(1).long())
+        return {
+            **means,
+            "micro_f1": (2 * double_on_cpu(hits) / double_on_cpu(chosen)).float(),
+            "exact_match": (double_on_cpu(exact) / clients.sizes).float(),
+            "labels": averaged.float(),
+        }
+
     def written(self, y: Tensor) -> Columns:
         """Return ``target_<label>`` for each label, in that label's values; None if it is
         unknown.
@@ -346,6 +366,33 @@ def _scorers_of_labels(predictions: Tensor, y: Tensor) -> list[Scorer]:
         probabilities = torch.stack([1 - positive, positive], 1)
         scorers.append(two.scorer(probabilities, y[rows, column].long()))
     return scorers
+
+
+def _means_over_labels(
+    predictions: Tensor, y: Tensor, clients: Segments
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Return the means over the labels of each client that have a positive and a negative row, by
+    name, and the number of these labels.
+    """
+    shape = (len(clients), y.shape[1])
+    averaged = torch.zeros(shape, dtype=torch.bool)
+    scores = {name: torch.zeros(shape) for name in _MEANS}
+    for column, labelled in enumerate((y == y).unbind(1)):
+        rows = labelled.nonzero()[:, 0]
+        lengths = clients.chosen(rows).lengths
+        with_rows = [client for client, length in enumerate(lengths) if length]
+        if not with_rows:
+            continue
+        positive = predictions[rows, column]
+        probabilities = torch.stack([1 - positive, positive], 1)
+        of_clients = Segments([lengths[client] for client in with_rows])
+        of_label = ClassScorer(probabilities, y[rows, column].long(), of_clients)()
+        averaged[with_rows, column] = of_label["classes"] > 0
+        for name in _MEANS:
+            scores[name][with_rows, column] = of_label[name]
+    count = averaged.sum(1)
+    of_averaged = Segments(count.tolist())
+    return {name: of_averaged.mean(scores[name][averaged]) for name in _MEANS}, count
 
 
 def _mean_of(name: str, scores: Sequence[Mapping[str, Tensor]]) -> Tensor:

@@ -17,6 +17,7 @@ from fedlit.precision import double_on_cpu
 from fedlit.show.text import in_rows
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import weighted_mean
 from fedlit.types import Label
 
@@ -134,6 +135,32 @@ class Number(Task):
             return {name: scores[name] for name in names}
 
         return score
+
+    @classmethod
+    def _evaluate_many(
+        cls, tasks: Sequence[Number], predictions: Tensor, y: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """Return RMSE, MAE and the scores of :meth:`scores_of_many` for :meth:`evaluate_many`, in
+        the order of ``scores``.
+        """
+        parts = zip(tasks, y.split(clients.lengths), strict=True)
+        true = torch.cat([task.true(target) for task, target in parts])
+        predicted = double_on_cpu(predictions[:, 0])
+        scores = {
+            "rmse": clients.mean((predicted - true).square()).sqrt(),
+            "mae": clients.mean((predicted - true).abs()),
+            **cls.scores_of_many(true, predicted, clients),
+        }
+        return {score.name: scores[score.name] for score in cls.scores if score is not LOSS}
+
+    @classmethod
+    def scores_of_many(
+        cls, true: Tensor, predicted: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """Return what :meth:`more_scores` returns for each of many clients whose rows count alike,
+        each (clients,).
+        """
+        raise NotImplementedError
 
     def _weighted(self, true: Tensor, predicted: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Return the scores of rows that count as much as their weights, (n,) float64."""

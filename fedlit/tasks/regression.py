@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -20,6 +20,7 @@ from fedlit.tasks.baselines import REGRESSORS
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.number import MAE, RMSE, Number, facts_of
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.segments import Segments
 from fedlit.tasks.weighing import weighted_mean
 from fedlit.types import Label
 
@@ -175,16 +176,30 @@ class Regression(Number):
         self, true: Tensor, predicted: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return R², which is undefined if the target does not vary."""
+        if weight is None:
+            scores = self.scores_of_many(true, predicted, Segments([len(true)]))
+            return {name: value[0] for name, value in scores.items()}
         if not true.min() < true.max():
             return {"r2": true.new_tensor(math.nan)}
-        if weight is None:
-            r2 = 1 - (predicted - true).square().sum() / (true - true.mean()).square().sum()
-        else:
-            spread = (true - weighted_mean(true, weight)).square()
-            r2 = 1 - weighted_mean((predicted - true).square(), weight) / weighted_mean(
-                spread, weight
-            )
+        spread = (true - weighted_mean(true, weight)).square()
+        r2 = 1 - weighted_mean((predicted - true).square(), weight) / weighted_mean(spread, weight)
         return {"r2": r2}
+
+    @classmethod
+    def scores_of_many(
+        cls, true: Tensor, predicted: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.number.Number`."""
+        spread = (true - clients.spread(clients.mean(true))).square()
+        r2 = 1 - clients.sum((predicted - true).square()) / clients.sum(spread)
+        return {"r2": torch.where(clients.varies(true), r2, math.nan)}
+
+    @classmethod
+    def evaluate_many(
+        cls, tasks: Sequence[Regression], predictions: Tensor, y: Tensor, clients: Segments
+    ) -> dict[str, Tensor]:
+        """See :class:`~fedlit.tasks.base.Task`."""
+        return cls._evaluate_many(tasks, predictions, y, clients)
 
     def true(self, y: Tensor) -> Tensor:
         """Return the target in the user's units."""

@@ -20,6 +20,7 @@ from fedlit.exchange.members import Members
 from fedlit.names import Share, joined
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.tasks import SCORES
+from fedlit.tasks.many import score_sites
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 from fedlit.tasks.scores import Score, by_name
 from fedlit.train.monitor import all_scores
@@ -38,8 +39,10 @@ class Scoring:
         split: the rows that will be scored.
         scores_of: maps each client to its scores, for all clients that are judged together; those
             of ``clients`` if None.
+        metrics: maps each site to its metrics, which are reset; they are made if it is None.
 
     Attributes:
+        metrics: maps each site to its metrics.
         predictions: maps each site to its client's predictions for each batch, in the order of the
             site's rows; (n, width) float, empty for a union of other sites.
     """
@@ -49,17 +52,21 @@ class Scoring:
         clients: Mapping[str, FederatedClient],
         split: Split,
         scores_of: Mapping[str, tuple[Score, ...]] | None = None,
+        metrics: dict[str, SiteMetrics] | None = None,
     ) -> None:
         self.split: Split = split
         scores_of = scores_of or {name: client.scores for name, client in clients.items()}
         self.sites: dict[str, Site] = {}
         self._sites_of: dict[str, list[str]] = {}
-        self.metrics: dict[str, SiteMetrics] = {}
         for name, client in clients.items():
             sites = {site.name: site for site in client.spec.sites}
             self.sites |= sites
             self._sites_of[name] = list(sites)
-            self.metrics |= {key: client.configure_metrics(site) for key, site in sites.items()}
+        if metrics is None:
+            metrics = metrics_of(clients)
+        self.metrics = metrics
+        for of_site in metrics.values():
+            of_site.reset()
         # The clients of other processes may have scores that no client has here.
         self.scores = {**SCORES, **by_name(all_scores(scores_of))}
         self.main = main_score(scores_of)
@@ -95,29 +102,33 @@ class Scoring:
             share: sends the scores to other processes, so that all know mean and worst.
         """
         self._update_metrics()
-        scores = {name: _floats(metrics.compute()) for name, metrics in self.metrics.items()}
         # A client may return metrics of another class, which know nothing of what follows.
         site_metrics = {
             name: metrics
             for name, metrics in self.metrics.items()
             if isinstance(metrics, SiteMetrics)
         }
+        of_sites = score_sites(site_metrics)
+        scores = {}
+        for name, metrics in self.metrics.items():
+            if name in of_sites:
+                scores[name] = of_sites[name].values
+            else:
+                scores[name] = {key: float(value) for key, value in metrics.compute().items()}
         if self.split == "test":
             for name, metrics in site_metrics.items():
                 scores[name] |= metrics.compute_once()
         unlisted = set[str]().union(*scores.values()) - self.scores.keys()
         for metric in sorted(unlisted):
             _say_unlisted(metric)
-        unseen = {name: metrics.unseen() for name, metrics in site_metrics.items()}
-        absent = {name: metrics.absent() for name, metrics in site_metrics.items()}
         return Results(
             split=self.split,
             step=step,
             scores=scores,
             rows={name: site.rows[self.split] for name, site in self.sites.items()},
             summary=summarise(*self._of_all(scores, share), self.scores),
-            unseen={name: count for name, count in unseen.items() if count},
-            absent={name: labels for name, labels in absent.items() if labels},
+            unseen={name: of_site.unseen for name, of_site in of_sites.items() if of_site.unseen},
+            absent={name: of_site.absent for name, of_site in of_sites.items() if of_site.absent},
             listed_scores=self.scores,
             main=self.main,
         )
@@ -158,8 +169,13 @@ class Scoring:
         return matrices
 
 
-def _floats(values: Mapping[str, Tensor | float]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items()}
+def metrics_of(clients: Mapping[str, FederatedClient]) -> dict[str, SiteMetrics]:
+    """Return the metrics of each site of the clients."""
+    return {
+        site.name: client.configure_metrics(site)
+        for client in clients.values()
+        for site in client.spec.sites
+    }
 
 
 def _part(values: Mapping[str, _Value], names: Iterable[str]) -> dict[str, _Value]:
@@ -191,12 +207,17 @@ class Evaluations:
     def __init__(self, federation: Members) -> None:
         self.federation = federation
         self.scoring: dict[Split, Scoring] = {}
+        self._metrics: dict[Split, dict[str, SiteMetrics]] = {}
         self._waiting: list[Evaluation] = []
         self._draws: dict[str, bool] = {}
 
     def begin(self, split: Split) -> None:
         """Begin to score a split."""
-        self.scoring[split] = Scoring(self.federation.clients, split, self.federation.scores_of)
+        federation = self.federation
+        if split not in self._metrics:
+            self._metrics[split] = metrics_of(federation.clients)
+        metrics = self._metrics[split]
+        self.scoring[split] = Scoring(federation.clients, split, federation.scores_of, metrics)
 
     def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
         """Score a batch of a site, at the latest when the split ends."""
