@@ -153,10 +153,10 @@ class ClassScorer:
         repeated = points.before(predicted) == predicted
         if not repeated.any():
             return hits, predicted, points
-        kept = functional.pad(~repeated[1:], [0, 1], value=True)
-        points.mark_ends(kept)
-        kept &= predicted != 0
-        rows = kept.nonzero()[:, 0]
+        last = functional.pad(~repeated[1:], [0, 1], value=True)
+        points.mark_ends(last)
+        last &= predicted != 0
+        rows = last.nonzero()[:, 0]
         return hits.index_select(0, rows), predicted.index_select(0, rows), points.chosen(rows)
 
     def _curve(self, position: int) -> _Curve:

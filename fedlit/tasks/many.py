@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -41,11 +42,11 @@ def score_sites(metrics: Mapping[str, SiteMetrics]) -> dict[str, SiteScores]:
     Args:
         metrics: maps each site to its metrics.
     """
-    alike: dict[Hashable, list[str]] = {}
+    groups: dict[Hashable, list[str]] = {}
     for name, site in metrics.items():
-        alike.setdefault(_kind(name, site), []).append(name)
+        groups.setdefault(_kind(name, site), []).append(name)
     scores: dict[str, SiteScores] = {}
-    for names in alike.values():
+    for names in groups.values():
         if len(names) == 1:
             scores[names[0]] = _alone(metrics[names[0]])
         else:
@@ -74,7 +75,7 @@ def _alone(metrics: SiteMetrics) -> SiteScores:
 def _together(sites: Sequence[SiteMetrics]) -> list[SiteScores]:
     """Return the scores of sites with equal :func:`_kind`."""
     first = sites[0]
-    batches = [batch for site in sites for batch in site.batches]
+    batches = list(chain.from_iterable(site.batches for site in sites))
     of_batches = Segments([len(batch.target) for batch in batches])
     predictions, target, losses = first.whole.narrow_many(
         first.site.classes,
@@ -83,14 +84,14 @@ def _together(sites: Sequence[SiteMetrics]) -> list[SiteScores]:
         torch.stack([batch.loss.float() for batch in batches]),
         of_batches,
     )
-    known = first.task.known(target)
-    sums = sum_and_count(losses, of_batches.sum(known.long()))
+    labelled = first.task.known(target)
+    sums = sum_and_count(losses, of_batches.sum(labelled.long()))
     totals = Segments([len(site.batches) for site in sites]).sum(double_on_cpu(sums))
-    clients = Segments([sum(len(batch.target) for batch in site.batches) for site in sites])
+    clients = Segments([site.rows for site in sites])
     scores = _scores([site.task for site in sites], predictions, target, clients)
     scores = {"loss": (totals[:, 0] / totals[:, 1]).float(), **scores}
     columns = [values.tolist() for values in scores.values()]
-    unseen = clients.sum((~known).long()).tolist()
+    unseen = clients.sum((~labelled).long()).tolist()
     absent = _absent(sites, target, clients)
     return [
         SiteScores(dict(zip(scores, values, strict=True)), unseen[position], absent[position])

@@ -89,6 +89,11 @@ class SiteMetrics:
         self.batches.append(SiteBatch(predictions, target, loss, weight))
         self._rows = None
 
+    @property
+    def rows(self) -> int:
+        """The number of rows of all batches."""
+        return sum(len(batch.target) for batch in self.batches)
+
     def reset(self) -> None:
         """Forget all batches."""
         self.batches = []

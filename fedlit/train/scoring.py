@@ -171,11 +171,11 @@ class Scoring:
 
 def metrics_of(clients: Mapping[str, FederatedClient]) -> dict[str, SiteMetrics]:
     """Return the metrics of each site of the clients."""
-    return {
-        site.name: client.configure_metrics(site)
-        for client in clients.values()
-        for site in client.spec.sites
-    }
+    metrics = {}
+    for client in clients.values():
+        for site in client.spec.sites:
+            metrics[site.name] = client.configure_metrics(site)
+    return metrics
 
 
 def _part(values: Mapping[str, _Value], names: Iterable[str]) -> dict[str, _Value]:
