@@ -4,14 +4,15 @@ name).
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from fedlit.client.client import FederatedClient
+from fedlit.client.hooked import of_lightning
 from fedlit.client.hooks import check_clipping
 from fedlit.errors import ConfigError, described, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
@@ -40,6 +41,8 @@ NOT_FORWARDED = (
 it is refused."""
 
 ClientFactory = Callable[[ClientSpec], FederatedClient]
+OptimizerFactory = Callable[[Iterable], Optimizer]
+SchedulerFactory = Callable[[Optimizer], LRScheduler]
 
 
 @dataclass
@@ -54,8 +57,8 @@ class ClientOverride:
     """
 
     client: ClientFactory | None = None
-    optimizer: OptimizerCallable | None = None
-    scheduler: LRSchedulerCallable | None = None
+    optimizer: OptimizerFactory | None = None
+    scheduler: SchedulerFactory | None = None
     gradient_clip_val: float | None = None
 
     def __post_init__(self) -> None:
@@ -144,11 +147,7 @@ def build_client(
 
     with told_as(refusal), isolated_rng(derive_seed(seed, purpose)):
         built = factory(spec)  # type: ignore[call-arg]  # mypy takes a class for its constructor
-    refused = [
-        hook
-        for hook in NOT_FORWARDED
-        if getattr(type(built), hook) is not getattr(LightningModule, hook)
-    ]
+    refused = [hook for hook in NOT_FORWARDED if not of_lightning(type(built), hook)]
     if refused:
         raise ConfigError(
             f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a "

@@ -6,15 +6,13 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.core.hooks import CheckpointHooks, ModelHooks
-from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from fedlit.client.hooked import HookedModule, call_hook
 from fedlit.client.hooks import settings_of, warn_of_misspelt
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
@@ -26,10 +24,13 @@ from fedlit.spec import ClientSpec
 from fedlit.tasks.metrics import Site, SiteMetrics
 from fedlit.tasks.scores import LOSS, Score
 
+if TYPE_CHECKING:
+    from lightning.pytorch.utilities.types import LRSchedulerConfig
+
 _log = logging.getLogger(__name__)
 
 
-class FederatedClient(LightningModule):
+class FederatedClient(HookedModule):
     """One party of a federation: its encoder, core and head, its loss, its optimizer and its
     metrics.
 
@@ -109,7 +110,7 @@ class FederatedClient(LightningModule):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        warn_of_misspelt(cls, FederatedClient, ModelHooks, CheckpointHooks)
+        warn_of_misspelt(cls, FederatedClient, HookedModule)
         if "on_receive" in vars(cls) and "adapts" not in vars(cls):
             cls.adapts = True
         constructor = vars(cls).get("__init__")
@@ -451,14 +452,12 @@ class FederatedClient(LightningModule):
         """
         return {name: tensor.detach() for name, tensor in self._federated.items()}
 
-    def log(  # type: ignore[override]
-        self, name: str, value: Tensor | float, *args: object, **kwargs: object
-    ) -> None:
+    def log(self, name: str, value: Tensor | float, *args: object, **kwargs: object) -> None:
         """Record a scalar. Its mean over the epoch is logged in the client's run as
         ``train/<name>``.
 
-        Lightning's own ``log`` serves the Trainer's module only and costs about 190 µs a call; this
-        one appends to a list.
+        This appends to a list; a LightningModule's ``log`` serves the Trainer's module only and
+        costs about 190 µs a call.
 
         Raises:
             TypeError: there are further arguments, which would have no effect.
@@ -470,7 +469,7 @@ class FederatedClient(LightningModule):
             )
         self._logged.setdefault(name, []).append(torch.as_tensor(value).detach())
 
-    def log_dict(  # type: ignore[override]
+    def log_dict(
         self, values: Mapping[str, Tensor | float], *args: object, **kwargs: object
     ) -> None:
         """Record several scalars; see :meth:`log`."""
@@ -507,16 +506,3 @@ def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
     if len(main) != 1:
         return LOSS
     return main.pop()
-
-
-def call_hook(client: LightningModule, hook: str, *args: object) -> None:
-    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each
-    step).
-    """
-    if overrides(client, hook):
-        getattr(client, hook)(*args)
-
-
-def overrides(client: LightningModule, hook: str) -> bool:
-    """Return whether a client's class overrides a hook."""
-    return getattr(type(client), hook) is not getattr(LightningModule, hook)
