@@ -105,9 +105,9 @@ def trained_run(folder: Path) -> TrainedRun:
     Raises:
         ConfigError: there is no configuration, or it is not valid.
     """
-    asked = read("describe", ["--config", str(config_of(folder))], of_run=True)
-    content = asked.content
-    with parsing(asked):
+    request = read("describe", ["--config", str(config_of(folder))], of_run=True)
+    content = request.content
+    with parsing(request):
         parser = _parser()
         ready = parser.instantiate(parser.parse_object(_needed(content)))
     trainer = content.get("trainer") or {}
@@ -126,8 +126,8 @@ def _needed(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a configuration that a trained run needs, nested."""
     needed: dict[str, Any] = {"seed": content.get("seed", 0)}
     for section, names in _NEEDED.items():
-        given = content.get(section) or {}
-        needed[section] = {name: given[name] for name in names if name in given}
+        settings = content.get(section) or {}
+        needed[section] = {name: settings[name] for name in names if name in settings}
     return needed
 
 
