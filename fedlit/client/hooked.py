@@ -83,6 +83,10 @@ class HookedModule(nn.Module):
         """
         return {**self.__dict__, "_trainer": None}
 
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients, in a ``training_step`` that steps its optimizers itself."""
+        loss.backward(*args, **kwargs)
+
     # ------------------------------------------------------------------ hooks
 
     def setup(self, stage: str) -> None:

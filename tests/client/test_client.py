@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from federations import BUNDLED
 
 import fedlit
@@ -12,6 +13,12 @@ from fedlit.errors import ConfigError
 
 OWN = """
 import fedlit
+from lightning.pytorch import LightningModule
+
+class Both(fedlit.FederatedClient, LightningModule):
+    def __init__(self, spec, network, rank=4):
+        super().__init__(spec, network)
+        self.save_hyperparameters("rank")
 
 class Named(fedlit.FederatedClient):
     def __init__(self, spec, network, rank=4, **kwargs):
@@ -45,6 +52,21 @@ def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
         client.rank == 3
         and client.core.state_dict().keys() == MLP(4, 2, hidden=[7, 5]).core.state_dict().keys()
     )
+
+
+def test_a_client_may_be_a_lightning_module_as_well(module: str, tmp_path: Path) -> None:
+    states = []
+    for kind in ("fedlit.FederatedClient", f"{module}.Both"):
+        args = (f"--model.client={kind}", "--model.client.network=fedlit.MLP")
+        short = ("--model.engine=plain", "--trainer.max_epochs=2", "--trainer.logger=false")
+        run = fedlit.load(
+            str(BUNDLED), *args, *short, f"--trainer.default_root_dir={tmp_path / kind}"
+        )
+        run.fit(quiet=True)
+        states.append(run.loop.clients.state_dict())
+    assert run.loop.federation["wine"].hparams == {"rank": 4}
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
 @pytest.mark.parametrize(("name", "given"), [("Named", "mu"), ("Hidden", "rank")])
