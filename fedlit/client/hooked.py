@@ -15,8 +15,13 @@ from torch.optim import Optimizer
 class Training(Protocol):
     """The Trainer, as far as a client asks it."""
 
-    current_epoch: int
-    global_step: int
+    @property
+    def current_epoch(self) -> int:
+        """The number of the epoch, from 0."""
+
+    @property
+    def global_step(self) -> int:
+        """The number of aligned steps that are done."""
 
 
 class HookedModule(nn.Module):
@@ -75,7 +80,8 @@ class HookedModule(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._device = fn(torch.empty(0, device=self._device)).device
-        return super()._apply(fn, recurse)
+        module: Self = super()._apply(fn, recurse)
+        return module
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the Trainer, which a copy or a pickled client does not take
