@@ -311,8 +311,26 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     elif get_origin(kind) is list:
         options["nargs"] = "+" if required or by_name else "*"
     else:
-        options["type"] = kind
+        options["type"] = _READERS.get(kind, kind)
     parser.add_argument(name, **options)
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}") from None
+
+
+_READERS: dict[object, Callable[[str], object]] = {int: _whole_number, float: _number}
+"""Type of a parameter → what reads its text. A text that is none is refused in plain words."""
 
 
 class _Parser(argparse.ArgumentParser):

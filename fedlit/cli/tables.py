@@ -213,6 +213,7 @@ def _tables(request: Asked) -> tuple[list[ClientTable], Source, dict[str, str] |
         isinstance(data.get("source"), dict)
         and type(seed) is int
         and not any(data.get(key) for key in _SHAPED)
+        and isinstance(data.get("columns") or [], list)
     )
     if plain and not request.foreign:
         source = _source(data["source"], request)

@@ -43,6 +43,7 @@ class Survey:
         columns: maps each client to its number of columns.
         tasks: the names of the clients' tasks.
         models: the names of the local baselines that some client's task has.
+        scores: the names of the scores that may decide at some client.
         notes: what the user should know.
         findings: the findings about the tables.
         weighted: whether rows of some client have weights.
@@ -55,6 +56,7 @@ class Survey:
     columns: dict[str, int]
     tasks: frozenset[str]
     models: frozenset[str]
+    scores: frozenset[str]
     notes: tuple[str, ...] = ()
     findings: Findings = field(default_factory=Findings)
     weighted: bool = False
@@ -110,9 +112,11 @@ def survey(run: Run) -> Survey:
             "cannot see"
         )
     models = set[str]()
+    deciding = set[str]()
     are_text = set[bool]()
     for spec in specs.values():
         models |= set(spec.task.go_alone)
+        deciding.update(score.name for score in spec.task.scores if score.may_decide)
         if spec.task.outcome.one_label:
             are_text.add(isinstance(spec.task.classes[0], str))
     return Survey(
@@ -121,6 +125,7 @@ def survey(run: Run) -> Survey:
         {table.name: table.features.shape[1] for table in tables},
         frozenset(spec.task.name for spec in specs.values()),
         frozenset(models),
+        frozenset(deciding),
         tuple(notes),
         answerable_findings(tables, run.data.source, run.data.known),
         any(table.weights is not None for table in tables),

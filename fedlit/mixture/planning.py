@@ -88,12 +88,10 @@ def _check_score(settings: MixtureSettings, name: str, run: Run) -> None:
     by = settings.mixing.by
     if by is None:
         return
-    judging = set[str]()
+    deciding = set[str]()
     for spec in run.data.specs:
-        for score in spec.task.scores:
-            if not (score.test_only or score.context):
-                judging.add(score.name)
-    must_be_known(f"mixture.by, for part {name!r}", [str(by)], sorted(judging))
+        deciding.update(score.name for score in spec.task.scores if score.may_decide)
+    must_be_known(f"mixture.by, for part {name!r}", [str(by)], sorted(deciding))
 
 
 def _check_grid(name: str, part: Part, run: Run) -> None:

@@ -20,7 +20,7 @@ from fedlit.answers.answer import Answer
 from fedlit.answers.shown import plot_lifts
 from fedlit.answers.verdict import MATTERS, VERDICTS, Verdict
 from fedlit.data.findings import Findings
-from fedlit.errors import expect
+from fedlit.errors import expect, must_be_known
 from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.combine import Combined
@@ -254,6 +254,8 @@ def recommend(
     notify = tell or (lambda line: print(for_terminal(line), flush=True))
     inquiry = Inquiry.of(config, out, seed, folds)
     surveyed = inquiry.survey()
+    if by is not None:
+        must_be_known("--by", [by], sorted(surveyed.scores))
     for sentence in surveyed.findings.sentences():
         notify(f"Note: {sentence}")
     candidates, missing = candidates_of(inquiry.content, surveyed)

@@ -266,7 +266,9 @@ class Scorer:
         for name in keys:
             if name not in frame:
                 hint = did_you_mean(str(name), columns)
-                raise DataError(f"keys: expected columns of the rows, found {name!r}.{hint}")
+                raise DataError(
+                    f"keys: expected some of the rows' columns {shorten(columns)}, found {name!r}.{hint}"
+                )
         return list(dict.fromkeys(keys))
 
     def encode(self, frame: pd.DataFrame, keys: Sequence[str] = ()) -> SingleFloats:

@@ -47,6 +47,11 @@ class Score:
     context: bool = False
     in_units: bool = False
 
+    @property
+    def may_decide(self) -> bool:
+        """Whether models may be chosen by it."""
+        return not (self.test_only or self.context)
+
     def gain(self, first: Any, second: Any) -> Any:
         """Return by how much the first value is better than the second, positive if it is better.
         Both are numbers, or arrays, tensors or series of numbers.

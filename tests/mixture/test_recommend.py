@@ -198,6 +198,14 @@ def test_keys_with_points_count_for_candidates(
 
 
 @pytest.mark.full
+def test_a_score_that_cannot_decide_is_refused_by_its_own_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^--by: .*'aurc'"):
+        recommend("quickstart", by="aurc", tell=lambda _: None)
+
+
 def test_test_rows_change_no_word(
     found: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +305,12 @@ def test_what_is_worth_a_try(
 ) -> None:
     counts = dict.fromkeys(rows, shared)
     survey = Survey(
-        rows, counts, counts, frozenset(tasks), frozenset({"extra_trees", "ridge", "mean"})
+        rows,
+        counts,
+        counts,
+        frozenset(tasks),
+        frozenset({"extra_trees", "ridge", "mean"}),
+        frozenset(),
     )
     made, out = candidates_of({"data": {"source": "s", "leave_out": ["c"]}}, survey)
     assert " ".join(made) == tried and " ".join(out) == missing
@@ -315,5 +328,8 @@ def test_what_is_worth_a_try(
     assert mixed.keys() == made.keys() - {"logistic", "forest"}
     with pytest.raises(ConfigError, match="no local baselines"):
         candidates_of(
-            {}, Survey(rows, counts, counts, frozenset({"sequence_labelling"}), frozenset())
+            {},
+            Survey(
+                rows, counts, counts, frozenset({"sequence_labelling"}), frozenset(), frozenset()
+            ),
         )

@@ -79,9 +79,7 @@ def test_columns_in_any_order_and_keys_first() -> None:
     )
     # a key of its own that is not there is no mistake
     assert "id" not in made.predict(TABLE.features)
-    with pytest.raises(
-        DataError, match=r"keys: expected columns of the rows, found 'vist'\. Did you mean 'visit'"
-    ):
+    with pytest.raises(DataError, match=r"keys: .*visit.*, found 'vist'\. Did you mean 'visit'"):
         made.predict(rows, keys=["vist"])
     with pytest.raises(DataError, match="names that results do not have, found 'predicted'"):
         made.predict(rows.assign(predicted=1), keys=["predicted"])
