@@ -20,7 +20,7 @@ USED = {
     "pandas": {"pandas", "pyarrow", "dateutil"},
     "jsonargparse": {"jsonargparse", "typeshed_client", "attr", "attrs", "docstring_parser"},
     "the TensorBoard logger": {"tensorboard", "google", "absl"},
-    "splits, and the logistic regression that scores are compared with": {
+    "the logistic regression that scores are compared with": {
         "sklearn", "joblib", "threadpoolctl", "cloudpickle", "narwhals", "psutil",
     },
     "the cache folder, and the lock of the run's folder": {"pooch", "platformdirs", "filelock"},
