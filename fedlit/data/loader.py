@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.table import check_patterns, first_match
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
+from fedlit.stacks import base_of
 
 Steps = int | list[int] | dict[str, int | list[int]]
 """A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by
@@ -165,6 +166,8 @@ class ClientLoader:
         batches: the number of batches in one pass over the rows.
         most: steps that the client may take in an epoch.
         length: aligned steps of an epoch; at first ``most``.
+        together: gathers batches for this client and others at once, if there are any like it.
+        slot: the client's position among them.
 
     Example:
         >>> import numpy as np
@@ -184,6 +187,8 @@ class ClientLoader:
         self.batch_size, self.batches, self._least, self.most = batching.pace(client, len(rows))
         self.length = self.most
         self.epoch = 0
+        self.together: Together | None = None
+        self.slot = 0
         self._position = 0
         self._resume_at = 0
 
@@ -211,7 +216,12 @@ class ClientLoader:
         """Return whether the batch at this position is the client's last one of the epoch."""
         return position + 1 == self.steps
 
-    def _order(self, again: int) -> Tensor:
+    def order(self, again: int) -> Tensor:
+        """Return the order of rows in a pass of this epoch, on the rows' device.
+
+        Args:
+            again: the number of passes before it.
+        """
         keys = (self.epoch, again) if again else (self.epoch,)
         generator = torch.Generator().manual_seed(
             derive_seed(self.seed, "rows", self.client, *keys)
@@ -231,8 +241,11 @@ class ClientLoader:
             if self._position > steps:
                 yield None
                 continue
+            if self.together is not None:
+                yield self.together.batches(self.epoch, again, batch)[self.slot]
+                continue
             if again != drawn:
-                order = self._order(again)
+                order = self.order(again)
                 drawn = again
             index = order[batch * self.batch_size : (batch + 1) * self.batch_size]
             weight = None if self.rows.weight is None else self.rows.weight[index]
@@ -259,6 +272,75 @@ class ClientLoader:
         self.epoch = state["epoch"] + state["position"] // self.length
         self._resume_at = state["position"] % self.length
         self._position = self._resume_at
+
+
+LARGEST_COPY = 2**28
+"""The most bytes of rows that are copied into one tensor, so that batches are gathered at once."""
+
+
+class Together:
+    """Gathers the batches of several clients by one operation, where they have as many rows and
+    batches as each other. The batches are slices of one tensor.
+
+    Args:
+        loaders: the clients' loaders, which return these batches from now on.
+    """
+
+    def __init__(self, loaders: Sequence[ClientLoader]) -> None:
+        self._loaders = list(loaders)
+        self._x = _flat([loader.rows.x for loader in loaders])
+        self._y = _flat([loader.rows.y for loader in loaders])
+        rows = len(loaders[0].rows)
+        begins = torch.arange(0, rows * len(loaders), rows)
+        self._begins = _to_device(begins, self._x.device).unsqueeze(1)
+        self._drawn: tuple[int, int] | None = None  # the epoch and the pass of the order
+        self._order = self._begins
+        self._key: tuple[int, int, int] | None = None
+        self._batches: list[Batch] = []
+        for slot, loader in enumerate(loaders):
+            loader.together = self
+            loader.slot = slot
+
+    def batches(self, epoch: int, again: int, batch: int) -> list[Batch]:
+        """Return every client's batch.
+
+        Args:
+            epoch: the number of the epoch.
+            again: the number of the pass through the rows in this epoch.
+            batch: the number of the batch in this pass.
+        """
+        if self._drawn != (epoch, again):
+            orders = [loader.order(again) for loader in self._loaders]
+            self._order = torch.stack(orders) + self._begins
+            self._drawn = (epoch, again)
+        if self._key != (epoch, again, batch):
+            size = self._loaders[0].batch_size
+            index = self._order[:, batch * size : (batch + 1) * size]
+            x = self._x[index].unbind()
+            y = self._y[index].unbind()
+            self._batches = list(map(Batch, x, y))
+            self._key = (epoch, again, batch)
+        return self._batches
+
+
+def gather_together(loaders: Iterable[ClientLoader]) -> None:
+    """Let the loaders of clients with as many rows and batches as each other gather them at once."""
+    groups: dict[Hashable, list[ClientLoader]] = {}
+    for loader in loaders:
+        loader.together = None
+        rows = loader.rows
+        if rows.weight is None:
+            shapes = (rows.x.shape, rows.x.dtype, rows.y.shape, rows.y.dtype, rows.x.device)
+            groups.setdefault((shapes, loader.batch_size), []).append(loader)
+    for group in groups.values():
+        if len(group) > 1 and sum(loader.rows.x.nbytes for loader in group) <= LARGEST_COPY:
+            Together(group)
+
+
+def _flat(rows: Sequence[Tensor]) -> Tensor:
+    """Return rows of several clients, one after another."""
+    base = base_of(rows)
+    return torch.cat(list(rows)) if base is None else base.flatten(0, 1)
 
 
 class EvalLoader:

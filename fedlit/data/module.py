@@ -20,7 +20,7 @@ from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.examine.ledger import blocking_findings
 from fedlit.data.findings import Finding, Findings
 from fedlit.data.folds import check_fold, folded
-from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps
+from fedlit.data.loader import Batching, ClientLoader, EvalLoader, Steps, gather_together
 from fedlit.data.newcomer import newcomer
 from fedlit.data.note import Note
 from fedlit.data.sent import SentStatement, describe_sent
@@ -508,6 +508,7 @@ class FederatedData(LightningDataModule):
         """Return one batch of every client for each aligned step."""
         for loader in self.train_loaders.values():
             loader.rows = self._resident(loader.rows)
+        gather_together(self.train_loaders.values())
         return CombinedLoader(dict(self.train_loaders), "min_size")
 
     def _evaluation(self, split: Split) -> list[EvalLoader]:

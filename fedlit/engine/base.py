@@ -40,7 +40,7 @@ class ClientStep:
         accumulate: the number of batches per optimizer step.
         update: whether its optimizers step now.
         dry: whether it is known to draw no random numbers from torch's generators.
-        seed: the seed of the random numbers that it draws.
+        seed: computes the seed of the random numbers that it draws.
     """
 
     client: FederatedClient
@@ -49,7 +49,7 @@ class ClientStep:
     accumulate: int = 1
     update: bool = True
     dry: bool = False
-    seed: int = 0
+    seed: Callable[[], int] = int
 
 
 @dataclass(frozen=True)

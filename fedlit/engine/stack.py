@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
@@ -33,13 +33,17 @@ SIGNATURES = {
 }
 
 
+Seed = Callable[[], int]
+"""Computes a seed. Few networks draw, and for thousands of clients this takes time."""
+
+
 class Stacked(TorchFunctionMode):
     """Computes the linear layers and normalisations of a stack by special kernels
     (:mod:`fedlit.nn.native`), and draws dropout for each client as it would be drawn for the client
     alone.
     """
 
-    def __init__(self, compiled: bool, seeds: Sequence[int] = ()) -> None:
+    def __init__(self, compiled: bool, seeds: Sequence[Seed] = ()) -> None:
         super().__init__()
         self.compiled = compiled
         self._generators = _generators(seeds)
@@ -138,7 +142,7 @@ class Stack:
         network = PlainNetwork.of_client(clients[0])
         try:
             copies = [_copy(client) for client in clients]
-            seeds = [0] * len(copies)
+            seeds = [int] * len(copies)  # 0 for each
             with torch.enable_grad():
                 if network is None:
                     with Stacked(compiled, seeds):
@@ -198,13 +202,13 @@ class Stack:
     # ------------------------------------------------------------------ a step
 
     def step(
-        self, rows: Batch, accumulate: int = 1, update: bool = True, seeds: Sequence[int] = ()
+        self, rows: Batch, accumulate: int = 1, update: bool = True, seeds: Sequence[Seed] = ()
     ) -> None:
         """Take one step of every client.
 
         Args:
             rows: the clients' batches, of equal length, one after another.
-            seeds: the seed of each client's dropout in this step.
+            seeds: compute the seed of each client's dropout in this step.
             accumulate: the number of batches per optimizer step.
             update: whether the optimizers step now.
         """
@@ -220,7 +224,7 @@ class Stack:
         if update:
             self._update()
 
-    def _objectives(self, x: Tensor, y: Tensor, seeds: Sequence[int]) -> Tensor:
+    def _objectives(self, x: Tensor, y: Tensor, seeds: Sequence[Seed]) -> Tensor:
         if self.network is None:
             with self._lending() as template, Stacked(self.compiled, seeds):
                 return _losses(template, self.parameters, self.buffers, x, y)
@@ -288,7 +292,7 @@ class Stack:
             return False
         if len({bool(optimizer.state) for optimizer in optimizers}) > 1:
             return False
-        return all(entry.tensor.requires_grad == entry.trained for entry in chain(*self._entries))
+        return all(tensor.requires_grad == had for _, _, tensor, _, had in chain(*self._entries))
 
     @property
     def replaced(self) -> list[FederatedClient]:
@@ -297,8 +301,10 @@ class Stack:
         """
         clients = []
         for client, entries in zip(self.clients, self._entries, strict=True):
-            if not all(entry.holds for entry in entries):
-                clients.append(client)
+            for tensors, name, tensor, address, _ in entries:
+                if tensors.get(name) is not tensor or tensor.data_ptr() != address:
+                    clients.append(client)
+                    break
         return clients
 
     def _build_optimizer(self) -> Optimizer:
@@ -387,12 +393,6 @@ class _Entry(NamedTuple):
     address: int
     trained: bool
 
-    @property
-    def holds(self) -> bool:
-        """Whether the module still holds the tensor, and the tensor its memory."""
-        tensor = self.tensors.get(self.name)
-        return tensor is self.tensor and self.tensor.data_ptr() == self.address
-
 
 def _entries(client: FederatedClient) -> list[_Entry]:
     """Return where a client's tensors are held."""
@@ -429,8 +429,8 @@ def _joined(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return joined
 
 
-def _generators(seeds: Sequence[int]) -> tuple[torch.Generator, ...]:
-    return tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+def _generators(seeds: Sequence[Seed]) -> tuple[torch.Generator, ...]:
+    return tuple(torch.Generator().manual_seed(seed()) for seed in seeds)
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:

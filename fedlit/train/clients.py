@@ -254,6 +254,7 @@ class Clients(Mapping[str, FederatedClient]):
     ) -> dict[str, ClientStep]:
         """Return the steps of an aligned step, by client."""
         steps = {}
+        accumulate = self.training.accumulate
         for name, client in self.active.items():
             rows = batch[name]
             if rows is None:
@@ -262,12 +263,13 @@ class Clients(Mapping[str, FederatedClient]):
             # The seed depends on how far the client is itself, whatever others do and whatever ran
             # before.
             number = moment.epoch * self.data.train_loaders[name].most + moment.batch
-            seed = derive_seed(self.seed, "step", name, number)
+            seed = partial(derive_seed, self.seed, "step", name, number)
             step = partial(self._step, client, rows, moment, seed)
-            accumulate = self.training.accumulate
             updates = self._updates(name, moment)
-            client.accumulate = accumulate
-            client.steps_now = updates
+            if client.accumulate != accumulate:  # Modules take microseconds to set an attribute.
+                client.accumulate = accumulate
+            if client.steps_now != updates:
+                client.steps_now = updates
             steps[name] = ClientStep(client, rows, step, accumulate, updates, seed=seed)
         return steps
 
@@ -277,7 +279,12 @@ class Clients(Mapping[str, FederatedClient]):
         return last or (moment.batch + 1) % self.training.accumulate == 0
 
     def _step(
-        self, client: FederatedClient, batch: Batch, moment: Moment, seed: int, seeded: bool
+        self,
+        client: FederatedClient,
+        batch: Batch,
+        moment: Moment,
+        seed: Callable[[], int],
+        seeded: bool,
     ) -> bool:
         """Take one client's part of an aligned step (see :data:`fedlit.engine.base.Step`)."""
         try:
@@ -285,7 +292,7 @@ class Clients(Mapping[str, FederatedClient]):
                 if not seeded:
                     self._descend(client, batch, moment)
                     return False
-                with isolated_rng(seed, self.device) as drawn:
+                with isolated_rng(seed(), self.device) as drawn:
                     self._descend(client, batch, moment)
                     return drawn()
         except FedlitError:
@@ -337,7 +344,9 @@ class Clients(Mapping[str, FederatedClient]):
                 if client.stacked:  # its stack steps in its place
                     self._stepped.add(name)
             updated = rows is not None and self._updates(name, moment)
-            client.steps_taken += updated and not client.skipped
+            if updated and not client.skipped:
+                # A module's own way to set an attribute takes microseconds.
+                vars(client)["steps_taken"] += 1
             self._end_rates(name, client, moment, updated)
             if rows is not None:
                 self.call(client, "on_train_batch_end", None, rows, moment.batch)
