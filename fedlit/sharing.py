@@ -324,24 +324,6 @@ def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
     return flags
 
 
-def relative_distance(state: State, reference: State) -> Tensor | None:
-    """Return ‖ω_k − ω̄‖ / ‖ω̄‖ over the tensors that both have (Euclidean norm over all of them),
-    on their device: NaN if ω̄ is 0, None if they have no tensor in common.
-
-    Example:
-        >>> relative_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([3.0, 0.0])})
-        tensor(1.3333)
-    """
-    names = [name for name in state if name in reference]
-    if not names:
-        return None
-    values = [state[name] for name in names]
-    references = [reference[name] for name in names]
-    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(values, references))).norm()
-    size = torch.stack(torch._foreach_norm(references)).norm()
-    return torch.where(size > 0, distance / size, torch.nan)
-
-
 # ---------------------------------------------------------------------- slices
 
 
@@ -398,6 +380,9 @@ class Live(Mapping[str, Tensor]):
         names: the names of the selected tensors or slices.
         axes: the axis and the names of slices of each tensor that is cut.
 
+    Attributes:
+        names: the names of the selected tensors or slices.
+
     Example:
         >>> import torch
         >>> weight = torch.arange(6.0).view(2, 3)
@@ -421,17 +406,17 @@ class Live(Mapping[str, Tensor]):
             for position, label in enumerate(labels):
                 slices[slice_name(tensor, label)] = (tensor, axis, position)
         self._slices = {name: slices[name] for name in names if name not in self._tensors}
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._known = frozenset(names)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.pick(self._tensors, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -450,6 +435,11 @@ class Live(Mapping[str, Tensor]):
         are views.
         """
         return {name: self.pick(tensors, name) for name in self if self.tensor_of(name) in tensors}
+
+    @property
+    def by_name(self) -> Mapping[str, Tensor]:
+        """The selected tensors and possibly others; looked up faster than here if none is cut."""
+        return self if self._slices else self._tensors
 
     def is_slice(self, name: str) -> bool:
         """Return whether a name is the name of a slice."""
@@ -487,6 +477,39 @@ class Live(Mapping[str, Tensor]):
                 tensors[tensor] = self._tensors[tensor].detach().clone()
             tensors[tensor].select(axis, position).copy_(value)
         return tensors
+
+
+class Detached(Mapping[str, Tensor]):
+    """Tensors without their gradients, which share the memory. Each is made when it is first read,
+    because most rules read all clients' tensors at once instead.
+
+    Args:
+        live: the tensors.
+
+    Example:
+        >>> import torch
+        >>> weight = nn.Parameter(torch.ones(2))
+        >>> Detached(Live({"weight": weight}, ["weight"]))["weight"]
+        tensor([1., 1.])
+    """
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self._read: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._read:
+            self._read[name] = self.live[name].detach()
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.live.names)
+
+    def __len__(self) -> int:
+        return len(self.live)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.live
 
 
 def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:

@@ -5,14 +5,20 @@ dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+LONG = 2**15
+"""The number of values from which on a tensor counts as long. torch divides the sum of a long
+tensor among threads, so that it is not that of a row of a stack, bit for bit; and for a long
+tensor, the cost of starting an operation does not matter."""
 
-def base_of(tensors: Sequence[Tensor]) -> Tensor | None:
-    """Return the tensor of which some tensors are consecutive slices, so that one operation reads
-    or writes all of them.
+
+def starts_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Divide tensors into runs that are consecutive slices of one tensor, so that one operation
+    reads or writes all of a run.
 
     Tensors are recognised by where they lie in memory, and not by how they were made: whoever
     replaces a tensor's memory thereby takes it out of the stack.
@@ -21,36 +27,152 @@ def base_of(tensors: Sequence[Tensor]) -> Tensor | None:
         tensors: one tensor of each client, in the order in which they shall lie.
 
     Returns:
-        A contiguous view ``base`` of their memory with ``base[i]`` in the place of ``tensors[i]``,
-        of shape (len(tensors), ...) and without a gradient; None if the tensors lie otherwise, are
-        of several types or shapes, or hold nothing.
+        The positions at which runs begin; empty if tensors are of several types or shapes, are not
+        contiguous, or hold nothing.
 
     Example:
-        >>> stacked = torch.arange(6.0).view(3, 2)
-        >>> rows = list(stacked)
+        >>> rows = list(torch.arange(6.0).view(3, 2))
+        >>> starts_of(rows), starts_of(rows[::2])
+        ([0], [0, 1])
+    """
+    if not tensors or not _of_one_form(tensors):
+        return []
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    if not all(addresses):
+        return []  # Tensors without memory, as on the device "meta".
+    size = tensors[0].nbytes
+    starts: list[int] = []
+    follows = -1  # the address at which the run goes on
+    end = -1  # the end of its storage; neighbours in memory may be of two storages
+    for position, address in enumerate(addresses):
+        if address != follows or address + size > end:
+            starts.append(position)
+            storage = tensors[position].untyped_storage()
+            end = storage.data_ptr() + storage.nbytes()
+        follows = address + size
+    return starts
+
+
+def _of_one_form(tensors: Sequence[Tensor]) -> bool:
+    first = tensors[0]
+    if first.layout is not torch.strided or not first.numel():
+        return False
+    if any(tensor.dtype != first.dtype or tensor.shape != first.shape for tensor in tensors):
+        return False
+    return all(tensor.is_contiguous() for tensor in tensors)
+
+
+def run_of(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the memory of tensors that are a run, as :func:`starts_of` finds it.
+
+    Returns:
+        A contiguous view, (len(tensors), ...), without a gradient: ``run[i]`` lies where
+        ``tensors[i]`` lies.
+
+    Example:
+        >>> rows = list(torch.arange(6.0).view(3, 2))
+        >>> run_of(rows[1:]).tolist()
+        [[2.0, 3.0], [4.0, 5.0]]
+    """
+    first = tensors[0]
+    strides = (first.numel(), *first.stride())
+    return first.detach().as_strided((len(tensors), *first.shape), strides)
+
+
+def base_of(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Return the tensor of which some tensors are consecutive slices.
+
+    Args:
+        tensors: as for :func:`starts_of`.
+
+    Returns:
+        The single run that they are, of shape (len(tensors), ...); None if they are not one.
+
+    Example:
+        >>> rows = list(torch.arange(6.0).view(3, 2))
         >>> base_of(rows).tolist()
         [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
         >>> base_of([rows[0], rows[2]]) is None
         True
     """
-    if not tensors:
-        return None
-    first = tensors[0]
-    if first.layout is not torch.strided or not first.numel():
-        return None
-    shape = first.shape
-    dtype = first.dtype
-    size = first.numel() * first.element_size()
-    address = first.data_ptr()
-    if not address:
-        return None  # a tensor without memory, as on the device "meta"
-    for tensor in tensors:
-        if tensor.data_ptr() != address or not tensor.is_contiguous():
-            return None
-        if tensor.dtype != dtype or tensor.shape != shape:
-            return None
-        address += size
-    storage = first.untyped_storage()
-    if address > storage.data_ptr() + storage.nbytes():
-        return None  # they are neighbours in memory by chance
-    return first.detach().as_strided((len(tensors), *shape), (first.numel(), *first.stride()))
+    return run_of(tensors) if starts_of(tensors) == [0] else None
+
+
+def row_norms(values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the Euclidean norm of each client's tensor, bit for bit as of each alone.
+
+    Args:
+        values: the clients' tensors.
+        dtype: the type of the norms; that of the values if None.
+
+    Shape:
+        - values: (K, ...), a floating-point type
+        - output: (K,)
+
+    Example:
+        >>> row_norms(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+        tensor([5., 2.])
+    """
+    if values[0].numel() < LONG:
+        return torch.linalg.vector_norm(flat_rows(values), 2, 1, dtype=dtype)
+    return torch.stack(torch._foreach_norm(list(values.unbind()), 2, dtype))
+
+
+def flat_rows(values: Tensor) -> Tensor:
+    """Return each client's tensor as a vector, (K, its number of values).
+
+    Example:
+        >>> flat_rows(torch.zeros(3, 2, 2)).shape, flat_rows(torch.zeros(3)).shape
+        (torch.Size([3, 4]), torch.Size([3, 1]))
+    """
+    return values[:, None].flatten(1)
+
+
+def rows_finite(values: Tensor) -> Tensor:
+    """Return whether all values of each client's tensor are finite.
+
+    Shape:
+        - values: (K, ...), a floating-point type
+        - output: (K,) bool
+
+    Example:
+        >>> rows_finite(torch.tensor([[3.0, 3e38], [0.0, torch.inf]]))
+        tensor([ True, False])
+    """
+    # Any number times 0 is 0; infinity and NaN times 0 are NaN.
+    return flat_rows(values).mul(0.0).sum(1) == 0
+
+
+def add_rows(total: Tensor, values: Tensor, weights: Sequence[float]) -> None:
+    """Add w_k · values[k] to a total in place, one client after another, so that the sum has the
+    same bits however the tensors lie.
+
+    Args:
+        total: the sum so far, (...).
+        values: the clients' tensors, (K, ...), of the same type.
+        weights: K numbers.
+
+    Example:
+        >>> total = torch.zeros(2)
+        >>> add_rows(total, torch.tensor([[1.0, 2.0], [3.0, 4.0]]), [1.0, 0.5])
+        >>> total
+        tensor([2.5000, 4.0000])
+    """
+    if values.device.type == "cpu" and set(weights) == {1.0}:
+        # On the CPU this adds row after row, in one operation.
+        total[None].index_add_(0, positions((0,) * len(values), values.device), values)
+        return
+    for row, weight in zip(values.unbind(), weights, strict=True):
+        total.add_(row, alpha=weight)
+
+
+@lru_cache(maxsize=64)
+def positions(rows: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return positions as a tensor on a device. It is made once, because copying numbers to an
+    accelerator waits for it.
+
+    Example:
+        >>> positions((2, 0), torch.device("cpu"))
+        tensor([2, 0])
+    """
+    return torch.tensor(rows, dtype=torch.long, device=device)

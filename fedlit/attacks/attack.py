@@ -334,13 +334,13 @@ class Attackers:
 
     def remember(self, client: FederatedClient) -> None:
         """Let an attacker keep the state that it has after an exchange, if its attack needs it."""
-        attack = self.by_client.get(client.spec.name)
+        attack = self.by_client.get(client.spec.name) if self.by_client else None
         if attack is not None and KINDS[attack.kind].keeps == "received":
             client.state[_KEPT] = {
                 name: value.detach().clone() for name, value in client.federated.items()
             }
 
-    def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> dict[str, Any]:
+    def act(self, members: Any, number: int, collected: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the clients' updates, with the changes that attackers make.
 
         Args:
@@ -348,6 +348,8 @@ class Attackers:
             number: the number of exchanges before this one.
             collected: maps each client to its honest update.
         """
+        if not self.by_client:
+            return collected
         honest = [update.state for name, update in collected.items() if name not in self.by_client]
         sent = dict(collected)
         for name, update in collected.items():

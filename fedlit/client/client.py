@@ -506,3 +506,10 @@ def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
     if len(main) != 1:
         return LOSS
     return main.pop()
+
+
+def has_hook(client: FederatedClient, hook: str) -> bool:
+    """Return whether a client has a hook of its own, where :class:`FederatedClient` has an empty
+    one.
+    """
+    return getattr(type(client), hook) is not getattr(FederatedClient, hook) or hook in vars(client)

@@ -1,12 +1,13 @@
 """How clients take over what a round gives them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
+from fedlit.exchange.columns import Columns
 from fedlit.sharing import State, named_tensors
 
 
@@ -29,6 +30,36 @@ def write_back(client: FederatedClient, received: State, rate: float) -> None:
         torch._foreach_copy_(old, new)
     else:
         torch._foreach_lerp_(old, new, rate)
+
+
+@torch.no_grad()
+def write_back_all(columns: Columns, received: Mapping[str, State], rate: float) -> None:
+    """Compute ω_k ← (1 − r) ω_k + r ω̄_k in place for many clients (see :func:`write_back`).
+
+    Args:
+        columns: the clients' tensors, which are written.
+        received: maps each client to what it received, ω̄_k; a client that is missing stays as it
+            is.
+        rate: the update rate r.
+    """
+    for column in columns:
+        old: list[Tensor] = []
+        new: list[Tensor] = []
+        for row, tensor in zip(column.rows, column.tensors, strict=True):
+            value = received.get(columns.clients[row], {}).get(column.name)
+            if value is not None:
+                old.append(tensor)
+                new.append(value)
+        run = column.run
+        if rate != 1 and old:
+            torch._foreach_lerp_(old, [value.to(old[0].dtype) for value in new], rate)
+        elif run is not None and len(new) == len(run) and len(set(map(id, new))) == 1:
+            value = new[0]
+            if value.untyped_storage().data_ptr() == run.untyped_storage().data_ptr():
+                value = value.clone()  # A client sent it, and its memory is among what is written.
+            run.copy_(value)
+        elif old:
+            torch._foreach_copy_(old, new)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedlit.exchange.columns import Updates
 from fedlit.exchange.questions import Losses, Own, Question, bytes_of
 from fedlit.exchange.rule import Ask, Update
 from fedlit.sharing import Sharing, State
@@ -58,9 +59,11 @@ class Asked:
     def weigh(self, collected: Mapping[str, Update], received: Mapping[str, State]) -> int:
         """Return the bytes of a round. Tensors that came with a question are not counted again."""
         weight = self._bytes + sum(map(bytes_of, received.values()))
-        for name, update in collected.items():
-            addresses = self._had.get(name, set())
+        updates = Updates.of(collected)
+        weight += updates.columns.bytes + updates.published.bytes
+        for name in updates.keys() & self._had.keys():
+            addresses = self._had[name]
             state = received.get(name, {})
             again = {key: value for key, value in state.items() if value.data_ptr() in addresses}
-            weight += bytes_of(update.state) + bytes_of(update.published) - bytes_of(again)
+            weight -= bytes_of(again)
         return weight

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError, did_you_mean
+from fedlit.exchange.columns import Updates
 from fedlit.exchange.rule import DOWN, Round, Rule
 from fedlit.sharing import State, form_of
 
@@ -20,11 +21,13 @@ rather than the rule."""
 
 
 @contextmanager
-def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[None]:
+def unchanged(
+    tensors: Iterable[tuple[str | tuple[str, str], Tensor]], expected: str
+) -> Iterator[None]:
     """Raise an error if tensors were changed in place inside the block.
 
     Args:
-        tensors: pairs of a name and its tensor.
+        tensors: pairs of a name, or of a name and its client, and the tensor.
         expected: the beginning of the message, which names who must leave the tensors as they are.
 
     Raises:
@@ -34,6 +37,8 @@ def unchanged(tensors: Iterable[tuple[str, Tensor]], expected: str) -> Iterator[
     yield
     for name, value, version in before:
         if value._version != version:
+            if isinstance(name, tuple):
+                name = " of ".join(name)
             raise RunError(
                 f"{expected}, found that {name} was changed in place; work on a copy "
                 "(tensor.clone())"
@@ -76,10 +81,18 @@ def check_received(
     if not problem:
         planned = dict(forms)
         # Networks may have been converted since the plan, so the forms of the updates count.
-        for update in round.updates.values():
-            planned |= {name: form_of(value) for name, value in update.state.items()}
+        for column in Updates.of(round.updates).columns:
+            planned[column.name] = form_of(column.tensors[0])
+        accepted: set[tuple[object, ...]] = set()
         for client, state in received.items():
-            problem = _wrong_state(client, state, round.receivers[client], planned, distinct)
+            names = round.receivers[client]
+            if isinstance(state, dict):
+                # Most clients receive the same tensors under the same names.
+                key = (names, *state, *map(id, state.values()))
+                if key in accepted:
+                    continue
+                accepted.add(key)
+            problem = _wrong_state(client, state, names, planned, distinct)
             if problem:
                 break
     problem = problem or _not_finite(round, received, list(distinct.values()))

@@ -14,19 +14,21 @@ from torch import Tensor
 
 from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
+from fedlit.client.client import has_hook
 from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.answerer import Answerer
-from fedlit.exchange.apply import Lending, recover, write_back
+from fedlit.exchange.apply import Lending, recover, write_back, write_back_all
 from fedlit.exchange.checks import unchanged
 from fedlit.exchange.collect import collect, planned
+from fedlit.exchange.columns import Updates
 from fedlit.exchange.guard import GuardMode, guard_mode
 from fedlit.exchange.members import Members
 from fedlit.exchange.minimum import Minimum, is_minimum, least
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.planning import Networks, unknown_meanings
 from fedlit.exchange.questions import Question
-from fedlit.exchange.rule import Rule, Update, addresses_of, demand
+from fedlit.exchange.rule import Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.rules.server_optimizer import ServerOptimizer
 from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
@@ -360,13 +362,15 @@ class Exchange(Callback):
                 receives, before the result is written back.
         """
         begun = time.perf_counter()
-        collected = {name: self.collect(members, client) for name, client in members.active.items()}
-        collected = self.attackers.act(members, self.rounds, collected)
+        honest = Updates.of(
+            {name: self.collect(members, client) for name, client in members.active.items()}
+        )
+        collected = Updates.of(self.attackers.act(members, self.rounds, honest))
         try:
             outcome = self._round(members, self.rounds, collected, measure=measure)
         except RunError as error:
             raise RunError(f"{error}{self.server.incidents.before()}") from error
-        self._apply(members, collected, outcome)
+        self._apply(members, honest, collected, outcome)
         taking_part = members.cohort
         if taking_part is None:
             taking_part = frozenset(self.sharing.names)
@@ -380,8 +384,17 @@ class Exchange(Callback):
         local = {name: value for name, value in records.items() if _is_of(name, members)}
         members.record({**local, "exchange/seconds": seconds})
 
-    def _apply(self, members: Members, collected: Mapping[str, Update], outcome: Outcome) -> None:
-        """Let each client here take over its part of a round's outcome."""
+    def _apply(
+        self, members: Members, honest: Updates, collected: Updates, outcome: Outcome
+    ) -> None:
+        """Let each client here take over its part of a round's outcome.
+
+        Args:
+            members: the federation.
+            honest: the updates of clients here; their tensors are the clients' own.
+            collected: what was sent instead, if some of them attack.
+            outcome: the outcome of the round.
+        """
         gone = {*outcome.lost, *outcome.verdict.left_out}
         if outcome.void:
             finite = all_finite({name: update.state for name, update in collected.items()})
@@ -389,15 +402,17 @@ class Exchange(Callback):
         rate = self.rate
         if outcome.void:
             rate = 1.0
-        sent = addresses_of(collected)
+        sent = collected.addresses
+        usual = {name: state for name, state in outcome.received.items() if name not in gone}
+        write_back_all(honest.columns, usual, rate)
         for name, client in members.clients.items():
             state = outcome.received.get(name, {})
             if name in gone:
                 recover(client, named_tensors(members.fresh(client.spec)))
                 write_back(client, state, 1.0)
-            elif name in collected or rate != 1:
+            elif name not in honest and rate != 1:
                 write_back(client, state, rate)
-            else:
+            elif name not in honest:
                 write_back(client, self._lending.lend(client, state, sent), 1.0)
             self._tell(members, client, state, self.rounds)
             self._lending.check(name)
@@ -412,6 +427,13 @@ class Exchange(Callback):
         """Call the client's ``on_receive``. It must not change what it is given, because clients
         share tensors.
         """
+        if has_hook(client, "on_receive"):
+            self._call_on_receive(members, client, received, number)
+        self.attackers.remember(client)
+
+    def _call_on_receive(
+        self, members: Members, client: FederatedClient, received: State, number: int | str
+    ) -> None:
         name = client.spec.name
         expected = (
             f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it "
@@ -424,13 +446,11 @@ class Exchange(Callback):
             hook_of(client, "on_receive"),
         ):
             client.on_receive(received)
-        self.attackers.remember(client)
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """Collect what a client sends (see :func:`fedlit.exchange.collect.collect`)."""
-        name = client.spec.name
-        seed = derive_seed(members.seed, "send", name, self.rounds)
-        return collect(client, self.sharing, self.published[name], seed, begin=begin)
+        expected = self.published[client.spec.name]
+        return collect(client, self.sharing, expected, members.seed, self.rounds, begin=begin)
 
     # ------------------------------------------------------------------ state
 

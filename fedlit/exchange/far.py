@@ -1,14 +1,15 @@
 """How far a client's update is from those of the others, and from its own earlier ones."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Update
+from fedlit.exchange.columns import Column, Columns
 from fedlit.sharing import State
+from fedlit.stacks import flat_rows, row_norms
 
 SUSPICIOUS = 4.0
 FAR = 6.0
@@ -62,39 +63,50 @@ class Far:
     change: Tensor
 
 
-def norms_of(update: Update, given: State) -> tuple[list[str], Tensor]:
-    """Return the names of the floating-point tensors of an update, and their Euclidean norms. A
-    tensor with impossible values, such as a negative variance, has an infinite norm.
+def norms_of(
+    columns: Columns, given: Mapping[str, State], compared: Collection[str]
+) -> tuple[list[str], Tensor]:
+    """Return the names of the clients' floating-point tensors, and their Euclidean norms. A tensor
+    with impossible values, such as a negative variance, has an infinite norm.
 
     Args:
-        update: the update of one client.
-        given: maps each name to the tensor that the client had been given. A tensor that is missing
-            here is measured against 0.
+        columns: the tensors of K clients.
+        given: maps each client to the tensors that it was given last.
+        compared: the names of the tensors that are compared with what was given. Others, and what
+            was not given, are measured against 0.
 
     Returns:
-        The names of T tensors, and (2, T) float32: the norms of their changes since they were
-        given, and of the tensors themselves.
+        The names of T tensors, sorted, and (2, K, T) float32: the norms of their changes since they
+        were given, and of the tensors themselves; NaN for a tensor that a client does not have.
     """
-    names = [name for name, value in update.state.items() if value.is_floating_point()]
-    if not names:
-        return [], torch.zeros(2, 0)
-    values = [update.state[name].detach() for name in names]
-    itself = torch.stack(torch._foreach_norm(values, 2, torch.float32))
+    names = []
+    for name, parts in sorted(columns.by_name.items()):
+        if parts[0].floating:
+            names.append(name)
+    norms = torch.full((2, len(names), len(columns.clients)), torch.nan, device=columns.device)
     for index, name in enumerate(names):
-        if name.endswith(NEVER_NEGATIVE) and values[index].numel():
-            itself[index] = torch.where(values[index].min() < 0, math.inf, itself[index])
-    comparable = [index for index, name in enumerate(names) if name in given]
-    change = itself
-    if comparable:
-        after = [values[index] for index in comparable]
-        before = [
-            given[names[index]].to(value.device, value.dtype)
-            for index, value in zip(comparable, after, strict=True)
-        ]
-        difference = torch._foreach_sub(after, before)
-        change = itself.clone()
-        change[comparable] = torch.stack(torch._foreach_norm(difference, 2, torch.float32))
-    return names, torch.stack([change, itself])
+        for column in columns.by_name[name]:
+            before: list[Tensor | None] = [None]
+            if name in compared:
+                clients = [columns.clients[row] for row in column.rows]
+                before = [given.get(client, {}).get(name) for client in clients]
+            for kind, of_column in enumerate(_norms_of_column(column, before)):
+                column.into(norms[kind, index], of_column)
+    return names, norms.transpose(1, 2)
+
+
+def _norms_of_column(column: Column, before: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
+    """Return the norms of a column's changes, and of its tensors."""
+    values = column.values
+    wide = torch.promote_types(values.dtype, torch.float32)
+    itself = row_norms(values, wide).float()
+    if column.name.endswith(NEVER_NEGATIVE) and values.numel():
+        itself = torch.where(flat_rows(values).amin(1) < 0, math.inf, itself)
+    if all(value is None for value in before):
+        return itself, itself
+    nothing = torch.zeros_like(values[0])
+    start = column.beside([nothing if value is None else value for value in before])
+    return row_norms(values - start, wide).float(), itself
 
 
 def relative_sizes(norms: Tensor, chosen: Tensor) -> Tensor:

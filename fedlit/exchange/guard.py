@@ -5,15 +5,18 @@ all others.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fedlit.errors import expect
+from fedlit.exchange.columns import Updates
 from fedlit.exchange.far import Far, find_far, norms_of
 from fedlit.exchange.rule import DOWN, Update
-from fedlit.sharing import Sharing, State, all_finite
+from fedlit.sharing import Sharing, State
+from fedlit.stacks import positions, rows_finite
 
 REMEMBERED = 10
 """The number of exchanges in a client's history."""
@@ -74,6 +77,21 @@ class Verdict:
         return findings
 
 
+@dataclass(frozen=True)
+class _Terms:
+    """What is compared, on the device of the updates.
+
+    Attributes:
+        parameters: (T,) bool, which tensors are parameters.
+        numbers: (T,) the number of values in each tensor.
+        steps: (K,) the number of steps that each client takes in an epoch.
+    """
+
+    parameters: Tensor
+    numbers: Tensor
+    steps: Tensor
+
+
 class Guard:
     """Compares clients' updates with each other and with their own history (see
     :mod:`fedlit.exchange.far`).
@@ -100,8 +118,8 @@ class Guard:
         if steps is not None:
             self.steps = steps
         self.given: dict[str, State] = {}
-        self._unknown: set[str] = set()
         self._past: list[tuple[Tensor, Tensor]] = []
+        self._terms: dict[tuple[tuple[str, ...], torch.device], _Terms] = {}
 
     def _not_given(self, sharing: Sharing) -> set[str]:
         """Return parameters that some client has but was never given; they are measured against 0
@@ -112,52 +130,52 @@ class Guard:
             names |= set(parameters) - self.given.get(client, {}).keys()
         return names
 
-    def judge(
-        self, updates: Mapping[str, Update], sharing: Sharing, finite: Mapping[str, Tensor]
-    ) -> Far:
+    def judge(self, updates: Updates, sharing: Sharing, finite: Tensor) -> Far:
         """Find the clients whose update is far, over all clients of the federation in the order of
         their names. No value is read back from the device.
 
         Args:
             updates: the updates of all clients that take part.
             sharing: which tensors of each client are federated.
-            finite: maps each client to whether its update is finite, as a boolean tensor; other
+            finite: whether the update of each of them is finite, as a vector of booleans; other
                 updates are not judged.
         """
-        self._unknown = self._not_given(sharing)
-        measured = {
-            client: norms_of(update, self._start(update, client))
-            for client, update in updates.items()
-        }
-        sent: set[str] = set()
-        for names, _ in measured.values():
-            sent.update(names)
-        columns = {name: column for column, name in enumerate(sorted(sent))}
-        rows = {client: row for row, client in enumerate(sorted(sharing.names))}
-        device = next((norms.device for _, norms in measured.values()), torch.device("cpu"))
-        norms = torch.full((2, len(rows), len(columns)), torch.nan, device=device)
-        for client, (names, measured_norms) in measured.items():
-            at = torch.tensor([columns[name] for name in names], dtype=torch.long, device=device)
-            norms[:, rows[client]].index_copy_(
-                1, at, torch.where(finite[client].to(device), measured_norms, torch.nan)
-            )
-        parameters: set[str] = set()
-        for of_client in sharing.parameters.values():
-            parameters.update(of_client)
-        shapes = [sharing.forms[name][1] if name in sharing.forms else () for name in columns]
-        far = find_far(
-            norms,
-            torch.tensor([name in parameters for name in columns], dtype=torch.bool, device=device),
-            torch.tensor([torch.Size(shape).numel() for shape in shapes], device=device),
-            [(level.to(device), change.to(device)) for level, change in self._past],
-            torch.tensor([float(self.steps.get(name, 1)) for name in rows], device=device),
-        )
+        compared = set(chain.from_iterable(update.parameters for update in updates.values()))
+        compared -= self._not_given(sharing)
+        names, of_updates = norms_of(updates.columns, self.given, compared)
+        of_updates = torch.where(finite[:, None], of_updates, torch.nan)
+        clients = sorted(sharing.names)
+        norms = of_updates
+        if clients != list(updates):
+            row_of = {client: row for row, client in enumerate(clients)}
+            rows = positions(tuple(row_of[client] for client in updates), of_updates.device)
+            norms = torch.full((2, len(clients), len(names)), torch.nan, device=rows.device)
+            norms.index_copy_(1, rows, of_updates)
+        terms = self._terms_of(names, sharing, norms.device)
+        past = [(level.to(norms.device), change.to(norms.device)) for level, change in self._past]
+        far = find_far(norms, terms.parameters, terms.numbers, past, terms.steps)
         self._remember(far)
         return far
 
+    def _terms_of(self, names: Sequence[str], sharing: Sharing, device: torch.device) -> _Terms:
+        """Return the facts about tensors and clients that stay the same from round to round. They
+        are made once, because copying them to an accelerator waits for it.
+        """
+        key = (tuple(names), device)
+        if key not in self._terms:
+            parameters = set(chain.from_iterable(sharing.parameters.values()))
+            shapes = [sharing.forms[name][1] if name in sharing.forms else () for name in names]
+            steps = [float(self.steps.get(name, 1)) for name in sorted(sharing.names)]
+            self._terms[key] = _Terms(
+                torch.tensor([name in parameters for name in names], device=device).bool(),
+                torch.tensor([math.prod(shape) for shape in shapes], device=device),
+                torch.tensor(steps, device=device),
+            )
+        return self._terms[key]
+
     def act(
         self, updates: Mapping[str, Update], table: Sequence[Mapping[str, float]]
-    ) -> tuple[dict[str, Update], Verdict]:
+    ) -> tuple[Mapping[str, Update], Verdict]:
         """Return the updates that the rule may see, and the findings about clients.
 
         Args:
@@ -173,15 +191,11 @@ class Guard:
         if 2 * len(named) >= looked_at and not far:
             verdict = replace(verdict, doubt=tuple(named))
         if self.mode == "watch":
-            return dict(updates), replace(verdict, watched={**named, **far})
-        near = {name: update for name, update in updates.items() if name not in far}
+            return updates, replace(verdict, watched={**named, **far})
+        near = updates
+        if far:
+            near = {name: update for name, update in updates.items() if name not in far}
         return near, replace(verdict, left_out=far, watched=named)
-
-    def _start(self, update: Update, client: str) -> State:
-        """Return the values that a client's parameters are compared with."""
-        received = self.given.get(client, {})
-        names = [name for name in update.parameters if name not in self._unknown]
-        return {name: received[name] for name in names if name in received}
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
         """Remember what clients were given, as references; tensors that a client has sent and will
@@ -192,13 +206,15 @@ class Guard:
             sent: the memory addresses of tensors that clients sent, which they will change.
         """
         addresses = set(sent)
+        values: dict[int, Tensor] = {}  # Most clients receive the same tensors.
         for client, state in received.items():
-            state_of_client = {
-                name: value.clone() if value.data_ptr() in addresses else value
-                for name, value in state.items()
-                if not name.startswith(DOWN)
-            }
-            self.given[client] = {**self.given.get(client, {}), **state_of_client}
+            state_of_client = dict(self.given.get(client, {}))
+            for name, value in state.items():
+                if id(value) not in values:
+                    values[id(value)] = value.clone() if value.data_ptr() in addresses else value
+                if not name.startswith(DOWN):
+                    state_of_client[name] = values[id(value)]
+            self.given[client] = state_of_client
 
     def _remember(self, far: Far) -> None:
         """Add the updates of clients that were not far to their histories."""
@@ -218,8 +234,8 @@ class Guard:
 
 
 def screen(
-    updates: Mapping[str, Update], sharing: Sharing, guard: Guard | None
-) -> tuple[dict[str, Update], tuple[str, ...], Verdict]:
+    updates: Updates, sharing: Sharing, guard: Guard | None
+) -> tuple[Updates, tuple[str, ...], Verdict]:
     """Leave out updates that are not finite, and updates that the guard does not pass. All values
     that decide this are read from the device at once.
 
@@ -233,21 +249,31 @@ def screen(
         of the guard.
     """
     if not updates:
-        return {}, (), Verdict()
-    finite = all_finite(
-        {name: {**update.state, **update.published} for name, update in updates.items()}
-    )
-    columns: list[Tensor] = []
+        return updates, (), Verdict()
+    finite = _finite(updates)
+    columns = [finite]
     if guard is not None:
         far = guard.judge(updates, sharing, finite)
-        columns = [far.size, far.suspicious, far.far, far.grown]
-    values = torch.cat([torch.stack(list(finite.values())), *columns]).tolist()
-    lost = tuple(name for name, is_finite in zip(finite, values, strict=False) if not is_finite)
-    usable = {name: update for name, update in updates.items() if name not in lost}
+        columns += [far.size, far.suspicious, far.far, far.grown]
+    values = torch.cat(columns).tolist()
+    lost = tuple(name for name, is_finite in zip(updates, values, strict=False) if not is_finite)
+    usable: Mapping[str, Update] = updates
+    if lost:
+        usable = {name: update for name, update in updates.items() if name not in lost}
     if guard is None:
-        return usable, lost, Verdict()
+        return Updates.of(usable), lost, Verdict()
     names = sorted(sharing.names)
-    rest = iter(values[len(finite) :])
-    table = [dict(zip(names, rest, strict=False)) for _ in columns]
+    rest = iter(values[len(updates) :])
+    table = [dict(zip(names, rest, strict=False)) for _ in columns[1:]]
     near, verdict = guard.act(usable, table)
-    return near, lost, verdict
+    return Updates.of(near), lost, verdict
+
+
+def _finite(updates: Updates) -> Tensor:
+    """Return whether each client's update is finite, as a vector of booleans on its device."""
+    finite = torch.ones(len(updates), dtype=torch.bool, device=updates.columns.device)
+    for column in chain(updates.columns, updates.published):
+        of_column = torch.ones_like(finite)
+        column.into(of_column, rows_finite(column.values).to(finite.device))
+        finite &= of_column
+    return finite

@@ -19,7 +19,7 @@ def bytes_of(state: State) -> int:
         >>> bytes_of({"w": torch.zeros(2, 3)})
         24
     """
-    return sum(value.numel() * value.element_size() for value in state.values())
+    return sum(value.nbytes for value in state.values())
 
 
 @dataclass(frozen=True)

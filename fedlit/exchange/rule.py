@@ -45,16 +45,6 @@ class Update:
     steps: int = 0
 
 
-def addresses_of(updates: Mapping[str, Update]) -> set[int]:
-    """Return the memory addresses of the federated tensors that clients sent, which they will
-    change.
-    """
-    addresses: set[int] = set()
-    for update in updates.values():
-        addresses.update(value.data_ptr() for value in update.state.values())
-    return addresses
-
-
 @dataclass(frozen=True)
 class Round:
     """The input of a rule. It holds no client.

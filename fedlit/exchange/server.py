@@ -4,7 +4,7 @@ what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -14,14 +14,15 @@ from fedlit.errors import failed_in
 from fedlit.exchange.asked import Asked
 from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.checks import check_received, unchanged, where_of
+from fedlit.exchange.columns import Updates, relative_distances
 from fedlit.exchange.guard import Guard, GuardMode, Verdict, screen
 from fedlit.exchange.minimum import Minimum, least, require
 from fedlit.exchange.named import Incidents
 from fedlit.exchange.outcome import Outcome
-from fedlit.exchange.rule import Ask, Round, Rule, Update, addresses_of, settings_of
+from fedlit.exchange.rule import Ask, Round, Rule, Update, settings_of
 from fedlit.exchange.schedule import BEGIN, round_seed
 from fedlit.seeding import isolated_rng
-from fedlit.sharing import Sharing, State, relative_distance
+from fedlit.sharing import Sharing, State
 
 
 def no_blueprint(client: str) -> Blueprint | None:
@@ -101,7 +102,7 @@ class Server:
             RunError: too few clients have a usable update, or the rule's result is not valid.
         """
         begin = number == BEGIN
-        collected = dict(sorted(collected.items()))
+        collected = Updates.of(collected)
         guard = self.guard
         if not guarded or not self.sharing.forms:
             guard = None
@@ -118,7 +119,7 @@ class Server:
         received = self._apply(number, updates, self._receivers(collected), questions)
         if guard is not None:
             # Clients will change the tensors that they sent, so the guard copies these.
-            guard.note(received, addresses_of(collected))
+            guard.note(received, collected.addresses)
         weight = 0
         if received or not begin:
             weight = questions.weigh(collected, received)
@@ -142,7 +143,7 @@ class Server:
     def _apply(
         self,
         number: int,
-        updates: Mapping[str, Update],
+        updates: Updates,
         receivers: Mapping[str, tuple[str, ...]],
         ask: Asked,
     ) -> Mapping[str, State]:
@@ -165,21 +166,9 @@ class Server:
         check_received(self.rule, round, received, self.sharing.forms, begin=begin)
         return received
 
-    def _drift(
-        self, updates: Mapping[str, Update], received: Mapping[str, State]
-    ) -> dict[str, Tensor]:
+    def _drift(self, updates: Updates, received: Mapping[str, State]) -> dict[str, Tensor]:
         """Map each client to the relative distance of its parameters from what it receives."""
-        drift = {}
-        for name, update in updates.items():
-            state = {
-                key: update.state[key]
-                for key in self.sharing.parameters[name]
-                if key in update.state
-            }
-            distance = relative_distance(state, received.get(name, {}))
-            if distance is not None:
-                drift[name] = distance
-        return drift
+        return relative_distances(updates.columns, received, self.sharing.parameters)
 
     def _records(
         self, number: int, drift: Mapping[str, Tensor], weight: int
@@ -229,10 +218,9 @@ class Server:
             self.guard.load_state_dict(state["guard"])
 
 
-def _tensors_of(updates: Mapping[str, Update]) -> list[tuple[str, Tensor]]:
-    """Return the tensors of all updates, each with a name for messages."""
-    tensors = []
-    for client, update in updates.items():
-        for part in (update.state, update.published):
-            tensors += [(f"{name} of {client}", value) for name, value in part.items()]
-    return tensors
+def _tensors_of(updates: Updates) -> Iterator[tuple[tuple[str, str], Tensor]]:
+    """Yield the tensors of all updates, each with its name and its client."""
+    for columns in (updates.columns, updates.published):
+        for column in columns:
+            for row, tensor in zip(column.rows, column.tensors, strict=True):
+                yield (column.name, columns.clients[row]), tensor

@@ -12,8 +12,8 @@ from federations import Faulty, different, trained, weights
 
 from fedlit import IFCA, FedAvgM, Mean
 from fedlit.client import FederatedClient
+from fedlit.exchange.columns import Columns
 from fedlit.exchange.far import find_far, norms_of
-from fedlit.exchange.rule import Update
 
 
 def test_a_negative_variance_is_far() -> None:
@@ -21,13 +21,12 @@ def test_a_negative_variance_is_far() -> None:
         "core.1.running_var": torch.ones(3),
         "core.1.running_mean": torch.tensor([-1.0, 0.0, 1.0]),
     }
-    names, norms = norms_of(Update(honest), {})
-    assert names == list(honest) and norms.isfinite().all()
-    worse = norms_of(Update({**honest, "core.1.running_var": torch.tensor([1.0, -0.1, 1.0])}), {})[
-        1
-    ]
-    assert worse.isinf().tolist() == [[True, False], [True, False]]
-    table = torch.stack([norms, norms, worse], 1)
+    worse = {**honest, "core.1.running_var": torch.tensor([1.0, -0.1, 1.0])}
+    sent = {"ash": honest, "birch": honest, "cedar": worse}
+    names, table = norms_of(Columns(sent), {}, ())
+    assert names == ["core.1.running_mean", "core.1.running_var"]
+    assert table.isinf().tolist() == [[[False, False], [False, False], [False, True]]] * 2
+    assert not table.isnan().any()
     far = find_far(table, torch.tensor([False, False]), torch.ones(2), (), torch.ones(3))
     assert far.far.tolist() == [False, False, True]
 

@@ -9,8 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedlit.exchange.rule import Facts, Round, Rule, Update, by_owners
+from fedlit.exchange.columns import Columns, Updates
+from fedlit.exchange.rule import Facts, Round, Rule, Update
 from fedlit.sharing import State
+from fedlit.stacks import add_rows
 
 
 @torch.no_grad()
@@ -35,36 +37,39 @@ def mean(
         >>> mean({"a": {"w": torch.ones(1)}, "b": {"w": torch.ones(1)}, "c": {}})
         {'w': tensor([1.])}
     """
-    weights = weights or dict.fromkeys(states, 1.0)
-    total = dict[str, Tensor]()
-    forms = dict[str, torch.dtype]()
-    for client in sorted(states):
-        state = states[client]
-        weight = float(weights[client])
-        if weight <= 0:
-            raise ValueError(f"expected positive weights, found {weight} of {client!r}")
-        terms = {
-            name: value.to(torch.promote_types(value.dtype, torch.float32))
-            for name, value in state.items()
-        }
-        first = [name for name in state if name not in total]
-        known_names = [name for name in state if name in total]
-        if known_names:
-            torch._foreach_add_(
-                [total[name] for name in known_names],
-                [terms[name] for name in known_names],
-                alpha=weight,
-            )
-        if first:
-            total |= zip(
-                first, torch._foreach_mul([terms[name] for name in first], weight), strict=True
-            )
-            forms |= {name: state[name].dtype for name in first}
-    for owners, names in by_owners(states).items():
-        torch._foreach_div_(
-            [total[name] for name in names], sum(float(weights[client]) for client in owners)
-        )
-    return {name: value.to(forms[name]) for name, value in total.items()}
+    return mean_of(Columns(states), weights)
+
+
+@torch.no_grad()
+def mean_of(columns: Columns, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """Return the :func:`mean` of clients' tensors that have been put into columns."""
+    numbers = [1.0] * len(columns.clients)
+    if weights is not None:
+        numbers = [float(weights[client]) for client in columns.clients]
+    for client, number in zip(columns.clients, numbers, strict=True):
+        if number <= 0:
+            raise ValueError(f"expected positive weights, found {number} of {client!r}")
+    average = {}
+    for name, parts in columns.by_name.items():
+        first = parts[0]
+        dtype = first.tensors[0].dtype
+        # The sum begins with the first client: 0 + −0 would be another 0.
+        total = _wide(first.values[0]) * numbers[first.rows[0]]
+        of_rows = [numbers[row] for column in parts for row in column.rows]
+        rest = of_rows[1:]
+        for column in parts:
+            values = _wide(column.values)
+            if column is first:
+                values = values[1:]
+            add_rows(total, values, rest[: len(values)])
+            rest = rest[len(values) :]
+        average[name] = total.div_(sum(of_rows)).to(dtype)
+    return average
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Return values as float32 or better."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def counted(round: Round) -> dict[str, Tensor]:
@@ -82,8 +87,12 @@ def counted(round: Round) -> dict[str, Tensor]:
 def spread(average: State, round: Round) -> dict[str, dict[str, Tensor]]:
     """Map each client to the averaged tensors that it has."""
     received = {}
+    states: dict[tuple[str, ...], dict[str, Tensor]] = {}
     for client, names in round.receivers.items():
-        received[client] = {name: average[name] for name in names if name in average}
+        names = tuple(names)
+        if names not in states:
+            states[names] = {name: average[name] for name in names if name in average}
+        received[client] = dict(states[names])
     return received
 
 
@@ -107,8 +116,8 @@ class Mean(Rule):
 
     def average(self, updates: Mapping[str, Update]) -> dict[str, Tensor]:
         """Return the mean of each tensor over the clients that sent it."""
-        states = {client: update.state for client, update in updates.items()}
-        return mean(states, {client: self.weight(update) for client, update in updates.items()})
+        weights = {client: self.weight(update) for client, update in updates.items()}
+        return mean_of(Updates.of(updates).columns, weights)
 
     def weight(self, update: Update) -> float:
         """Return the weight of a client."""
