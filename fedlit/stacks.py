@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
+
+_Value = TypeVar("_Value")
 
 LONG = 2**15
 """The number of values from which on a tensor counts as long. torch divides the sum of a long
@@ -114,8 +117,32 @@ def row_norms(values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         tensor([5., 2.])
     """
     if values[0].numel() < LONG:
-        return torch.linalg.vector_norm(flat_rows(values), 2, 1, dtype=dtype)
+        norms: Tensor = torch.linalg.vector_norm(flat_rows(values), 2, 1, dtype=dtype)
+        return norms
     return torch.stack(torch._foreach_norm(list(values.unbind()), 2, dtype))
+
+
+def alone(value: _Value) -> _Value:
+    """Return tensors and plain data with a copy of each tensor that is a part of a larger one.
+    torch saves a tensor with all of the memory in which it lies, and with it other clients' values.
+
+    Args:
+        value: a tensor, or mappings, lists and tuples of tensors and anything else.
+
+    Example:
+        >>> row = torch.zeros(3, 2)[1]
+        >>> alone({"w": row})["w"].untyped_storage().nbytes(), row.untyped_storage().nbytes()
+        (8, 24)
+    """
+    copied: object = value
+    if isinstance(value, Tensor):
+        if value.layout is torch.strided and value.untyped_storage().nbytes() > value.nbytes:
+            copied = value.clone()
+    elif isinstance(value, dict):
+        copied = {name: alone(item) for name, item in value.items()}
+    elif type(value) in (list, tuple):
+        copied = type(value)(alone(item) for item in value)  # type: ignore[call-arg, attr-defined]
+    return cast("_Value", copied)
 
 
 def flat_rows(values: Tensor) -> Tensor:

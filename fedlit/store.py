@@ -118,9 +118,11 @@ class Store:
         """
         import torch
 
+        from fedlit.stacks import alone
+
         rows = []
         for key, value in values.items():
-            torch.save(value, file := io.BytesIO())
+            torch.save(alone(value), file := io.BytesIO())
             content = file.getvalue()
             rows.append([*key, content, crc32(content)])
         with self._open() as database:

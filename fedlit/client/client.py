@@ -2,6 +2,7 @@
 this.
 """
 
+import copy
 import inspect
 import logging
 import math
@@ -21,6 +22,7 @@ from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
 from fedlit.sharing import Live, State, select
 from fedlit.spec import ClientSpec
+from fedlit.stacks import alone
 from fedlit.tasks.metrics import Site, SiteMetrics
 from fedlit.tasks.scores import LOSS, Score
 
@@ -451,6 +453,44 @@ class FederatedClient(HookedModule):
         starts.
         """
         return {name: tensor.detach() for name, tensor in self._federated.items()}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the client's tensors by name, as every module of torch does. A client that is
+        stepped with others as one (``stacked``) returns copies: torch saves a tensor with all of
+        the memory in which it lies, and with it other clients' values.
+        """
+        state = super().state_dict(*args, **kwargs)
+        if not args and not kwargs:
+            for name, value in state.items():
+                state[name] = alone(value)
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle of the client holds: copies of its tensors, and nothing of
+        clients that are stepped with it as one.
+        """
+        copies: dict[int, Any] = {id(self): self}
+        tensors: list[Tensor] = [*self.parameters(), *self.buffers()]
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                tensors += [value for value in state.values() if isinstance(value, Tensor)]
+        for tensor in tensors:
+            if isinstance(tensor, nn.Parameter):
+                copies[id(tensor)] = nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
+            else:
+                copies[id(tensor)] = tensor.detach().clone()
+        content = {
+            **super().__getstate__(),
+            "state": alone(self.state),
+            "_logged": alone(self._logged),
+        }
+        return copy.deepcopy(content, copies)
+
+    def __copy__(self) -> "FederatedClient":
+        """Return another client with the same modules and tensors."""
+        twin = type(self).__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
 
     def log(self, name: str, value: Tensor | float, *args: object, **kwargs: object) -> None:
         """Record a scalar. Its mean over the epoch is logged in the client's run as

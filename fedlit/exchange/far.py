@@ -92,7 +92,8 @@ def norms_of(
                 before = [given.get(client, {}).get(name) for client in clients]
             for kind, of_column in enumerate(_norms_of_column(column, before)):
                 column.into(norms[kind, index], of_column)
-    return names, norms.transpose(1, 2)
+    # Sums over a row have the same bits only if its numbers lie side by side.
+    return names, norms.transpose(1, 2).contiguous()
 
 
 def _norms_of_column(column: Column, before: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
