@@ -176,7 +176,10 @@ class Updates(dict[str, Update]):
     @cached_property
     def addresses(self) -> set[int]:
         """The memory addresses of the federated tensors, which the clients will change."""
-        return {tensor.data_ptr() for column in self.columns for tensor in column.tensors}
+        addresses: set[int] = set()
+        for column in self.columns:
+            addresses.update(tensor.data_ptr() for tensor in column.tensors)
+        return addresses
 
     @cached_property
     def published(self) -> Columns:

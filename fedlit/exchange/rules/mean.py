@@ -55,7 +55,9 @@ def mean_of(columns: Columns, weights: Mapping[str, float] | None = None) -> dic
         dtype = first.tensors[0].dtype
         # The sum begins with the first client: 0 + −0 would be another 0.
         total = _wide(first.values[0]) * numbers[first.rows[0]]
-        of_rows = [numbers[row] for column in parts for row in column.rows]
+        of_rows = list[float]()
+        for column in parts:
+            of_rows += [numbers[row] for row in column.rows]
         rest = of_rows[1:]
         for column in parts:
             values = _wide(column.values)
