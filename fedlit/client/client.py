@@ -6,8 +6,9 @@ import copy
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -177,6 +178,32 @@ class FederatedClient(HookedModule):
         self.row_weight: Tensor | None = None
         # Set by the stack: whether the client is stepped with others as one.
         self.stacked = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy of this client alone. A tensor that is a slice of several clients' is copied
+        without the others' part, which a copy of its memory would hold.
+        """
+        states = chain(*(optimizer.state.values() for optimizer in self._optimizers))
+        values: Iterator[object] = chain(
+            self.buffers(),
+            self.state.values(),
+            *self._logged.values(),
+            *(state.values() for state in states),
+        )
+        for tensor in values:
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().nbytes() > tensor.nbytes:
+                memo[id(tensor)] = tensor.detach().clone()
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        twin.stacked = False
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle a client that is stepped with others without their part of its tensors."""
+        if self.stacked:
+            return copy.deepcopy(self).__reduce_ex__(protocol)
+        return super().__reduce_ex__(protocol)
 
     def make_network(self, network: NetworkFactory) -> Network:
         """Return a network for this client. One with a method ``meet`` gets to know its inputs and

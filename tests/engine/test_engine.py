@@ -4,6 +4,7 @@ each client alone."""
 import copy
 import logging
 import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -387,3 +388,30 @@ def test_stacks_are_divided_by_bytes_and_threads_alone(monkeypatch: pytest.Monke
         sizes[threads, largest] = [len(names) for names, _ in engine._stacks.values()]
         engine.close()
     assert list(sizes.values()) == [[70], [35, 35], [35, 35], [17, 18, 17, 18]]
+
+
+def test_a_copy_or_pickle_of_a_stacked_client_holds_no_other(tmp_path: Path) -> None:
+    network = partial(MLP, hidden=[5, 4], norm="batch")
+    made = [client(name, network)[0] for name in "abcd"]
+    stack = Stack(made)
+    stack.step(Batch(torch.randn(36, 3), torch.arange(36) % 2))
+    stack.report()
+    made[0].state["row"] = stack.buffers["encoder.0.norm.running_mean"][0]
+    twin = copy.deepcopy(made[0])
+    before = {name: value.clone() for name, value in made[1].state_dict().items()}
+    tensors = [*twin.parameters(), *twin.buffers(), twin.state["row"], *twin._logged["loss"]]
+    for state in twin._optimizers[0].state.values():
+        tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors)
+    assert [*twin._optimizers[0].state] == [*twin.parameters()]
+    for tensor in tensors:
+        tensor.data.fill_(7)
+    for one, state in ((made[0], twin.state_dict()), (made[1], before)):
+        same = [torch.equal(value, state[name]) for name, value in one.state_dict().items()]
+        assert all(same) == (one is made[1])
+    torch.save(made[0], tmp_path / "client.pt")
+    with zipfile.ZipFile(tmp_path / "client.pt") as archive:
+        content = b"".join(map(archive.read, archive.namelist()))
+    for one in made:
+        found = one.core[0].linear.weight.detach().numpy().tobytes() in content
+        assert found == (one is made[0])
