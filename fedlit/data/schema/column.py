@@ -116,13 +116,21 @@ class Column:
             marks = self.notation.decimal, self.notation.thousands
             converted, _ = convert(values, self.convert, self.missing, marks)
             return replace(self, convert={}).apply(converted, head)
-        if self.kind in ("numeric", "coded"):
-            plain = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
-            numbers = as_numbers(values, plain)
-            if numbers is not None:
-                return {str(values.name): self.with_gaps(numbers)}, []
+        numbers = self.plain_numbers(values)
+        if numbers is not None:
+            return {str(values.name): numbers}, []
         cells, _ = Cells.of(values).without(self.missing, self.not_missing)
         return self.of_stored(values).take(cells, head)
+
+    def plain_numbers(self, values: pd.Series) -> np.ndarray | None:
+        """Convert cells (n,) to float64 if the column holds numbers and all cells are written as
+        programs write them; otherwise return None. Any part of such cells is plain, too.
+        """
+        if self.kind not in ("numeric", "coded") or self.values or self.convert:
+            return None
+        texts = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
+        numbers = as_numbers(values, texts)
+        return None if numbers is None else self.with_gaps(numbers)
 
     @property
     def not_missing(self) -> Mapping[str, str]:

@@ -291,14 +291,20 @@ def _check_columns(table: ClientTable, expect: Callable[..., None], head: str) -
 
 def _check_numbers(table: ClientTable, expect: Callable[..., None], head: str) -> None:
     key = f"{head}: columns"
-    numbers = table.features.loc[:, [name not in table.categorical for name in table.features]]
+    coded = {*table.categorical}
+    names = [name for name in table.features if name not in coded]
+    numbers = table.features
+    if coded:
+        numbers = numbers[names]
     wrong_types = {
-        name: str(dtype) for name, dtype in numbers.dtypes.items() if dtype.kind not in "iuf"
+        name: str(dtype)
+        for name, dtype in zip(names, numbers.dtypes.tolist(), strict=True)
+        if dtype.kind not in "iuf"
     }
     advice = "correct the file, or list them as categorical"
     expect(not wrong_types, key, "numbers", wrong_types, advice)
     counts = np.isinf(numbers.to_numpy(np.float64, na_value=np.nan)).sum(axis=0)
-    infinite = {name: count for name, count in zip(numbers, counts.tolist(), strict=True) if count}
+    infinite = {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
     problem = Told(f"infinite ones: {infinite}")
     expect(not infinite, key, "finite numbers", problem, "empty these cells")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading import Raw
@@ -37,20 +39,42 @@ def client_tables(raws: Raws, seed: int, *, in_one_file: bool = False) -> list[C
     raws.clear()
     for client, (raw, settings) in mapped.items():
         mapped[client] = (converted(raw, settings), settings)
-    schema = None
+    common = None
     notes = list[Note]()
     if in_one_file:
-        schema, notes = _common_schema(mapped)
+        common, notes = _common_columns(mapped)
     tables = []
     for client in list(mapped):
         raw, settings = mapped.pop(client)
-        tables.append(_client_table(raw, settings, seed, schema))
+        tables.append(_client_table(raw, settings, seed, common))
     tables[0] = replace(tables[0], notes=(*notes, *tables[0].notes))
     return check_tables(tables)
 
 
-def _common_schema(raws: Raws) -> tuple[Schema, list[Note]]:
-    """Return the schema of one file's columns, which is the same at all clients, and notes."""
+@dataclass(frozen=True)
+class _Common:
+    """The columns of one file, which hold the same at all clients.
+
+    Attributes:
+        schema: The schema of the columns.
+        row: (n,) The numbers of all rows, ascending.
+        names: The columns of numbers that are written plainly in all rows.
+        numbers: (names, n) Their cells, read once for all clients.
+    """
+
+    schema: Schema
+    row: np.ndarray
+    names: list[str]
+    numbers: np.ndarray
+
+    def numbers_of(self, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+        """Return the cells of these columns in some of the rows."""
+        positions = np.searchsorted(self.row, rows.index.to_numpy())
+        return dict(zip(self.names, self.numbers[:, positions], strict=True))
+
+
+def _common_columns(raws: Raws) -> tuple[_Common, list[Note]]:
+    """Return what one file's columns hold, which is the same at all clients, and notes."""
     import pandas as pd
 
     rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
@@ -59,7 +83,13 @@ def _common_schema(raws: Raws) -> tuple[Schema, list[Note]]:
     for settings in clients:
         unused.update(settings.targets, [settings.weight or ""])
     schema, _, notes = _find_schema(clients, rows[[name for name in rows if name not in unused]])
-    return schema, notes
+    read = dict[str, np.ndarray]()
+    for name, column in schema.columns.items():
+        numbers = column.plain_numbers(rows[name])
+        if numbers is not None:
+            read[name] = numbers
+    cells = np.array([*read.values()]).reshape(len(read), len(rows))
+    return _Common(schema, rows.index.to_numpy(), [*read], cells), notes
 
 
 def _find_schema(
@@ -89,10 +119,10 @@ def _find_schema(
 
 
 def _client_table(
-    raw: Raw, settings: ClientSettings, seed: int, common: Schema | None
+    raw: Raw, settings: ClientSettings, seed: int, common: _Common | None
 ) -> ClientTable:
-    """Return one client's table. ``common`` is the schema of the columns of all clients, if they
-    were examined together.
+    """Return one client's table. ``common`` says what the columns of all clients hold, if they were
+    examined together.
     """
     from fedlit.data.labels import read_target, read_weights
     from fedlit.data.sources.keys import hashed_keys
@@ -102,8 +132,7 @@ def _client_table(
     check_table(raw, settings)
     labels = read_target(settings, raw.frame)
     rows = raw.frame if labels.labelled.all() else raw.frame[labels.labelled]
-    used = rows.drop(columns=[name for name in rows if name in settings.no_features])
-    schema, features, column_notes = _features(settings, used, common)
+    schema, features, column_notes = _features(settings, rows, common)
     split = settings.split
     split_column = rows[split.column] if split.column else None
     splits, split_notes = split_rows(
@@ -131,7 +160,7 @@ def _client_table(
         positive=labels.positive,
         task=settings.task,
         schema=schema,
-        keys=hashed_keys(schema, used, settings.options),
+        keys=hashed_keys(schema, rows, settings.options),
         unit=labels.unit,
         weights=weights,
     )
@@ -142,20 +171,23 @@ def _client_table(
 
 
 def _features(
-    settings: ClientSettings, rows: pd.DataFrame, common: Schema | None
+    settings: ClientSettings, rows: pd.DataFrame, common: _Common | None
 ) -> tuple[Schema, pd.DataFrame, list[Note]]:
     """Return the schema of a client's columns, the typed rows, and notes.
 
     Args:
         settings: The settings of the client.
-        rows: The raw rows, with the columns that become features.
-        common: The schema of the columns of all clients, if they were examined together.
+        rows: The raw rows.
+        common: What the columns of all clients hold, if they were examined together.
     """
+    names = [name for name in rows if name not in settings.no_features]
     if common is None:
-        schema, features, notes = _find_schema([settings], rows)
+        schema, features, notes = _find_schema([settings], rows[names])
     else:
-        columns = {name: column for name, column in common.columns.items() if name in rows}
-        schema = replace(common, columns=columns)
-        features, notes = schema.apply(rows, f"client {settings.client!r}")
+        known = common.schema.columns
+        columns = {name: column for name, column in known.items() if name in names}
+        schema = replace(common.schema, columns=columns)
+        numbers = common.numbers_of(rows)
+        features, notes = schema.apply(rows, f"client {settings.client!r}", numbers)
     # New rows have the values and the units of the file.
     return schema.with_values(settings.values, settings.convert), features, notes
