@@ -59,9 +59,11 @@ def with_classes(
 
 
 def _with_classes(table: ClientTable, client_labels: Known, whole: bool) -> ClientTable:
-    table_labels = labels_of(table)
     train = table.target.iloc[table.splits["train"]].dropna().unique()
-    if not table_labels or len(train) != 1:
+    if len(train) != 1:
+        return table
+    table_labels = labels_of(table)
+    if not table_labels:
         return table
     label = plain(train[0])
     same_target = [

@@ -99,7 +99,8 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
         partial = outcome.partial or not outcome.several_columns
         target = several(columns, subject, partial=partial)
     labelled, gaps = _labelled(client, frame, target, settings.unlabelled)
-    target = target[labelled]
+    if not labelled.all():
+        target = target[labelled]
     if not is_single:
         return Labels(target, labelled, settings.positive, (*gaps, *notes), unit)
     target = class_labels(client, target.infer_objects(), outcome)
@@ -220,6 +221,8 @@ def _labelled(
     labelled = target.notna().to_numpy()
     subject = f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
+    if not without and len(labelled):
+        return labelled, []
     cells = raw.loc[~labelled].iloc[:, 0]
     if raw.shape[1] > 1:
         rows = raw[~labelled].itertuples(index=False, name=None)
@@ -232,8 +235,6 @@ def _labelled(
         )
     advice = "name another target, or leave the client out"
     expect(bool(labelled.any()), subject, "labels", Told("none"), advice, DataError)
-    if not without:
-        return labelled, []
     sentence = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
     return labelled, [Note(sentence, "unlabelled", head=client)]
 

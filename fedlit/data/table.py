@@ -228,7 +228,8 @@ def row_hashes(frame: pd.DataFrame) -> np.ndarray:
             [row_hashes(frame.iloc[at : at + _BLOCK]) for at in range(0, len(frame), _BLOCK)]
         )
     are_numbers = np.array([dtype.kind in "iuf" for dtype in frame.dtypes.tolist()], bool)
-    numbers = frame.loc[:, are_numbers].to_numpy(np.float64, na_value=np.nan) + 0.0  # -0 becomes 0.
+    columns = frame if are_numbers.all() else frame.loc[:, are_numbers]
+    numbers = columns.to_numpy(np.float64, na_value=np.nan) + 0.0  # -0 becomes 0.
     numbers[np.isnan(numbers)] = np.nan  # There are several.
     hashes = _mixed(np.ascontiguousarray(numbers).view(np.uint64))
     hashes *= 2 * np.flatnonzero(are_numbers).astype(np.uint64) + np.uint64(1)

@@ -163,7 +163,8 @@ class Classification(Task):
                 f"them as those that were trained on ({', '.join(map(repr, self.classes[:3]))})"
             )
         index = {label: position for position, label in enumerate(self.classes)}
-        return torch.tensor(target.map(index).fillna(-1).to_numpy(np.int64))
+        positions = [index.get(label, -1) for label in target.tolist()]
+        return torch.tensor(positions, dtype=torch.int64)
 
     def known(self, y: Tensor) -> Tensor:
         """Return which labels are among the classes."""

@@ -34,8 +34,13 @@ def types_of(target: pd.Series) -> dict[str, Label]:
     """Map each type to its first label. Python considers True equal to 1, so types are counted
     separately even for equal labels.
     """
-    cells = target.dropna()
-    labels = cells.tolist() if target.dtype == object else cells.unique().tolist()
+    labels: list[Label]
+    if target.dtype == object:
+        labels = target.dropna().tolist()
+    elif target.dtype == "category":
+        labels = target.dropna().unique().tolist()
+    else:  # All cells with a value are of one type.
+        labels = target.iloc[np.flatnonzero(target.notna().to_numpy())[:1]].tolist()
     first = {type(label): label for label in reversed(labels)}
     return {type_of(label): label for label in first.values()}
 

@@ -354,3 +354,27 @@ def test_any_table_of_any_cells(tmp_path: Path, data: st.DataObject) -> None:
             rows.source.tables(0)[0].features.iloc[:0].reindex(columns=seen.schema.used)
         )
         assert len(again) == 0
+
+
+def test_rows_of_one_file_are_read_as_alone(tmp_path: Path) -> None:
+    """Columns that are read once for all clients hold what each client's rows hold alone."""
+    generator = np.random.default_rng(2)
+    rows = 240
+    frame = pd.DataFrame({"site": generator.choice(["c", "a", "b"], rows)})
+    frame["plain"] = generator.normal(size=rows).round(3).astype(str)
+    frame["gaps"] = np.where(generator.random(rows) < 0.2, "", "7.5")
+    frame["comma"] = [f"{number:.2f}".replace(".", ",") for number in generator.normal(size=rows)]
+    frame["weighed"] = [f"{number:.1f} kg" for number in generator.normal(70, 9, rows)]
+    frame["town"] = generator.choice(["Bonn", "Ulm", "n/a"], rows)
+    frame["y"] = generator.choice(["yes", "no", ""], rows, p=[0.5, 0.4, 0.1])
+    path = tmp_path / "all.csv"
+    frame.to_csv(path, index=False)
+    source = Tables(str(path), "y", client_column="site", unlabelled="drop")
+    for table in source.tables(seed=1):
+        assert table.schema is not None
+        alone = frame[(frame["site"] == table.name) & (frame["y"] != "")].replace("", None)
+        typed, _ = table.schema.apply(alone, "alone")
+        assert table.features.index.tolist() == alone.index.tolist()
+        pd.testing.assert_frame_equal(
+            table.features, typed, check_exact=True, check_index_type=False
+        )
