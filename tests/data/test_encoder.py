@@ -16,7 +16,7 @@ from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.module import FederatedData
 from fedlit.data.newcomer import newcomer
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, Split
 from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 from fedlit.spec import ClientSpec
@@ -311,7 +311,11 @@ def test_columns_are_encoded_together_as_alone(cells: int, monkeypatch: pytest.M
         frame["flat"] = 0.1
         target = pd.Series(["a", "b", "c"] * (rows // 3), frame.index, name="y")
         order = generator.permutation(rows)
-        splits = {"train": order[2:], "validation": order[:1], "test": order[1:2]}
+        splits: dict[Split, np.ndarray] = {
+            "train": order[2:],
+            "validation": order[:1],
+            "test": order[1:2],
+        }
         client = ClientTable("north", frame, target, splits)
         encoder = TableEncoder("north").fit(client)
         encoded = encoder.encode(client)

@@ -184,8 +184,7 @@ def _features(
     if common is None:
         schema, features, notes = _find_schema([settings], rows[names])
     else:
-        known = common.schema.columns
-        columns = {name: column for name, column in known.items() if name in names}
+        columns = {name: column for name, column in common.schema.columns.items() if name in names}
         schema = replace(common.schema, columns=columns)
         numbers = common.numbers_of(rows)
         features, notes = schema.apply(rows, f"client {settings.client!r}", numbers)
