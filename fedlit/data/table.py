@@ -247,7 +247,8 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     """Return a hash of each uint64, the last steps of splitmix64 (Steele, Lea and Flood 2014)."""
     mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    hashes: np.ndarray = mixed ^ (mixed >> np.uint64(31))
+    return hashes
 
 
 def choose_columns(
