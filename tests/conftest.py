@@ -13,7 +13,7 @@ import pytest
 
 from fedlit.data.files import RemoteFile, find
 from fedlit.data.sources import Covertype
-from fedlit.jobs import pool
+from fedlit.jobs import processes
 
 sys.path.insert(0, str(Path(__file__).parent))
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
@@ -24,14 +24,18 @@ def in_this_process() -> Iterator[None]:
     """Studies run their jobs here, one at a time: a worker process would import torch for longer
     than they train. The real ones: study/test_runner.py, by the command.
     """
-    call = pool.WorkerProcess.call
+    call = processes.WorkerProcess.call
     lock = threading.Lock()
 
     def here(
-        self: pool.WorkerProcess, function: str, arguments: Mapping[str, Any], log: Path
+        self: processes.WorkerProcess,
+        function: str,
+        arguments: Mapping[str, Any],
+        log: Path,
+        memory: str = "",
     ) -> str:
         if function != "fedlit.study.runs:serve":
-            return call(self, function, arguments, log)
+            return call(self, function, arguments, log, memory)
         from fedlit.study.runs import serve
 
         try:
@@ -42,7 +46,7 @@ def in_this_process() -> Iterator[None]:
         return ""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool.WorkerProcess, "call", here)
+        patch.setattr(processes.WorkerProcess, "call", here)
         yield
 
 

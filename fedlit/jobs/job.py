@@ -54,6 +54,8 @@ class FitAlone:
         folds: the number of folds on which the model is fitted; 0 for training rows alone.
         small: the number of validation rows below which settings are chosen by out-of-fold
             predictions.
+        clients: the clients that may have the model. Each is fitted by itself, so that several
+            processes can share the job.
     """
 
     config: str
@@ -62,6 +64,7 @@ class FitAlone:
     model: dict[str, Any] | None = None
     folds: int = 0
     small: int = 0
+    clients: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,14 @@ class Job:
         to each fold.
         """
         return max(1, self.work.folds) if isinstance(self.work, FitAlone) else 1
+
+    @property
+    def pieces(self) -> list[str]:
+        """The clients for which the job's work can be done at the same time; none if it is not
+        divided.
+        """
+        clients = self.work.clients if isinstance(self.work, FitAlone) else []
+        return clients if len(clients) > 1 else []
 
     @property
     def variant(self) -> str:

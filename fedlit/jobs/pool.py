@@ -1,23 +1,11 @@
-"""Runs calls, in this process or in worker processes. A worker reads requests, one JSON object per
-line, from its standard input, and answers each with a line.
-
-A worker ends as soon as its input is closed, even during a job. If the requesting process is
-killed, no orphaned worker therefore continues to write to folders that a restarted process uses.
-"""
+"""Runs calls, in this process or in worker processes, as many at once as there are workers."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
-import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,65 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.errors import FedlitError
-from fedlit.exchange.place import refuse_ranks
+from fedlit.jobs.processes import WorkerProcess, Workshop
 
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class WorkerProcess:
-    """A process that runs this module. It is started when first needed, and again after a crash.
-
-    Args:
-        threads: the number of threads that it may use.
-    """
-
-    def __init__(self, threads: int) -> None:
-        refuse_ranks("what starts processes of its own")
-        self.environment = {
-            **os.environ,
-            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
-        }
-        self.process: subprocess.Popen[str] | None = None
-
-    def call(self, function: str, arguments: Mapping[str, Any], log: Path) -> str:
-        """Call a function in the process. Return the error that ended it, or an empty string.
-
-        Args:
-            function: the function, as ``module:name``; it takes one mapping.
-            arguments: the mapping for the function, as plain data.
-            log: the file for what is printed.
-        """
-        if self.process is None:
-            # -P: no module of the working directory
-            command = [sys.executable, "-P", "-m", "fedlit.jobs.pool"]
-            pipe = subprocess.PIPE
-            self.process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, env=self.environment, text=True
-            )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        request = {"function": function, "arguments": arguments, "log": str(log), "path": sys.path}
-        try:
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-            answer = self.process.stdout.readline()
-        except (BrokenPipeError, ValueError):  # it ended, or was stopped meanwhile
-            answer = ""
-        if answer:
-            return str(json.loads(answer))
-        status = self.process.wait()
-        self.process = None
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return f"its process ended ({how})" + (
-            "; out of memory?" if status == -signal.SIGKILL else ""
-        )
-
-    def stop(self) -> None:
-        """Kill the process."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
 
 
 @dataclass(frozen=True)
@@ -96,6 +31,9 @@ class Call:
         arguments: builds the mapping for the function, as plain data, when the call begins.
         log: the file for what is printed.
         after: the names of calls that must have ended before.
+        memory: the name of what the function keeps in memory: calls of one name that a worker gets
+            one after another run in one process. A call without a name has a new process where a
+            process can be forked.
     """
 
     name: str
@@ -103,6 +41,7 @@ class Call:
     arguments: Callable[[], Mapping[str, Any]]
     log: Path
     after: tuple[str, ...] = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,16 +87,56 @@ class Here:
             yield Event(call, message, time.monotonic() - begun, cause)
 
 
+class _Waiting:
+    """The calls of a run that have not begun, and which of all calls have ended.
+
+    Args:
+        calls: the calls; those that others wait for come before these.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = list(calls)
+        self._unfinished = {call.name for call in calls}
+        self._changed = threading.Condition()
+
+    def next(self) -> Call | None:
+        """Return the first call that waits for no other one, as soon as there is one; None if no
+        call is waiting any more.
+        """
+        with self._changed:
+            while self._calls:
+                for call in self._calls:
+                    if self._unfinished.isdisjoint(call.after):
+                        self._calls.remove(call)
+                        return call
+                self._changed.wait()
+        return None
+
+    def ended(self, call: Call) -> None:
+        """Note that a call has ended."""
+        with self._changed:
+            self._unfinished.discard(call.name)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        """Forget the calls that have not begun."""
+        with self._changed:
+            self._calls.clear()
+            self._changed.notify_all()
+
+
 class Pool:
     """Worker processes, each with its share of the cores. If one dies, only its call is lost.
 
     Args:
         workers: the number of workers.
+        modules: the modules that calls need.
     """
 
-    def __init__(self, workers: int) -> None:
-        self._processes = [WorkerProcess(max(1, cores() // workers)) for _ in range(workers)]
-        self._waiting = deque[Call]()
+    def __init__(self, workers: int, modules: Sequence[str] = ()) -> None:
+        self._workshop = Workshop(max(1, cores() // workers), modules)
+        self._processes = [WorkerProcess(self._workshop) for _ in range(workers)]
+        self._waiting = _Waiting([])
 
     def __enter__(self) -> Pool:
         return self
@@ -166,36 +145,33 @@ class Pool:
         self._waiting.clear()
         for process in self._processes:
             process.stop()
+        self._workshop.stop()
 
     def run(self, calls: Sequence[Call]) -> Iterator[Event]:
         """Run calls in the worker processes.
 
         Args:
-            calls: the calls; those that others wait for must come before these.
+            calls: the calls, the first ones first; those that others wait for must come before
+                these.
 
         Returns:
             Each call when it begins, and when it ends.
         """
         # of this run alone: a thread of an earlier one takes none of it
-        waiting = self._waiting = deque(calls)
-        ended = {call.name: threading.Event() for call in calls}
+        waiting = self._waiting = _Waiting(calls)
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
         def work(process: WorkerProcess) -> None:
-            with suppress(IndexError):  # nothing is waiting any more
-                while True:
-                    call = waiting.popleft()
-                    for name in ended.keys() & {*call.after}:
-                        ended[name].wait()
-                    events.put(Event(call))
-                    begun = time.monotonic()
-                    try:
-                        error = process.call(call.function, call.arguments(), call.log)
-                    # no process to be had, say; who reads would wait for ever
-                    except Exception as wrong:
-                        error = f"{type(wrong).__name__}: {wrong}"
-                    ended[call.name].set()
-                    events.put(Event(call, error, time.monotonic() - begun))
+            while (call := waiting.next()) is not None:
+                events.put(Event(call))
+                begun = time.monotonic()
+                try:
+                    error = process.call(call.function, call.arguments(), call.log, call.memory)
+                # no process to be had, say; who reads would wait for ever
+                except Exception as wrong:
+                    error = f"{type(wrong).__name__}: {wrong}"
+                waiting.ended(call)
+                events.put(Event(call, error, time.monotonic() - begun))
 
         for process in self._processes:
             threading.Thread(target=work, args=(process,), daemon=True).start()
@@ -206,45 +182,3 @@ class Pool:
                 event = events.get(timeout=1)
                 unfinished -= event.error is not None
                 yield event
-
-
-def main() -> None:
-    """Answer requests until the input is closed."""
-    # Ctrl-C reaches the whole group; the process that asked decides
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=listen, daemon=True).start()
-    while True:
-        print(json.dumps(_serve(**json.loads(lines.get()))), file=answers, flush=True)
-
-
-def _serve(function: str, arguments: Mapping[str, Any], log: str, path: list[str]) -> str:
-    """Call the function, and return its error or an empty string. What it prints is written to a
-    file, so that a crash of the process leaves a trace.
-    """
-    sys.path[:] = path  # where the process that asks looks, in the same order
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        module, name = function.split(":")
-        getattr(importlib.import_module(module), name)(arguments)
-    except BaseException as error:
-        traceback.print_exc()
-        return f"{type(error).__name__}: {error}"
-    finally:
-        with suppress(OSError):
-            sys.stdout.flush()
-    return ""
-
-
-if __name__ == "__main__":
-    main()

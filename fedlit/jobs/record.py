@@ -43,11 +43,13 @@ class Output:
         details: entries of the record.
         resumed: whether the work went on from an earlier, interrupted process, so that it took
             longer than this process has seen.
+        seconds: the time that the work took in other processes.
     """
 
     files: Iterable[Path]
     details: dict[str, Any] = field(default_factory=dict)
     resumed: bool = False
+    seconds: float = 0.0
 
 
 Do = Callable[[Job, float | None], Output | None]
@@ -66,7 +68,7 @@ def execute(job: Job, do: Do, seconds: float | None = None) -> None:
     begun = time.perf_counter()
     output = do(job, seconds)
     if output is not None:
-        took = None if output.resumed else time.perf_counter() - begun
+        took = None if output.resumed else time.perf_counter() - begun + output.seconds
         write_record(job, output, took)
 
 

@@ -18,6 +18,8 @@ from fedlit.jobs.record import finished, outdated
 from fedlit.show.text import shorten
 
 Say = Callable[[str], None]
+_CLIENT = "\x1f"
+"""Stands between a job's folder and a client in the names of calls."""
 
 
 def nothing(text: str) -> None:
@@ -50,6 +52,9 @@ class Progress:
     def began(self, job: Job) -> None:
         """Report that a job has begun."""
 
+    def prepared(self, job: Job) -> None:
+        """Report that the work of a job was done for one of its clients."""
+
     def ended(self, job: Job, failed: bool, seconds: float) -> None:
         """Report that a job has ended."""
         self.done += 1
@@ -59,7 +64,7 @@ class Progress:
 
 class Clock:
     """The time for jobs. Each gets an equal share of the time that remains when it begins, a local
-    baseline one share for each of its folds.
+    baseline one share for each of its folds, which its clients share.
 
     Args:
         seconds: the time for all jobs.
@@ -69,15 +74,16 @@ class Clock:
 
     def __init__(self, seconds: float, jobs: Sequence[Job], workers: int) -> None:
         self._end = time.monotonic() + seconds
-        self._shares = sum(job.trainings for job in jobs)
+        self._shares = float(sum(job.trainings for job in jobs))
         self._workers = workers
         self._lock = threading.Lock()
 
-    def share(self, job: Job) -> float:
-        """Return the seconds for a job that begins now."""
+    def share(self, trainings: float) -> float:
+        """Return the seconds for what begins now, and counts for so many trainings."""
         with self._lock:
-            portion = self._workers * job.trainings / self._shares
-            self._shares -= job.trainings
+            # Rounded sums of the clients' shares may end a little beside 0.
+            portion = self._workers * trainings / max(self._shares, trainings, 1e-9)
+            self._shares -= trainings
             return max(0.0, min(1.0, portion) * (self._end - time.monotonic()))
 
 
@@ -90,6 +96,7 @@ def run_jobs(
     here: Callable[[Mapping[str, Any]], None] | None = None,
     seconds: float | None = None,
     needed: Callable[[Job], bool] = lambda job: False,
+    memory: Callable[[Job], str] = lambda job: "",
 ) -> dict[str, str]:
     """Run the jobs that are not done yet.
 
@@ -97,12 +104,15 @@ def run_jobs(
         jobs: all jobs; those that others are computed from come before these.
         pool: the pool of worker processes, or their number.
         function: the function that a worker process calls with a request, as ``module:name``. The
-            request has the job as ``job``, and its time limit or None as ``seconds``.
+            request has the job as ``job``, its time limit or None as ``seconds``, and as ``client``
+            the client for which the job's work is to be prepared, or None to do all of it.
         progress: reports how far the jobs are.
         here: the same function in this process, which runs the jobs if one at a time suffices; None
             to always run them in worker processes.
         seconds: the time for all jobs; None for no limit.
         needed: returns whether nothing else is worth running if a job fails.
+        memory: returns the name of what the function keeps in memory (see
+            :class:`~fedlit.jobs.pool.Call`).
 
     Returns:
         Name of each job that failed → its error, with the name of its class.
@@ -114,24 +124,33 @@ def run_jobs(
     _report_done(jobs, pending, progress.say)
     if not pending:
         return {}
-    workers = min(pool, len(pending)) if isinstance(pool, int) else len(pending)
+    steps = sum(len(job.pieces) or 1 for job in pending)
+    workers = min(pool, steps) if isinstance(pool, int) else steps
     clock = None if seconds is None else Clock(seconds, pending, workers)
     named = {job.folder: job for job in pending}
-    calls = [_call(job, function, named, clock) for job in pending]
+    calls = list[Call]()
+    for job in pending:
+        calls += _calls(job, function, named, clock, memory(job))
     context: Any = nullcontext(pool)
     if here is not None and workers == 1:
         context = nullcontext(Here(here))
     elif isinstance(pool, int):
-        context = Pool(workers)
+        context = Pool(workers, [function.partition(":")[0]])
     failures = dict[str, str]()
     progress.begin(jobs, pending)
+    spent = dict.fromkeys(named, 0.0)
     with context as processes, progress:
         for event in processes.run(calls):
-            job = named[event.call.name]
+            folder, _, client = event.call.name.partition(_CLIENT)
+            job = named[folder]
             if event.error is None:
                 progress.began(job)
                 continue
-            progress.ended(job, bool(event.error), event.seconds)
+            spent[folder] += event.seconds
+            if client:  # an error comes again when the job itself ends
+                progress.prepared(job)
+                continue
+            progress.ended(job, bool(event.error), spent[folder])
             if event.error:
                 failures[job.name] = event.error
             if event.error and needed(job):
@@ -157,15 +176,29 @@ def _report_done(jobs: Sequence[Job], pending: Sequence[Job], say: Say) -> None:
         say(f"{damaged} runs are damaged, or of an earlier fedlit: they are run again")
 
 
-def _call(job: Job, function: str, pending: Mapping[str, Job], clock: Clock | None) -> Call:
-    """Return the call for a job, which waits for the pending jobs that it is computed from."""
-
-    def request() -> dict[str, Any]:
-        return {"job": job.request(), "seconds": None if clock is None else clock.share(job)}
-
-    log = Path(job.folder).with_suffix(".log")
+def _calls(
+    job: Job, function: str, pending: Mapping[str, Job], clock: Clock | None, memory: str
+) -> list[Call]:
+    """Return the calls for a job, which wait for the pending jobs that it is computed from: one for
+    each client that can be prepared by itself, and one for the whole job, which uses what these
+    have left.
+    """
+    path = Path(job.folder)
+    log = path.with_name(f"{path.name}.log")
     after = tuple(folder for folder in job.after if folder in pending)
-    return Call(job.folder, function, request, log, after)
+
+    def call(client: str | None, share: float, after: tuple[str, ...]) -> Call:
+        def request() -> dict[str, Any]:
+            seconds = None if clock is None else clock.share(share)
+            return {"job": job.request(), "seconds": seconds, "client": client}
+
+        name = job.folder if client is None else f"{job.folder}{_CLIENT}{client}"
+        log_of = log if client is None else path.with_name(f"{path.name}.{client}.log")
+        return Call(name, function, request, log_of, after, memory)
+
+    pieces = [call(client, job.trainings / len(job.pieces), after) for client in job.pieces]
+    rest = 0.0 if pieces else float(job.trainings)
+    return [*pieces, call(None, rest, (*after, *(piece.name for piece in pieces)))]
 
 
 def without_class(error: str) -> str:

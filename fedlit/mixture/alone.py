@@ -4,15 +4,19 @@ predicted.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient
 from fedlit.errors import RunError, Told, expect
+from fedlit.files import write_text
 from fedlit.jobs.alone import Fold, fit_alone, maker
 from fedlit.jobs.record import Output
 from fedlit.mixture.parts import Part
@@ -26,46 +30,75 @@ from fedlit.tasks.go_alone import GoAlone
 _BATCH = 65_536  # rows at a time through a model: trees are as fast as there are many
 
 
-def fit_part(part: Part, seconds: float = math.inf) -> Output:
+def fit_part(part: Part, digest: str, seconds: float = math.inf) -> Output:
     """Fit a part's models of all folds and clients; the settings of a client's are the same in all
-    folds.
+    folds. Clients that were fitted before are not fitted again.
 
     Args:
         part: the part, which is a local baseline. If a client's task has no score of the name
             ``part.by``, its main one chooses the settings.
+        digest: the digest of the part's job.
         seconds: for all clients, in equal shares: a client whose time is up gets the best of the
             settings tried.
 
     Raises:
         RunError: no client's task has such a model.
     """
-    data = [part.load(fold).data for fold in part.each_fold]
-    for fold, fold_data in enumerate(data):
-        shutil.rmtree(part.fold(fold), ignore_errors=True)
-        fold_data.setup()
-    models = {
-        client.spec.name: client.spec.task.go_alone.get(str(part.settings.go_alone))
-        for client in data[0].clients
-    }
-    names = ", ".join(data[0].specs[0].task.go_alone)
+    clients = part.clients_alone
+    names = ", ".join(part.load(0).data.specs[0].task.go_alone)
     expected = f"a client whose task has {part.settings.go_alone}"
     do = f"name one of {names}" if names else "this task has no local baselines: leave the part out"
-    expect(any(models.values()), f"part {part.name!r}", expected, Told("none"), do, RunError)
+    expect(bool(clients), f"part {part.name!r}", expected, Told("none"), do, RunError)
     end = time.monotonic() + seconds
     whole = True
-    for position, (name, model) in enumerate(models.items()):
-        if model is None:
-            continue
-        now = time.monotonic()
-        encoders = [fold_data.encoders[name] for fold_data in data]
-        until = now + (end - now) / (len(models) - position)
-        whole &= _write(
-            part, model, [fold_data.clients[position] for fold_data in data], encoders, until
-        )
+    before = 0.0
+    for position, name in enumerate(clients):
+        share = (end - time.monotonic()) / (len(clients) - position)
+        fitted = fit_client(part, name, digest, share)
+        whole &= fitted["whole"]
+        before += fitted["seconds"]
     files = list[Path]()
     for fold in part.each_fold:
+        for path in part.fold(fold).iterdir():
+            if path.name not in clients:  # of another configuration
+                shutil.rmtree(path)
         files += [path for path in part.fold(fold).rglob("*") if path.is_file()]
-    return Output(files, {"whole": whole})
+    return Output(files, {"whole": whole}, seconds=before)
+
+
+def fit_client(part: Part, name: str, digest: str, seconds: float = math.inf) -> dict[str, Any]:
+    """Fit one client's models of all folds, unless this was done before.
+
+    Args:
+        part: the part, which is a local baseline.
+        name: the client.
+        digest: the digest of the part's job.
+        seconds: the time after which only the best of the settings tried counts.
+
+    Returns:
+        Whether all settings were tried, as ``whole``, and the ``seconds`` that it took before.
+    """
+    record = part.folder / "fitted" / f"{name}.json"
+    # It may be missing, or cut short by more than a killed process.
+    with suppress(OSError, ValueError, LookupError):
+        fitted = json.loads(record.read_text(encoding="utf-8"))
+        if fitted["digest"] == digest:
+            return {"whole": bool(fitted["whole"]), "seconds": float(fitted["seconds"])}
+    begun = time.monotonic()
+    data = [part.load(fold).data for fold in part.each_fold]
+    for fold, fold_data in enumerate(data):
+        shutil.rmtree(part.fold(fold) / name, ignore_errors=True)
+        fold_data.setup()
+    names = [spec.name for spec in data[0].specs]
+    position = names.index(name)
+    clients = [fold_data.clients[position] for fold_data in data]
+    encoders = [fold_data.encoders[name] for fold_data in data]
+    model = clients[0].spec.task.go_alone[str(part.settings.go_alone)]
+    whole = _write(part, model, clients, encoders, begun + seconds)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    took = time.monotonic() - begun
+    write_text(json.dumps({"digest": digest, "whole": whole, "seconds": took}), record)
+    return {"whole": whole, "seconds": 0.0}
 
 
 def _write(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedlit.jobs import runner
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.jobs.record import Output, execute
 from fedlit.jobs.runner import Progress, Say, without_class
-from fedlit.mixture.alone import fit_part
+from fedlit.mixture.alone import fit_client, fit_part
 from fedlit.mixture.parts import MORE_TIME, Part
 from fedlit.mixture.settings import CONFIG, settings_of
 
@@ -54,6 +55,7 @@ def run_jobs(
         here=here,
         seconds=seconds,
         needed=needed,
+        memory=lambda job: _run_of(job.folder),  # the tables that all parts share
     )
     late = f"no time was left for it; {MORE_TIME}"
     out = {name: late for name, part in parts.items() if not part.done()}
@@ -64,17 +66,33 @@ def run_jobs(
 
 
 def serve(request: Mapping[str, Any]) -> None:
-    """Do the work of a job in a worker process, which reads the mixture from its folder."""
-    folder = Path(request["job"]["folder"])
-    run = next(parent for parent in folder.parents if parent.name == "parts").parent
-    _execute(Part.of(settings_of(run / CONFIG), run), request)
+    """Do the work of a job, or of one of its clients, in a worker process."""
+    _execute(_read(_run_of(request["job"]["folder"])), request)
+
+
+def _run_of(folder: str) -> str:
+    """Return the folder of the run to which the folder of a job belongs."""
+    return str(next(parent for parent in Path(folder).parents if parent.name == "parts").parent)
+
+
+@lru_cache(maxsize=1)
+def _read(run: str) -> dict[str, Part]:
+    """Read a mixture from its folder, once for all jobs of a worker process."""
+    folder = Path(run)
+    return Part.of(settings_of(folder / CONFIG), folder)
 
 
 def _execute(parts: Mapping[str, Part], request: Mapping[str, Any]) -> None:
+    limit = math.inf if request["seconds"] is None else request["seconds"]
+    if request["client"] is not None:
+        job = Job.of(request["job"])
+        fit_client(parts[job.method], request["client"], job.digest, limit)
+        return
+
     def work(job: Job, seconds: float | None) -> Output | None:
         part = parts[job.method]
         if job.fold is None:
-            return fit_part(part, math.inf if seconds is None else seconds)
+            return fit_part(part, job.digest, limit)
         if seconds is None or seconds > 0:
             return part.train(job.fold, seconds)
         return None

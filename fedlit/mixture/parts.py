@@ -6,6 +6,8 @@ configuration
                   /fold_<i>/version_0/                 an ordinary run of fedlit
                   /fold_<i>/DONE                       its record, written last
                   /fold_<i>/<client>/                  of a local baseline: the client's, as arrays
+                  /fitted/<client>.json                of a local baseline: that the client has its
+                  models
                   /DONE                                of a local baseline: the record of all folds
 """
 
@@ -135,7 +137,7 @@ class Part:
                 "grid": self.settings.grid,
                 "by": self.by,
             }
-            fit = FitAlone(config_file, overrides, {}, folds=self.folds)
+            fit = FitAlone(config_file, overrides, {}, folds=self.folds, clients=self.clients_alone)
             return [Job(self.name, self.seed, str(self.folder), made_of | keys, fit)]
         work = Train(config_file, overrides)
         jobs = list[Job]()
@@ -144,6 +146,14 @@ class Part:
             folder = str(self.fold(fold))
             jobs.append(Job(self.name, self.seed, folder, of_fold, work, fold=fold))
         return jobs
+
+    @property
+    def clients_alone(self) -> list[str]:
+        """The clients whose task has the local baseline."""
+        data = self.load(0).data
+        data.setup()
+        name = str(self.settings.go_alone)
+        return [spec.name for spec in data.specs if name in spec.task.go_alone]
 
     @property
     def _records(self) -> list[dict[str, Any] | None]:

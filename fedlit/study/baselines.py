@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from filelock import FileLock
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of
+from fedlit.data.module import FederatedData
 from fedlit.jobs.alone import Fold, fit_alone, fit_rows, maker
 from fedlit.jobs.job import FitAlone, Job, digest_of
 from fedlit.jobs.record import FORMAT
@@ -41,38 +45,73 @@ def fit_baseline(job: Job) -> tuple[JobResults, dict[str, Any]]:
     on rows that it has not seen, and score it on the test split.
 
     Returns:
-        The predictions of the chosen models, and for the record the chosen settings and the clients
-        without this model.
+        The predictions of the chosen models, and for the record the chosen settings, the clients
+        without this model, and the seconds for those that were fitted before.
     """
     work = job.work
     assert isinstance(work, FitAlone)
-    data = load(work.config, overrides={**work.overrides, "seed": job.seed}).data
-    if data.categories in (None, "auto"):
-        # Trees take categories as such, and linear models get a column for each.
-        data.categories = "codes"
-    data.setup()
+    data = _data_of(job)
     results = JobResults()
     chosen = dict[str, Any]()
-    without = list[str]()
-    for client in data.clients:
-        name = client.spec.name
-        task = client.spec.task
-        model = model_for(job.method, work.model, task)
-        if model is None or task.name not in work.grid:
-            without.append(name)
-            continue
-        client_results, chosen[name] = _cached(
-            job, work, client, replace(model, grid=work.grid[task.name])
-        )
+    seconds = 0.0
+    for client, model in _models(job, data):
+        client_results, about = _cached(job, work, client, model)
+        chosen[client.spec.name] = about["settings"]
+        seconds += about["seconds"]
         results.extend(client_results)
+    without = [client.spec.name for client in data.clients if client.spec.name not in chosen]
     splits = ("train", "validation") if work.folds else ("train",)
     train_rows = dict[str, int]()
     for client in data.clients:
         train_rows[client.spec.name] = sum(client.spec.rows[split] for split in splits)
-    details: dict[str, Any] = {"settings": chosen, "train_rows": train_rows}
+    details: dict[str, Any] = {"settings": chosen, "train_rows": train_rows, "seconds": seconds}
     if without:
         details["without"] = without
     return results, details
+
+
+def fit_client(job: Job, name: str) -> None:
+    """Fit a local baseline for one client, so that :func:`fit_baseline` finds it."""
+    assert isinstance(job.work, FitAlone)
+    for client, model in _models(job, _data_of(job)):
+        if client.spec.name == name:
+            _cached(job, job.work, client, model)
+
+
+def data_key(job: Job) -> str:
+    """Return what determines the data to which a local baseline is fitted; empty for other jobs."""
+    if not isinstance(job.work, FitAlone):
+        return ""
+    # These are not needed to read the data: they tell it from what the files contained before.
+    contents = {key: value for key, value in job.made_of.items() if key.startswith("data")}
+    return json.dumps([job.work.config, job.work.overrides, job.seed, contents], default=str)
+
+
+def _data_of(job: Job) -> FederatedData:
+    return _read(data_key(job))
+
+
+@lru_cache(maxsize=1)
+def _read(key: str) -> FederatedData:
+    """Read and encode the data of a :func:`data_key`, once for all clients and baselines."""
+    config, overrides, seed, _ = json.loads(key)
+    data = load(config, overrides={**overrides, "seed": seed}).data
+    if data.categories in (None, "auto"):
+        # Trees take categories as such, and linear models get a column for each.
+        data.categories = "codes"
+    data.setup()
+    return data
+
+
+def _models(job: Job, data: FederatedData) -> Iterator[tuple[EncodedClient, GoAlone]]:
+    """Yield the clients that have a job's local baseline, each with the model to fit."""
+    work = job.work
+    assert isinstance(work, FitAlone)
+    for client in data.clients:
+        task = client.spec.task
+        model = model_for(job.method, work.model, task)
+        if model is not None and task.name in work.grid:
+            yield client, replace(model, grid=work.grid[task.name])
 
 
 def _cached(
@@ -80,6 +119,10 @@ def _cached(
 ) -> tuple[JobResults, dict[str, Any]]:
     """Fit a model only once for the same rows, even if it occurs again with other seeds or in other
     studies of this folder.
+
+    Returns:
+        The results, and the chosen ``settings`` with the ``seconds`` that it took before to fit
+        the model.
     """
     cache = Path(job.folder).parents[2] / "baselines"
     few = 0 if work.folds else _few(client, work.small)
@@ -108,20 +151,22 @@ def _cached(
     with FileLock(locks / folder.name):
         # The files may be missing, or cut short by more than a killed process, say a full disk.
         with suppress(OSError, ValueError, LookupError):
-            return JobResults.read(folder), json.loads(
-                (folder / "settings.json").read_text(encoding="utf-8")
-            )
+            about = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+            fitted = {"settings": about["settings"], "seconds": about["seconds"]}
+            return JobResults.read(folder), fitted
+        begun = time.perf_counter()
         results, settings = _fit(job, client, model, work.folds, few)
+        about = {"settings": settings, "seconds": time.perf_counter() - begun}
         partial = cache / f"{folder.name}.{os.getpid()}.part"
         shutil.rmtree(folder, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
         results.write(partial)
-        (partial / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        (partial / "settings.json").write_text(json.dumps(about), encoding="utf-8")
         # On a machine that cannot lock files, another worker may have written the same folder.
         with suppress(OSError):
             partial.rename(folder)
         # They are read back, so that a result does not depend on who computed it.
-        return JobResults.read(folder), settings
+        return JobResults.read(folder), about | {"seconds": 0.0}
 
 
 def _few(client: EncodedClient, small: int) -> int:

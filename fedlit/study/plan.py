@@ -19,7 +19,7 @@ from fedlit.study.without import runs_without
 from fedlit.tasks import Task
 from fedlit.tasks.go_alone import TREES_AND_LINEAR, is_any_model
 
-_NOT_MADE_OF = ("config", "overrides", "test")
+_NOT_MADE_OF = ("config", "overrides", "test", "clients")
 """What a work has that says nothing more than the keys of its configuration, or that does not
 change the result."""
 
@@ -136,7 +136,8 @@ def planned_alone(
             if grid is not None:
                 grids[task.name] = grid
         model = dict(entry) if entry is not None and is_any_model(entry) else None
-        work = FitAlone(*data_config, grids, model, study.folds, study.small)
+        clients = [client for client, task in tasks.items() if task.name in grids]
+        work = FitAlone(*data_config, grids, model, study.folds, study.small, clients)
         planned.append(Planned(name, work, data))
     return planned
 

@@ -18,9 +18,13 @@ from fedlit.jobs.job import Job
 from fedlit.jobs.pool import Pool, cores
 from fedlit.jobs.runner import Progress, Say, nothing
 from fedlit.show.text import terminal_width
+from fedlit.study.baselines import data_key
 from fedlit.study.collect import of_choice
 from fedlit.study.job import validation_scores
 from fedlit.tasks import COMPARED
+
+SERVE = "fedlit.study.runs:serve"
+"""Does the work of a job in a worker process."""
 
 
 def default_jobs() -> int:
@@ -54,7 +58,7 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Say = nothing) -> dict[
         Name of each run that failed → its error.
     """
     progress = Progress() if say is nothing else Bar(say)
-    return runner.run_jobs(jobs, pool, "fedlit.study.runs:serve", progress)
+    return runner.run_jobs(jobs, pool, SERVE, progress, memory=data_key)
 
 
 class Bar(Progress):

@@ -23,7 +23,7 @@ from fedlit.run.load import load
 from fedlit.run.predictions import scored_rows
 from fedlit.run.run import Run
 from fedlit.seeding import derive_seed
-from fedlit.study.baselines import fit_baseline
+from fedlit.study.baselines import fit_baseline, fit_client
 from fedlit.study.job import BESIDE, BOOTSTRAP, PREDICTIONS, JobResults
 from fedlit.study.mixtures import combined, train_mixture
 from fedlit.tasks import COMPARED
@@ -33,8 +33,14 @@ from fedlit.train.results import Results
 
 
 def serve(request: Mapping[str, Any]) -> None:
-    """Do the work of a job; a worker process calls this. Runs of a study have no time limit."""
-    execute(Job.of(request["job"]))
+    """Do the work of a job, or of one of its clients; a worker process calls this. Runs of a study
+    have no time limit.
+    """
+    job = Job.of(request["job"])
+    if request["client"] is None:
+        execute(job)
+    else:
+        fit_client(job, request["client"])
 
 
 def execute(job: Job) -> None:
@@ -86,7 +92,8 @@ def _written(job: Job, results: JobResults, details: dict[str, Any]) -> record.O
     }
     files = [path for path in folder.iterdir() if path.suffix in (".csv", ".parquet")]
     resumed = bool(details.pop("resumed", False))
-    return record.Output(files, about_rows | details, resumed)
+    seconds = float(details.pop("seconds", 0.0))
+    return record.Output(files, about_rows | details, resumed, seconds)
 
 
 def _drop_checkpoints(folder: Path) -> None:

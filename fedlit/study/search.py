@@ -38,7 +38,7 @@ from fedlit.study.basis import Basis
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.resolve import ResolvedStudy, resolve
-from fedlit.study.runner import default_jobs, locked
+from fedlit.study.runner import SERVE, default_jobs, locked
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.tune import Judged, judged, tuning_jobs
@@ -184,7 +184,7 @@ def search(
     folder = Path(default if out is None else out).absolute()
     space = distributions(definition.space)
     slots = jobs or default_jobs()
-    with locked(folder), Pool(slots) as pool:
+    with locked(folder), Pool(slots, [SERVE.partition(":")[0]]) as pool:
         basis = Basis(file)
         resolved = resolve(file, None, basis.rows.tasks)
         if len(resolved.choices) > 1:

@@ -11,7 +11,7 @@ import pytest
 import fedlit
 from fedlit.cli.commands import COMMANDS
 from fedlit.institutions.child import Child, Gone
-from fedlit.jobs.pool import WorkerProcess
+from fedlit.jobs.processes import WorkerProcess, Workshop
 
 pytest.importorskip("flwr", reason="the extra flower is not installed")
 SHORT = ("init", "methods", "data show", "coordinate watch", "site keys")
@@ -64,9 +64,13 @@ def test_no_module_beside_a_child_process_runs(
     with pytest.raises(Gone):
         child.hear(60)
     assert child.end() != 99 and "No such file" in (tmp_path / "log").read_text()
-    worker = WorkerProcess(1)
-    assert worker.call("builtins:len", {"one": 1}, tmp_path / "worker") == ""
-    worker.stop()
+    workshop = Workshop(1)
+    for forks in (True, False):
+        workshop.forks &= forks
+        worker = WorkerProcess(workshop)
+        assert worker.call("builtins:len", {"one": 1}, tmp_path / "worker") == ""
+        worker.stop()
+    workshop.stop()
     assert not canary.exists()
 
 
