@@ -30,7 +30,7 @@ def compare(
     Args:
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
-        jobs: runs at once, each with its share of the cores (default: one per core, at most 4)
+        jobs: runs at once, each with its share of the cores (default: one per core)
         methods: only these methods, separated by commas (the reference is added)
         scenarios: only these scenarios, if the study has any, separated by commas
         baselines: only these local baselines, separated by commas, or none
@@ -88,8 +88,7 @@ def search(
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
         trials: the total number of trials
-        jobs: the number of simultaneous runs, which share the cores (default: one per core, at most
-            4)
+        jobs: the number of simultaneous runs, which share the cores (default: one per core)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     loaded = _checked(study, jobs=jobs, trials=trials)

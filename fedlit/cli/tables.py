@@ -258,7 +258,7 @@ def recommend(
     folds: int = 4,
     seed: int | None = None,
     by: str | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     matters: float = 0.5,
     out: str | None = None,
 ) -> None:
@@ -276,7 +276,7 @@ def recommend(
         folds: the number of folds, 2 or more
         seed: the seed of everything, a whole number (default: the configuration's)
         by: the score that decides (default: the main one of the task)
-        workers: the number of processes at once
+        workers: the number of processes at once (default: one per core)
         matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
     """

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import IO, Any, Protocol
 
 from fedlit.exchange.place import refuse_ranks
 from fedlit.jobs.worker import BLAS, FORK
@@ -34,8 +34,8 @@ _COMMAND = [sys.executable, "-P", "-m", "fedlit.jobs.worker"]
 class Process(Protocol):
     """A worker that runs."""
 
-    requests: TextIO
-    answers: TextIO
+    requests: IO[str]
+    answers: IO[str]
 
     def kill(self) -> None:
         """Kill it."""
@@ -57,8 +57,8 @@ class _Started:
             _COMMAND, stdin=pipe, stdout=pipe, env=environment, text=True, encoding="utf-8"
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self.requests = self._process.stdin
-        self.answers = self._process.stdout
+        self.requests: IO[str] = self._process.stdin
+        self.answers: IO[str] = self._process.stdout
 
     def kill(self) -> None:
         self._process.kill()
@@ -81,8 +81,8 @@ class _Forked:
         self._pid = pid
         self._status: int | None = None
         self._lock = threading.Lock()
-        self.requests = connection.makefile("w", encoding="utf-8")
-        self.answers = connection.makefile("r", encoding="utf-8")
+        self.requests: IO[str] = connection.makefile("w", encoding="utf-8")
+        self.answers: IO[str] = connection.makefile("r", encoding="utf-8")
         connection.close()  # it stays open as long as these two
 
     def kill(self) -> None:
@@ -107,8 +107,8 @@ class ForkServer:
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        descriptor = theirs.fileno()
+        self._channel, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptor = remote.fileno()
         self._process = subprocess.Popen(
             [*_COMMAND, str(descriptor), environment.get(BLAS, ""), *modules, *_LATE],
             stdin=subprocess.DEVNULL,
@@ -116,22 +116,22 @@ class ForkServer:
             env={**environment, BLAS: "1"},
             pass_fds=[descriptor],
         )
-        theirs.close()
+        remote.close()
         self._lock = threading.Lock()
 
     def fork(self) -> _Forked | None:
         """Return a new worker, or None if the server cannot be forked, or has ended."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
+        local, remote = socket.socketpair()
+        with self._lock, remote:
             try:
-                socket.send_fds(self._channel, [FORK], [theirs.fileno()])
+                socket.send_fds(self._channel, [FORK], [remote.fileno()])
                 pid = int(self._channel.recv(64) or -1)
             except OSError:  # it was killed
                 pid = -1
         if pid < 0:
-            ours.close()
+            local.close()
             return None
-        return _Forked(self, pid, ours)
+        return _Forked(self, pid, local)
 
     def wait(self, pid: int) -> int:
         """Wait for the end of a worker, and return its exit status."""

@@ -119,9 +119,14 @@ def _serve_forked(descriptor: int, blas: str | None) -> None:
         os.environ[BLAS] = blas
     threads = int(blas or os.environ["OMP_NUM_THREADS"])
     if threads > 1:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         threadpool_limits(threads, user_api="blas")
+    # Numbers that nobody has seeded differ between new processes; between forked ones, too.
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
     connection = socket.socket(fileno=descriptor)
     serve(connection.makefile("r", encoding="utf-8"), connection.makefile("w", encoding="utf-8"))
 

@@ -144,7 +144,8 @@ class Inquiry:
             if part.config.parent == self.folder:
                 part = replace(part, config=Path(part.config.name))
             chosen[name] = part
-        best = replace(settings, parts=chosen, name=f"{self.origin.stem}_best")
+        # How many processes this machine can carry is no property of the mixture.
+        best = replace(settings, parts=chosen, name=f"{self.origin.stem}_best", workers=1)
         content: dict[str, Any] = yaml_text.load(best.text())
         del content["trainer"]
         return self.write("best", content, about)

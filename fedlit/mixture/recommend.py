@@ -21,6 +21,7 @@ from fedlit.answers.shown import plot_lifts
 from fedlit.answers.verdict import MATTERS, VERDICTS, Verdict
 from fedlit.data.findings import Findings
 from fedlit.errors import expect, must_be_known
+from fedlit.jobs.workers import Room
 from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.combine import Combined
@@ -223,7 +224,7 @@ class Recommendation(Shown):
 
 def recommend(
     config: str | Path, *, budget: float = 600.0, folds: int = 4, seed: int | None = None, by: str | None = None,
-    workers: int = 1, matters: float = MATTERS, out: str | Path | None = None,
+    workers: int | None = None, matters: float = MATTERS, out: str | Path | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Recommendation:  # fmt: skip
     """Try sensible candidates, and report what each client gains. The targets of test rows are
@@ -238,7 +239,8 @@ def recommend(
         folds: the number of folds.
         seed: the seed of everything; that of the configuration if None.
         by: the score that decides; the main one of a client's task if None.
-        workers: the number of parallel processes.
+        workers: the number of parallel processes; if None, one per core, or fewer if memory is
+            short.
         matters: the smallest lift that matters, in percentage points (see
             :meth:`fedlit.tasks.Score.least_lift`).
         out: the folder for everything; ``recommended/<name>`` if None.
@@ -249,8 +251,8 @@ def recommend(
         RunError: local models could not be trained.
     """
     begun = time.monotonic()
-    for name, value, low in (("budget", budget, 0), ("workers", workers, 1)):
-        expect(value >= low, f"--{name}", f"at least {low}", value)
+    expect(budget >= 0, "--budget", "at least 0", budget)
+    expect(workers is None or workers >= 1, "--workers", "at least 1", workers)
     notify = tell or (lambda line: print(for_terminal(line), flush=True))
     inquiry = Inquiry.of(config, out, seed, folds)
     surveyed = inquiry.survey()
@@ -258,6 +260,10 @@ def recommend(
         must_be_known("--by", [by], sorted(surveyed.scores))
     for sentence in surveyed.findings.sentences():
         notify(f"Note: {sentence}")
+    if workers is None:
+        room = Room.here()  # now that the tables are read
+        notify(f"{room.sentence}.")
+        workers = room.workers
     candidates, missing = candidates_of(inquiry.content, surveyed)
     mixture = inquiry.mixture(candidates, by, workers)
     notify(f"Trying {', '.join(candidates)} on {folds} folds")

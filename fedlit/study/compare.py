@@ -26,7 +26,7 @@ from fedlit.study.parse import load_study
 from fedlit.study.plan import plan_jobs
 from fedlit.study.report import guard_notes, one_class_notes, sections, title_of_report
 from fedlit.study.resolve import ResolvedStudy, resolve
-from fedlit.study.runner import default_jobs, locked, run_jobs
+from fedlit.study.runner import locked, run_jobs, slots_of
 from fedlit.study.sections import html, markdown, terminal
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
@@ -76,7 +76,7 @@ def compare(
         methods: the methods to train, if not all; the reference is always among them.
         baselines: the local baselines to fit, if not all.
         jobs: the number of simultaneous runs, each with its share of the cores; by default one per
-            core, at most 4.
+            core, or fewer if memory is short.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
         say: the function that prints messages, unless ``quiet``.
@@ -103,7 +103,6 @@ def compare(
     """
     say = nothing if quiet else say
     expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
-    slots = jobs or default_jobs()
     file = load_study(study) if isinstance(study, str) else study
     whole, folder = _placed(file, scenario, out)
     part = whole.restricted(methods, baselines)
@@ -114,6 +113,7 @@ def compare(
     with locked(folder):
         basis = Basis(part, folder)
         resolved = resolve(part, None, basis.rows.tasks)
+        slots = slots_of(jobs, say)
         complete, tuned = tune(resolved, folder, basis, slots, say)
         planned = plan_jobs(complete, numbers, folder, basis)
         _say_without(planned, say)

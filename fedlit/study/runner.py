@@ -15,8 +15,9 @@ from tqdm import tqdm
 from fedlit.files import exclusive
 from fedlit.jobs import runner
 from fedlit.jobs.job import Job
-from fedlit.jobs.pool import Pool, cores
+from fedlit.jobs.pool import Pool
 from fedlit.jobs.runner import Progress, Say, nothing
+from fedlit.jobs.workers import Room
 from fedlit.show.text import terminal_width
 from fedlit.study.baselines import data_key
 from fedlit.study.collect import of_choice
@@ -27,9 +28,15 @@ SERVE = "fedlit.study.runs:serve"
 """Does the work of a job in a worker process."""
 
 
-def default_jobs() -> int:
-    """Return the default number of simultaneous runs: one per core, at most 4 to limit memory."""
-    return min(4, cores())
+def slots_of(jobs: int | None, say: Say) -> int:
+    """Return the number of simultaneous runs: as many as were asked for or, if none were, as the
+    machine can carry, which is then said. The tables must have been read.
+    """
+    if jobs is not None:
+        return jobs
+    room = Room.here()
+    say(f"{room.sentence}.")
+    return room.workers
 
 
 def locked(folder: Path) -> AbstractContextManager[None]:

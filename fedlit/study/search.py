@@ -12,6 +12,7 @@ import json
 import shlex
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tqdm import tqdm
 from fedlit.errors import ConfigError, RunError, expect
 from fedlit.jobs.job import digest_of
 from fedlit.jobs.pool import Pool
+from fedlit.jobs.runner import nothing
 from fedlit.mixture.settings import is_mixture
 from fedlit.run.config import known_configs, typed_value
 from fedlit.seeding import derive_seed
@@ -38,7 +40,7 @@ from fedlit.study.basis import Basis
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
 from fedlit.study.parse import load_study
 from fedlit.study.resolve import ResolvedStudy, resolve
-from fedlit.study.runner import SERVE, default_jobs, locked
+from fedlit.study.runner import SERVE, locked, slots_of
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.tune import Judged, judged, tuning_jobs
@@ -167,7 +169,7 @@ def search(
         trials: the total number of trials, including failed ones.
         seeds: the seeds, instead of those of the study's ``search``.
         jobs: the number of simultaneous runs, each with its share of the cores; by default one per
-            core, at most 4.
+            core, or fewer if memory is short.
         out: the search's folder; by default ``lightning_logs/studies/<name>_search``.
         quiet: no progress bar.
 
@@ -183,10 +185,11 @@ def search(
     default = Path("lightning_logs", "studies", f"{file.name}_search")
     folder = Path(default if out is None else out).absolute()
     space = distributions(definition.space)
-    slots = jobs or default_jobs()
-    with locked(folder), Pool(slots, [SERVE.partition(":")[0]]) as pool:
+    with locked(folder), ExitStack() as stack:
         basis = Basis(file)
         resolved = resolve(file, None, basis.rows.tasks)
+        slots = slots_of(jobs, nothing if quiet else print)
+        pool = stack.enter_context(Pool(slots, [SERVE.partition(":")[0]]))
         if len(resolved.choices) > 1:
             raise ConfigError(
                 "choose: expected one metric by which trials are judged, found "

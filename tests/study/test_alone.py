@@ -22,7 +22,7 @@ from fedlit.data.folds import fold_of
 from fedlit.errors import ConfigError
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.run.load import load
-from fedlit.study.baselines import fit_baseline
+from fedlit.study.baselines import fit_baseline, fit_client
 from fedlit.study.compare import Comparison
 from fedlit.study.method import Method
 from fedlit.study.resolve import resolve
@@ -231,3 +231,18 @@ def test_a_score_of_nobodys_task_is_refused_before_runs(changed: dict[str, Any],
     with pytest.raises(ConfigError, match=key):
         file = StudyFile(**{"methods": METHODS, "seeds": [1], **changed})
         resolve(file, None, {"wine": Classification})
+
+
+def test_clients_fitted_by_themselves_give_the_result_of_one_job(tmp_path: Path) -> None:
+    """What one client's process has left is taken, with its time, and not computed again."""
+    together = job(tmp_path / "together", "extra_trees", TREES)
+    apart = replace(together, folder=str(tmp_path / "apart/runs/extra_trees/seed_1"))
+    for client in reversed(list(together.choose)):
+        fit_client(apart, client)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("apart/baselines/*/*")}
+    results, details = fit_baseline(apart)
+    expected, _ = fit_baseline(together)
+    pd.testing.assert_frame_equal(results.table.frame, expected.table.frame)
+    pd.testing.assert_frame_equal(results.scores, expected.scores)
+    assert len(kept) > 1 and details["seconds"] > 0
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("apart/baselines/*/*")} == kept
