@@ -26,19 +26,23 @@ def nothing(text: str) -> None:
     """Ignore a message."""
 
 
-class Progress:
+class Report:
     """Reports how far the jobs are: a line for each that ends.
 
     Args:
         say: prints a line.
+
+    Attributes:
+        best: the best result so far, for the user; empty if there is none.
     """
 
     def __init__(self, say: Say = nothing) -> None:
         self.say = say
         self.done = 0
         self.total = 0
+        self.best = ""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Report:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -58,8 +62,21 @@ class Progress:
     def ended(self, job: Job, failed: bool, seconds: float) -> None:
         """Report that a job has ended."""
         self.done += 1
-        if not failed:
-            self.say(f"[{self.done}/{self.total}] {job.name}: {seconds:.0f} s")
+        outcome = self.outcome(job, failed, seconds)
+        if outcome:
+            self.line(f"{self.position()} {job.name}: {outcome}")
+
+    def outcome(self, job: Job, failed: bool, seconds: float) -> str:
+        """Return what a job that has ended came to; empty to print no line."""
+        return "" if failed else f"{seconds:.0f} s"
+
+    def position(self) -> str:
+        """Return how many jobs are done."""
+        return f"[{self.done}/{self.total}]"
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+        self.say(text)
 
 
 class Clock:
@@ -91,7 +108,7 @@ def run_jobs(
     jobs: Sequence[Job],
     pool: Pool | int,
     function: str,
-    progress: Progress,
+    progress: Report,
     *,
     here: Callable[[Mapping[str, Any]], None] | None = None,
     seconds: float | None = None,

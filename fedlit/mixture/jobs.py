@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.jobs import runner
+from fedlit.jobs.bar import Bar
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.jobs.record import Output, execute
-from fedlit.jobs.runner import Progress, Say, without_class
+from fedlit.jobs.runner import Report, Say, nothing, without_class
 from fedlit.mixture.alone import fit_client, fit_part
 from fedlit.mixture.parts import MORE_TIME, Part
 from fedlit.mixture.settings import CONFIG, settings_of
@@ -47,11 +48,12 @@ def run_jobs(
     jobs = list[Job]()
     for part in parts.values():
         jobs += part.jobs()
+    report = Report() if say is nothing else Bar(say)
     failures = runner.run_jobs(
         jobs,
         workers,
         "fedlit.mixture.jobs:serve",
-        Progress(say),
+        report,
         here=here,
         seconds=seconds,
         needed=needed,

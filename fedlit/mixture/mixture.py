@@ -15,7 +15,7 @@ from fedlit.data.table import Split
 from fedlit.errors import ConfigError, Told, expect
 from fedlit.exchange.transport import Transport
 from fedlit.files import exclusive, write_text
-from fedlit.jobs.runner import Say
+from fedlit.jobs.runner import Say, nothing
 from fedlit.mixture.combine import Combined, combine
 from fedlit.mixture.jobs import run_jobs
 from fedlit.mixture.opened import mixed_scorer
@@ -137,7 +137,7 @@ class Mixture:
         """
         expected = "last, to continue the newest run"
         expect(ckpt_path in (None, "last"), "--ckpt_path", expected, ckpt_path)
-        notify: Say = (lambda text: None) if quiet else _print
+        notify: Say = nothing if quiet else _print
         end = None if seconds is None else time.monotonic() + seconds
         begun = self._resumed() if ckpt_path is not None else None
         folder = self.folder = begun or new_folder(

@@ -4,21 +4,18 @@ reports what is running, each run's scores, and the remaining time.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from io import StringIO
 from pathlib import Path
-
-from tqdm import tqdm
 
 from fedlit.files import exclusive
 from fedlit.jobs import runner
+from fedlit.jobs.bar import Bar, clock_time
 from fedlit.jobs.job import Job
 from fedlit.jobs.pool import Pool
-from fedlit.jobs.runner import Progress, Say, nothing
+from fedlit.jobs.runner import Report, Say, nothing
 from fedlit.jobs.workers import Room
-from fedlit.show.text import terminal_width
+from fedlit.show.shown import print_notice
 from fedlit.study.baselines import data_key
 from fedlit.study.collect import of_choice
 from fedlit.study.job import validation_scores
@@ -64,53 +61,40 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Say = nothing) -> dict[
     Returns:
         Name of each run that failed → its error.
     """
-    progress = Progress() if say is nothing else Bar(say)
-    return runner.run_jobs(jobs, pool, SERVE, progress, memory=data_key)
+    report = Report() if say is nothing else Scores(say)
+    return runner.run_jobs(jobs, pool, SERVE, report, memory=data_key)
 
 
-class Bar(Progress):
-    """Shows a bar on a terminal, and a line for each run that ends, with its scores."""
+class Scores(Bar):
+    """Shows a bar, and a line for each run that ends, with its scores."""
 
     def begin(self, jobs: Sequence[Job], pending: Sequence[Job]) -> None:
-        """Show an empty bar."""
+        """Show an empty bar, and say what the scores are."""
         super().begin(jobs, pending)
+        self._best: tuple[float, str] | None = None
         # These are scores of validation rows: nobody is tempted to choose by test rows while a
         # study runs.
-        tqdm.write(
-            "Scores as runs end: of validation rows, mean over clients (the report: test).",
-            file=sys.stderr,
-        )
-        screen = sys.stderr if sys.stderr.isatty() else StringIO()
-        self.bar = tqdm(
-            total=self.total,
-            initial=self.done,
-            ncols=terminal_width(sys.stderr),
-            unit="run",
-            file=screen,
-        )
+        self.line("Scores as runs end: of validation rows, mean over clients (the report: test).")
 
-    def __exit__(self, *error: object) -> None:
-        self.bar.close()
+    def line(self, text: str) -> None:
+        """Print a line to standard error."""
+        if self._shown:
+            super().line(text)
+        else:
+            print_notice(text)
 
-    def began(self, job: Job) -> None:
-        """Show which job has begun."""
-        self.bar.set_postfix_str(job.name)
-
-    def ended(self, job: Job, failed: bool, seconds: float) -> None:
-        """Print a line for a run that has ended, including the progress if no bar is shown."""
-        bar = self.bar
-        bar.update()
-        remaining = ", {remaining} left" if bar.n < bar.total else ""
-        position = bar.format_meter(
-            **{**bar.format_dict, "bar_format": "[{n_fmt}/{total_fmt}" + remaining + "] "}
-        )
-        outcome = "FAILED, more at the end" if failed else _scores(job)
-        line = f"{job.name}: {outcome} ({bar.format_interval(round(seconds))})"
-        tqdm.write(line if sys.stderr.isatty() else f"{position}{line}", file=sys.stderr)
-
-
-def _scores(job: Job) -> str:
-    """Describe a run's scores by which clients choose."""
-    values = of_choice(validation_scores(job), job.choose).groupby("metric", sort=False)["value"]
-    scores = [(COMPARED[str(name)], group.mean(skipna=False)) for name, group in values]
-    return "; ".join(f"{score.label} {score.text(float(mean))}" for score, mean in scores)
+    def outcome(self, job: Job, failed: bool, seconds: float) -> str:
+        """Return a run's scores by which clients choose."""
+        if failed:
+            return f"FAILED, more at the end ({clock_time(seconds)})"
+        values = of_choice(validation_scores(job), job.choose)
+        texts = list[str]()
+        for metric, group in values.groupby("metric", sort=False):
+            score = COMPARED[str(metric)]
+            texts.append(f"{score.label} {score.text(float(group['value'].mean(skipna=False)))}")
+        # Scores of several metrics have no order.
+        gain = float(values["gain"].mean(skipna=False))
+        if len(texts) == 1 and (self._best is None or gain > self._best[0]):
+            self._best = gain, job.name
+            self.best = f"best so far {texts[0]} ({job.name})"
+        return f"{'; '.join(texts)} ({clock_time(seconds)})"

@@ -1,11 +1,17 @@
 """Worker processes: what a forked one computes, and which calls run at the same time."""
 
+import io
 import json
+import os
+import pty
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from fedlit.jobs.bar import Bar
+from fedlit.jobs.job import FitAlone, Job
 from fedlit.jobs.pool import Call, Pool
 from fedlit.jobs.processes import WorkerProcess, Workshop
 
@@ -91,3 +97,44 @@ def test_a_waiting_call_holds_up_no_other_one(
         events = list(pool.run(calls))
     errors = {event.call.name: event.error for event in events if event.error is not None}
     assert errors == {"slow": "", "waits": "", "other": ""}
+
+
+def _reported(monkeypatch: pytest.MonkeyPatch, stream: io.TextIOBase) -> list[str]:
+    """What is printed by ``say`` while a divided job and another one end."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "60")
+    divided = Job("trees", 1, "a", {}, FitAlone("c", {}, {}, clients=["north", "west"]))
+    alone = Job("linear", 1, "b", {}, FitAlone("c", {}, {}, clients=["north"]))
+    lines = list[str]()
+    with Bar(lines.append) as bar:
+        bar.begin([divided, alone], [divided, alone])
+        bar.began(divided)
+        bar.best = "\x1b[31mbest so far AUROC 81.23"
+        bar.prepared(divided)
+        bar.prepared(divided)
+        bar.ended(divided, False, 3.0)
+        bar.began(alone)
+        bar.ended(alone, False, 1.0)
+    return lines
+
+
+def test_a_pipe_gets_lines_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    lines = _reported(monkeypatch, stream)
+    assert stream.getvalue() == ""
+    assert re.fullmatch(r"\[1/2, \d\d:\d\d left\] trees, seed 1: 3 s", lines[0])
+    assert lines[1:] == ["[2/2] linear, seed 1: 1 s"]
+
+
+def test_a_terminal_gets_one_bar_of_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, end = pty.openpty()
+    with os.fdopen(end, "w", encoding="utf-8") as stream:
+        assert _reported(monkeypatch, stream) == []
+        stream.flush()
+        written = os.read(controller, 1 << 20).decode()
+    os.close(controller)
+    assert "?[31m" in written  # what comes from elsewhere colours nothing
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written)
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "/3" in line]
+    assert frames and all(len(line) <= 60 for line in frames)
+    assert "best so far" in frames[-1] and "3/3" in frames[-1] and frames[-1].endswith("0:00:00")
