@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from fedlit.client.client import FederatedClient
-from fedlit.client.hooked import of_lightning
 from fedlit.client.hooks import check_clipping
 from fedlit.errors import ConfigError, described, did_you_mean, told_as
 from fedlit.seeding import derive_seed, initialise, isolated_rng
@@ -147,7 +147,11 @@ def build_client(
 
     with told_as(refusal), isolated_rng(derive_seed(seed, purpose)):
         built = factory(spec)  # type: ignore[call-arg]  # mypy takes a class for its constructor
-    refused = [hook for hook in NOT_FORWARDED if not of_lightning(type(built), hook)]
+    refused = [
+        hook
+        for hook in NOT_FORWARDED
+        if getattr(type(built), hook) is not getattr(LightningModule, hook)
+    ]
     if refused:
         raise ConfigError(
             f"client {spec.name!r}: {type(built).__name__} overrides {', '.join(refused)}, which a "

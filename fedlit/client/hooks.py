@@ -7,6 +7,8 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from lightning.pytorch import LightningModule
+
 from fedlit.errors import ConfigError, expect, failed_in, told_as
 from fedlit.spec import ClientSpec
 
@@ -105,3 +107,16 @@ def settings_of(client: str, key: str) -> AbstractContextManager[None]:
         )
 
     return told_as(refusal)
+
+
+def call_hook(client: LightningModule, hook: str, *args: object) -> None:
+    """Call a Lightning hook if the client's class overrides it (the empty ones cost time at each
+    step).
+    """
+    if overrides(client, hook):
+        getattr(client, hook)(*args)
+
+
+def overrides(client: LightningModule, hook: str) -> bool:
+    """Return whether a client's class overrides a hook."""
+    return getattr(type(client), hook) is not getattr(LightningModule, hook)

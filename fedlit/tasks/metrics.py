@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 
 from fedlit.names import joined
 from fedlit.precision import double_on_cpu
@@ -60,7 +61,7 @@ class SiteBatch(NamedTuple):
     weight: Tensor | None = None
 
 
-class SiteMetrics:
+class SiteMetrics(Metric):
     """Collects the predictions for a site's rows over batches, and scores them as the task defines.
 
     Args:
@@ -75,7 +76,11 @@ class SiteMetrics:
         1.0
     """
 
+    full_state_update = False
+
     def __init__(self, site: Site, task: Task | None = None) -> None:
+        # Every process scores the sites that it holds.
+        super().__init__(sync_on_compute=False)
         self.site = site
         self.whole = task or Classification(tuple(range(1 + max(site.classes))))
         self.task = self.whole.at(site.classes)
@@ -96,6 +101,7 @@ class SiteMetrics:
 
     def reset(self) -> None:
         """Forget all batches."""
+        super().reset()
         self.batches = []
         self._rows = None
 

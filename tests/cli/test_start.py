@@ -61,12 +61,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("check", "--config", "mine.yaml"),
         ("methods",),
         ("methods", "show", "fedprox"),
-        ("predict", "--run", "mine", "--client", "north", "--data", "tomorrow.csv"),
-        ("explain", "--run", "mine", "--client", "north", "--repeats", "1"),
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_a_command_that_trains_nothing_imports_no_lightning(
+def test_a_command_that_builds_no_client_imports_no_lightning(
     words: Sequence[str], trained: Path
 ) -> None:
     ((status, _, messages),) = without(TRAINING, [words], trained)

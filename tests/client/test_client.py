@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from federations import BUNDLED
+from lightning.pytorch import LightningModule
 
 import fedlit
 from fedlit import MLP
@@ -13,9 +14,8 @@ from fedlit.errors import ConfigError
 
 OWN = """
 import fedlit
-from lightning.pytorch import LightningModule
 
-class Both(fedlit.FederatedClient, LightningModule):
+class WithSettings(fedlit.FederatedClient):
     def __init__(self, spec, network, rank=4):
         super().__init__(spec, network)
         self.save_hyperparameters("rank")
@@ -54,9 +54,9 @@ def test_a_client_that_names_the_network_gets_a_class(module: str) -> None:
     )
 
 
-def test_a_client_may_be_a_lightning_module_as_well(module: str, tmp_path: Path) -> None:
+def test_a_client_has_what_lightning_modules_offer(module: str, tmp_path: Path) -> None:
     states = []
-    for kind in ("fedlit.FederatedClient", f"{module}.Both"):
+    for kind in ("fedlit.FederatedClient", f"{module}.WithSettings"):
         args = (f"--model.client={kind}", "--model.client.network=fedlit.MLP")
         short = ("--model.engine=plain", "--trainer.max_epochs=2", "--trainer.logger=false")
         run = fedlit.load(
@@ -64,6 +64,7 @@ def test_a_client_may_be_a_lightning_module_as_well(module: str, tmp_path: Path)
         )
         run.fit(quiet=True)
         states.append(run.loop.clients.state_dict())
+    assert isinstance(run.loop.federation["wine"], LightningModule)
     assert run.loop.federation["wine"].hparams == {"rank": 4}
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
