@@ -36,6 +36,7 @@ import fedlit
 from fedlit.data.files import find
 from fedlit.errors import DataError
 from fedlit.run.config import find_config, read_yaml
+from fedlit.train import checkpoint_file
 
 HEART = ("cleveland", "hungarian", "va")
 TABLES = ("cleveland", "faisalabad", "sa")
@@ -178,7 +179,7 @@ class Federation:
         """What a site ended with."""
         newest = max((self.folder / site).rglob("last.ckpt"), key=os.path.getmtime)
         prefix = f"clients.{site}."
-        state = torch.load(newest, weights_only=True)["state_dict"]
+        state = checkpoint_file.load(newest)["state_dict"]
         return {
             key.removeprefix(prefix): value
             for key, value in state.items()

@@ -118,8 +118,11 @@ def checkpoints(good: Path, folder: Path, canary: Path) -> dict[str, Path]:
     """Name → a file that is no honest checkpoint, made of a good one."""
     import torch
 
+    from fedlit.train import checkpoint_file
+
     folder.mkdir(parents=True, exist_ok=True)
-    whole = torch.load(good, weights_only=True)
+    whole: dict[str, Any] = {**checkpoint_file.load(good)}
+    packed = torch.load(good, weights_only=True)
     tensors = whole["state_dict"]
     run = whole["fedlit"]
     runs = _Runs(canary)
@@ -135,6 +138,10 @@ def checkpoints(good: Path, folder: Path, canary: Path) -> dict[str, Path]:
         "text in place of a tensor": {**whole, "state_dict": {**tensors, first: "x"}},
         "no tensors": {**whole, "state_dict": {}},
         "a list": [1, 2, 3],
+        "a text that is no JSON": {**packed, "packed": "{"},
+        "a text that is a number": {**packed, "packed": "5"},
+        "stacks that are missing": {**packed, "stacks": []},
+        "stacks that are no tensors": {**packed, "stacks": "x"},
         "a number in place of the run": {**whole, "fedlit": 5},
         "a run without its parts": {**whole, "fedlit": {}},
         "clients that are no clients": {**whole, "fedlit": {**run, "specs": {"wine": 3}}},

@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from drill.command import Commands, in_one_message
 
+from fedlit.train import checkpoint_file
+
 Rows = list[tuple[str, int, int, str]]
 
 EPOCHS = 6
@@ -41,7 +43,7 @@ def _checkpoints(folder: Path, name: str = "quickstart", version: int = 0) -> Pa
 
 def _state(path: Path) -> dict[str, bytes]:
     """Tensors of clients and of their optimizers, as bytes."""
-    loaded = torch.load(path, weights_only=True)
+    loaded = checkpoint_file.load(path)
     tensors = dict(loaded["state_dict"])
     for number, optimizer in enumerate(loaded["optimizer_states"]):
         for parameter, state in optimizer["state"].items():

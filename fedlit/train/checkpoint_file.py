@@ -19,6 +19,7 @@ from fedlit.exchange.transport import Transport
 from fedlit.files import check_archive
 from fedlit.names import joined
 from fedlit.nn.native import Kernels
+from fedlit.train.packing import packed, unpacked
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
@@ -224,38 +225,36 @@ def load(path: Path, clients: Collection[str] | None = None) -> CheckpointConten
         ConfigError: the file is damaged.
     """
     check_archive(path)
-    checkpoint: CheckpointContent = torch.load(
-        path, map_location="cpu", weights_only=True, mmap=True
-    )
+    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    checkpoint = content_of(unpacked(content))
     if clients is None or "fedlit" not in checkpoint:
         return checkpoint
     return select(checkpoint, clients)
 
 
 def save(
-    checkpoint: CheckpointContent, group: Transport, write: Callable[[CheckpointContent], _Result]
+    checkpoint: CheckpointContent, group: Transport, write: Callable[[dict[str, Any]], _Result]
 ) -> _Result:
     """Let the first of several processes write a checkpoint. All wait until it is written.
 
     Args:
         checkpoint: the checkpoint of the clients of this process.
         group: the processes; all of them call this function.
-        write: writes a checkpoint of all clients.
+        write: writes a checkpoint of all clients, which is packed (:mod:`fedlit.train.packing`).
 
     Returns:
         What ``write`` returned, at each of them.
     """
     if group.size == 1:
-        return write(checkpoint)
+        return write(packed(checkpoint))
     file = io.BytesIO()
-    torch.save(checkpoint, file)
+    torch.save(packed(checkpoint), file)
     return group.decide(
         "a checkpoint",
         torch.frombuffer(file.getbuffer(), dtype=torch.uint8),
-        lambda files: write(merge([_unpacked(content) for content in files])),
+        lambda files: write(packed(merge([_unpacked(content) for content in files]))),
     )
 
 
 def _unpacked(content: Tensor) -> CheckpointContent:
-    checkpoint: CheckpointContent = torch.load(io.BytesIO(content.numpy().data), weights_only=True)
-    return checkpoint
+    return content_of(unpacked(torch.load(io.BytesIO(content.numpy().data), weights_only=True)))

@@ -15,6 +15,7 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources import Tables
 from fedlit.errors import DataError
 from fedlit.run.load import load
+from fedlit.train import checkpoint_file
 
 WORDS = {"yes": ["yes", "no"], "Yes": ["Yes", "No"], "1": ["1", "0"], "true": ["true", "false"]}
 SETTINGS = """
@@ -115,7 +116,7 @@ def test_it_changes_no_bit_of_the_others(tmp_path: Path, monkeypatch: pytest.Mon
         run = load("mine.yaml")
         run.fit(quiet=True)
         assert run.folder is not None
-        weights.append(torch.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"])
+        weights.append(checkpoint_file.load(run.folder / "checkpoints" / "last.ckpt")["state_dict"])
     alone, beside = weights
     assert all(torch.equal(alone[name], beside[name]) for name in alone) and len(beside) > len(
         alone

@@ -21,6 +21,7 @@ from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.run.run import Run
 from fedlit.score import load as load_folder
+from fedlit.train import checkpoint_file
 from fedlit.yaml_text import load as load_yaml
 
 VALUES: dict[str, Any] = {
@@ -92,7 +93,7 @@ def test_mapped_rows_train_and_predict_as_rows_in_words(
     mapped = trained(tmp_path / "mapped", tables, values)
     words = trained(tmp_path / "words", {name: in_words(frame) for name, frame in tables.items()})
     first, second = (
-        torch.load(Path(run.folder or "", "checkpoints", "last.ckpt"))["state_dict"]
+        checkpoint_file.load(Path(run.folder or "", "checkpoints", "last.ckpt"))["state_dict"]
         for run in (mapped, words)
     )
     assert first.keys() == second.keys() and all(

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 import yaml
 from elsewhere import ROWS, scored_elsewhere
 from federations import TINY
@@ -32,6 +31,7 @@ from fedlit.run.config import config_folders
 from fedlit.run.load import load
 from fedlit.score import load as load_folder
 from fedlit.score import load_run
+from fedlit.train import checkpoint_file
 from fedlit.weights import on_stack
 
 
@@ -175,7 +175,7 @@ def bits(folder: Path) -> dict[str, str]:
         for path in files
     }
     for path in folder.glob("parts/*/*/version_0/checkpoints/last.ckpt"):
-        state = torch.load(path, weights_only=True)["state_dict"]
+        state = checkpoint_file.load(path)["state_dict"]
         digest = hashlib.sha256(b"".join(own.numpy().tobytes() for own in state.values()))
         found[str(path.relative_to(folder))] = digest.hexdigest()
     assert len(found) == 2 + 4 + 4

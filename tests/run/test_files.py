@@ -24,6 +24,7 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.files import exclusive, partial_of, read_named, write_frames
 from fedlit.run.folders import check_name, say_once, to_score
 from fedlit.run.run import Run
+from fedlit.train import checkpoint_file
 from fedlit.train.callbacks import Checkpoints
 
 QUIET = ["--config", str(BUNDLED), "--name=quickstart", "--data.source.init_args.clients=[wine]"]
@@ -116,7 +117,7 @@ def test_a_damaged_checkpoint_is_refused_and_last_goes_back(
     run, checkpoints = trained(tmp_path, epochs=3)
     last = checkpoints / "last.ckpt"
     best = next(checkpoints.glob("best-*.ckpt"))
-    assert torch.load(checkpoints / "previous.ckpt", weights_only=True)["epoch"] == 1
+    assert checkpoint_file.load(checkpoints / "previous.ckpt")["epoch"] == 1
     for path in (best, last):
         content = bytearray(path.read_bytes())
         # longer than what lies between two records
@@ -243,7 +244,7 @@ def test_what_cannot_be_rewritten_stays_and_is_named(
     assert {file: file.read_bytes() for file in before} == before
     assert not list(tmp_path.rglob("*.partial")) and len(list(larger.parent.iterdir())) == 2
     assert main(more) == 0  # there is room again
-    assert torch.load(last, weights_only=True)["epoch"] == 1
+    assert checkpoint_file.load(last)["epoch"] == 1
 
 
 # ---------------------------------------------------------------------- names

@@ -18,6 +18,7 @@ from fedlit.run.allowed import trusting
 from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.study.joining import Joined, add_client
+from fedlit.train import checkpoint_file
 
 
 def made(*clients: str) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def write(name: str, content: Any) -> Path:
 
 
 def tensors(run: Path, client: str) -> dict[str, Tensor]:
-    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    state = checkpoint_file.load(run / "checkpoints" / "last.ckpt")["state_dict"]
     prefix = f"clients.{client}."
     return {
         name.removeprefix(prefix): own for name, own in state.items() if name.startswith(prefix)

@@ -29,6 +29,7 @@ from fedlit.tasks import Classification, Counts, Regression, Task
 from fedlit.tasks.go_alone import LINEAR
 from fedlit.tasks.operating import choose_threshold, scores_at
 from fedlit.tasks.predictions import Predictions, PredictionTable
+from fedlit.train import checkpoint_file
 
 TASKS: dict[str, Task] = {
     "two classes": Classification(("no", "yes"), (3, 4)),
@@ -210,7 +211,7 @@ def trained(folder: Path, frames: dict[str, pd.DataFrame], weight: Any, **more: 
 
 def weights_of(run: Run) -> dict[str, torch.Tensor]:
     assert run.folder is not None
-    state: dict[str, torch.Tensor] = torch.load(run.folder / "checkpoints" / "last.ckpt")[
+    state: dict[str, torch.Tensor] = checkpoint_file.load(run.folder / "checkpoints" / "last.ckpt")[
         "state_dict"
     ]
     return state

@@ -1,0 +1,60 @@
+"""A checkpoint holds one tensor for all that are of one form, and comes back as it was."""
+
+import io
+import math
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from federations import ALIKE, Dry, make_run
+
+from fedlit.client.client import FederatedClient
+from fedlit.train.packing import packed, unpacked
+
+CONTENT: dict[str, Any] = {
+    "epoch": 3,
+    "rates": {0: 0.1, 1: math.inf, (2, "x"): -0.0},
+    "names": ("north", None, True, ["müller"]),
+    "like a tag": {"~tensor": [0, 0]},
+    "weights": {"a": torch.randn(3, 2), "b": torch.randn(3, 2).bfloat16(), "c": torch.tensor(5)},
+    "turned": torch.randn(2, 3).T,
+    "empty": torch.zeros(0, 4),
+}
+
+
+def text_of(value: Any) -> str:
+    """Return everything about plain data and tensors as a text, to the last bit."""
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {tuple(value.shape)} {value.double().flatten().tolist()}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {text_of(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(text_of, value))})"
+    return repr(value)
+
+
+def test_content_comes_back_as_it_was() -> None:
+    torch.save(packed(CONTENT), file := io.BytesIO())
+    file.seek(0)
+    assert text_of(unpacked(torch.load(file, weights_only=True))) == text_of(CONTENT)
+
+
+def test_content_that_is_not_packed_stays_as_it_is() -> None:
+    assert text_of(unpacked(CONTENT)) == text_of(CONTENT)
+
+
+def test_clients_of_one_form_add_no_objects(tmp_path: Path) -> None:
+    numbers = {}
+    for clients in (ALIKE[:2], ALIKE):
+        loop = {"client": partial(FederatedClient, network=Dry)}
+        run = make_run(tmp_path / str(len(clients)), clients=clients, loop=loop, epochs=1)
+        run.fit(quiet=True)
+        assert run.folder is not None
+        content = torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)
+        numbers[len(clients)] = (len(content["stacks"]), content["rest"])
+        assert len(pickle.dumps(content["packed"])) > 1000
+    # Another client's predictions for its rows may have a form of their own, its tensors have not.
+    assert numbers[4][0] <= numbers[2][0] + 2
+    assert numbers[4][1] == []
