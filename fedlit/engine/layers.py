@@ -88,16 +88,23 @@ def _dropout(module: nn.Dropout, name: str) -> Layer:
 
 def _norm(module: nn.BatchNorm1d, name: str) -> Layer:
     def layer(x: Tensor, stack: StackValues) -> Tensor:
-        tensors = [
+        mean, var, weight, bias = (
             stack.tensors[f"{name}.{key}"].view(-1)
             for key in ("running_mean", "running_var", "weight", "bias")
-        ]
+        )
         if module.training:
             stack.tensors[f"{name}.num_batches_tracked"].add_(1)
         # Each feature of each client is a channel.
-        channels = x.reshape(1, -1, x.shape[-1])
-        momentum = module.momentum or 0.0
-        out = functional.batch_norm(channels, *tensors, module.training, momentum, module.eps)
+        out = functional.batch_norm(
+            x.reshape(1, -1, x.shape[-1]),
+            mean,
+            var,
+            weight,
+            bias,
+            module.training,
+            module.momentum or 0.0,
+            module.eps,
+        )
         return out.view(x.shape)
 
     return layer

@@ -27,6 +27,7 @@ from fedlit.engine.base import (
     Step,
     ThreadedEngine,
 )
+from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack, join
 from fedlit.errors import RunError
 from fedlit.show.text import shorten
@@ -150,7 +151,11 @@ def _plain(value: object) -> Hashable:
 _log = logging.getLogger(__name__)
 
 SMALLEST_STACK = 4
-"""The number of clients of the same structure from which on stacking pays."""
+"""The number of clients of the same structure from which on stacking pays, if their networks have
+plain layers only (:mod:`fedlit.engine.layers`)."""
+
+SMALLEST_OF_ANY = 6
+"""The same number for any other networks, which ``vmap`` stacks."""
 
 LARGEST_STACK = 2**26
 """The most bytes of parameters that are stepped as one. Larger stacks start no fewer operations
@@ -299,7 +304,9 @@ class StackedEngine(Engine):
             if key is not None:
                 groups.setdefault((key, client_step.update), []).append(name)
         for (key, _), names in groups.items():
-            if len(names) >= SMALLEST_STACK and self._works(key, names, steps):
+            plain = PlainNetwork.of_client(steps[names[0]].client) is not None
+            smallest = SMALLEST_STACK if plain else SMALLEST_OF_ANY
+            if len(names) >= smallest and self._works(key, names, steps):
                 yield names
 
     def _works(self, key: Hashable, names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
