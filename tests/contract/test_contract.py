@@ -34,7 +34,7 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.rule import DOWN, Update
 from fedlit.run.run import Run
-from fedlit.sharing import State
+from fedlit.sharing import State, live_of, named_tensors
 from fedlit.testing import Watch
 from fedlit.train.loop import FederatedLoop
 
@@ -294,7 +294,8 @@ def test_6_a_tampered_exchange_cannot_send_a_private_name(tmp_path: Path) -> Non
         def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
             super().on_fit_start(trainer, pl_module)
             ash = pl_module.federation["ash"]
-            ash._federated = {**ash._federated, "head.weight": ash.head.weight}  # type: ignore[assignment]
+            names = (*ash._federated, "head.weight")
+            ash._federated = live_of(ash, named_tensors(ash), names)
 
     run = make_run(tmp_path, exchange=Leaky(["core"]))
     with pytest.raises(
