@@ -46,8 +46,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "a missing number": (
         "data/columns.py",
-        "np.where(np.isnan(values), 0.0, self.moments",
-        "np.where(np.isnan(values), 1.0, self.moments",
+        "np.where(np.isnan(columns), 0.0, ",
+        "np.where(np.isnan(columns), 1.0, ",
         "data/test_encoder.py",
     ),
     "the sign of a lift": (
@@ -76,14 +76,14 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "a guard that never fires": (
         "exchange/guard.py",
-        "columns: list[Tensor] = []",
-        "columns: list[Tensor] = []; guard = None",
+        "columns = [finite]",
+        "columns = [finite]; far = None",
         "exchange/test_guard.py",
     ),
     "AUROC of a class without rows": (
         "tasks/class_scores.py",
-        "if 0 < support[c] < rows]",
-        "if support[c] < rows]",
+        "ranked = averaged & (support",
+        "ranked = (support",
         "tasks/test_metrics.py",
     ),
     "a lost level": (

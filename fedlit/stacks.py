@@ -4,12 +4,13 @@ dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _Value = TypeVar("_Value")
 
@@ -142,7 +143,28 @@ def alone(value: _Value) -> _Value:
         copied = {name: alone(item) for name, item in value.items()}
     elif type(value) in (list, tuple):
         copied = type(value)(alone(item) for item in value)  # type: ignore[call-arg, attr-defined]
+    elif isinstance(value, tuple):  # a named one, such as a batch
+        copied = type(value)(*map(alone, value))
     return cast("_Value", copied)
+
+
+def parts_in(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in dictionaries, lists and tuples that are parts of larger ones, but no
+    parameters, of which torch copies the part alone.
+
+    Example:
+        >>> rows = torch.zeros(3, 2)
+        >>> [part.shape for part in parts_in({"all": rows, "one": [rows[1]]})]
+        [torch.Size([2])]
+    """
+    if isinstance(value, Tensor):
+        is_part = value.layout is torch.strided and value.untyped_storage().nbytes() > value.nbytes
+        if is_part and not isinstance(value, nn.Parameter):
+            yield value
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(map(parts_in, value.values()))
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(parts_in, value))
 
 
 def flat_rows(values: Tensor) -> Tensor:
@@ -176,7 +198,7 @@ def add_rows(total: Tensor, values: Tensor, weights: Sequence[float]) -> None:
 
     Args:
         total: the sum so far, (...).
-        values: the clients' tensors, (K, ...), of the same type.
+        values: the clients' tensors, (K, ...), of any floating-point type.
         weights: K numbers.
 
     Example:
@@ -185,7 +207,8 @@ def add_rows(total: Tensor, values: Tensor, weights: Sequence[float]) -> None:
         >>> total
         tensor([2.5000, 4.0000])
     """
-    if values.device.type == "cpu" and set(weights) == {1.0}:
+    is_one_type = values.dtype == total.dtype
+    if is_one_type and values.device.type == "cpu" and set(weights) == {1.0}:
         # On the CPU this adds row after row, in one operation.
         total[None].index_add_(0, positions((0,) * len(values), values.device), values)
         return

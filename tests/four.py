@@ -56,7 +56,7 @@ class Four(Source):
     def tables(self, seed: int) -> list[ClientTable]:
         tables = []
         for client in self.clients:
-            kind = client.rstrip("1234")
+            kind = client.rstrip("123456")
             frame = rows_of(client)
             task = (
                 {"name": "counts", "targets": "pooled"}

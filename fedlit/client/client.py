@@ -6,8 +6,7 @@ import copy
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -25,7 +24,7 @@ from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
 from fedlit.sharing import Live, State, select
 from fedlit.spec import ClientSpec
-from fedlit.stacks import alone
+from fedlit.stacks import alone, parts_in
 from fedlit.tasks.metrics import Site, SiteMetrics
 from fedlit.tasks.scores import LOSS, Score
 
@@ -179,30 +178,15 @@ class FederatedClient(LightningModule):
         self.stacked = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy of this client alone. A tensor that is a slice of several clients' is copied
+        """Return a copy of this client alone. A tensor that is a part of several clients' is copied
         without the others' part, which a copy of its memory would hold.
         """
-        states = chain(*(optimizer.state.values() for optimizer in self._optimizers))
-        values: Iterator[object] = chain(
-            self.buffers(),
-            self.state.values(),
-            *self._logged.values(),
-            *(state.values() for state in states),
-        )
-        for tensor in values:
-            if isinstance(tensor, Tensor) and tensor.untyped_storage().nbytes() > tensor.nbytes:
-                memo[id(tensor)] = tensor.detach().clone()
+        self._separate(memo)
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
-        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        twin.__setstate__(copy.deepcopy(super().__getstate__(), memo))
         twin.stacked = False
         return twin
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a client that is stepped with others without their part of its tensors."""
-        if self.stacked:
-            return copy.deepcopy(self).__reduce_ex__(protocol)
-        return super().__reduce_ex__(protocol)
 
     def make_network(self, network: NetworkFactory) -> Network:
         """Return a network for this client. One with a method ``meet`` gets to know its inputs and
@@ -486,31 +470,29 @@ class FederatedClient(LightningModule):
         the memory in which it lies, and with it other clients' values.
         """
         state = super().state_dict(*args, **kwargs)
-        if not args and not kwargs:
+        is_whole = not args and kwargs.get("destination") is None
+        if is_whole and not kwargs.get("keep_vars"):
             for name, value in state.items():
                 state[name] = alone(value)
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle of the client holds: copies of its tensors, and nothing of
-        clients that are stepped with it as one.
+        """Return what a pickle of the client holds: copies of its tensors, and nothing of clients
+        that are stepped with it as one.
         """
-        copies: dict[int, Any] = {id(self): self}
-        tensors: list[Tensor] = [*self.parameters(), *self.buffers()]
-        for optimizer in self._optimizers:
-            for state in optimizer.state.values():
-                tensors += [value for value in state.values() if isinstance(value, Tensor)]
-        for tensor in tensors:
-            if isinstance(tensor, nn.Parameter):
-                copies[id(tensor)] = nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
-            else:
-                copies[id(tensor)] = tensor.detach().clone()
-        content = {
-            **super().__getstate__(),
-            "state": alone(self.state),
-            "_logged": alone(self._logged),
-        }
-        return copy.deepcopy(content, copies)
+        memo: dict[int, Any] = {id(self): self}
+        self._separate(memo)
+        state: dict[str, Any] = copy.deepcopy(super().__getstate__(), memo)
+        return {**state, "stacked": False}
+
+    def _separate(self, memo: dict[int, Any]) -> None:
+        """Put a copy of each of the client's tensors that is a part of a larger one into the memo
+        of a deep copy, which would otherwise copy all of the memory in which it lies.
+        """
+        values: list[object] = [vars(module) for module in self.modules()]
+        values += [optimizer.state for optimizer in self._optimizers]
+        for tensor in parts_in(values):
+            memo[id(tensor)] = tensor.detach().clone()
 
     def __copy__(self) -> "FederatedClient":
         """Return another client with the same modules and tensors."""

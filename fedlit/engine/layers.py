@@ -194,7 +194,9 @@ def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if type(module) is not nn.Sequential:
         yield name, module
         return
-    for key, child in module.named_children():
+    # named_children leaves out a module that comes a second time.
+    for key, child in module._modules.items():
+        assert child is not None
         yield from _flat(f"{name}.{key}", child)
 
 

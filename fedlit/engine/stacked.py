@@ -84,7 +84,8 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
         if module is not client:
             structure.append((name, type(module), _module_settings(module)))
     structure += [parameter.requires_grad for parameter in client.parameters()]
-    structure += [(name, value.shape, value.dtype) for name, value in client.state_dict().items()]
+    tensors = chain(client.named_parameters(), client.named_buffers())
+    structure += [(name, value.shape, value.dtype) for name, value in tensors]
     return tuple(structure)
 
 
@@ -328,6 +329,7 @@ class StackedEngine(Engine):
     @property
     def shared(self) -> SharedStacks:
         """The clients that take part, and the stacks that they share, for a checkpoint."""
+        self._let_leave()
         return {
             "clients": list(self._names),
             "stacks": self._groups,
@@ -338,6 +340,7 @@ class StackedEngine(Engine):
         """See :class:`Engine`. The batches of a stack's clients in one round are evaluated
         together.
         """
+        self._let_leave()
         stack_of: dict[int, Stack] = {}
         position: dict[int, int] = {}
         for _, stack in self._stacks.values():

@@ -123,9 +123,9 @@ class Watched(FederatedClient):
 
 
 def test_alike_clients_are_stacked_and_agree_with_plain(tmp_path: Path) -> None:
-    # a stack has four clients or more
+    # vmap stacks six clients or more
     every = tuple(
-        f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 5)
+        f"{kind}{number}" for kind in ("count", "labels", "number") for number in range(1, 7)
     )
     source = Four(every, pooled=True)
     runs = list[Run]()

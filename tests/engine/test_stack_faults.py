@@ -1,0 +1,103 @@
+"""Clients that look alike and are not, or stop being alike: none may be computed as another one."""
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedlit import MLP
+from fedlit.client.client import FederatedClient
+from fedlit.data.loader import Batch
+from fedlit.engine.base import ClientStep, Evaluation, PlainEngine
+from fedlit.engine.layers import PlainNetwork
+from fedlit.engine.stacked import StackedEngine, stack_key
+from fedlit.nn.network import NetworkFactory
+from fedlit.spec import ClientSpec
+
+ROWS = Batch(torch.randn(10, 4), torch.randint(0, 2, (10,)))
+
+
+def clients_of(count: int, network: NetworkFactory = MLP) -> list[FederatedClient]:
+    """Return clients of one structure and of other values, with their optimizers."""
+    clients = []
+    for number in range(count):
+        spec = ClientSpec(f"site{number}", tuple("abcd"), (0, 1), {"train": 10}, ())
+        spec = replace(spec, task=replace(spec.task, class_rows=(2, 8)))  # type: ignore[type-var]
+        torch.manual_seed(number)
+        client = FederatedClient(spec, network)
+        client._optimizers = [torch.optim.SGD(client.parameters(), lr=0.1)]
+        clients.append(client)
+    return clients
+
+
+def stepped(clients: Sequence[FederatedClient]) -> StackedEngine:
+    """Step clients once, stacked where they can be."""
+    engine = StackedEngine(PlainEngine(1), nullcontext, False)
+
+    def step_of(client: FederatedClient) -> Callable[[Any], bool]:
+        def step(_: Any) -> bool:
+            client.descend(client.objective(*ROWS[:2]), client._optimizers, client.clipped_apart())
+            return False
+
+        return step
+
+    engine.run({client.spec.name: ClientStep(client, ROWS, step_of(client)) for client in clients})
+    return engine
+
+
+def test_clients_with_and_without_class_weights_share_no_stack() -> None:
+    without, weighted = clients_of(2)
+    weighted.register_buffer("class_weight", torch.tensor([4.0, 1.0]), persistent=False)
+    assert stack_key(without, ROWS) != stack_key(weighted, ROWS)
+
+
+def test_a_client_with_a_replaced_tensor_is_scored_with_it() -> None:
+    clients = clients_of(4)
+    engine = stepped(clients)
+    assert all(client.stacked for client in clients)
+    weight = clients[1].get_parameter("head.weight")
+    weight.data = torch.full_like(weight, 3.0)
+    for client in clients:
+        client.eval()
+    jobs = [Evaluation(client, ROWS, lambda c=client: c.evaluate(ROWS)) for client in clients]  # type: ignore[misc]
+    engine.evaluate(jobs)
+    for client, job in zip(clients, jobs, strict=True):
+        scored = job.outcome.result()[0]
+        assert torch.allclose(scored, client.evaluate(ROWS)[0], atol=1e-5)
+    assert engine.shared["leavers"] == ["site1"]
+
+
+def test_a_module_that_comes_twice_is_computed_twice() -> None:
+    def network(inputs: int, outputs: int) -> MLP:
+        made = MLP(inputs, outputs)
+        activation = made.core[1]  # type: ignore[index]
+        made.core = nn.Sequential(made.core[0], activation, made.core[2], activation)  # type: ignore[index]
+        return made
+
+    (client,) = clients_of(1, network)
+    plain = PlainNetwork.of_client(client)
+    (usual,) = clients_of(1)
+    counted = PlainNetwork.of_client(usual)
+    assert plain is not None and counted is not None
+    assert len(plain.layers) == len(client.core) + len(counted.layers) - len(usual.core)  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_client_holds_no_row_of_others_batches() -> None:
+    (client,) = clients_of(1)
+    everybody = torch.randn(4, 10, 4)
+    client.kept = {"batches": [Batch(everybody[1], ROWS.y)]}  # type: ignore[assignment]
+    twin = copy.deepcopy(client)
+    for state in (vars(twin), client.__getstate__()):
+        (batch,) = state["kept"]["batches"]
+        assert torch.equal(batch.x, everybody[1])
+        assert batch.x.untyped_storage().nbytes() == batch.x.nbytes
+
+
+def test_copies_keep_what_belongs_together() -> None:
+    (client,) = clients_of(1)
+    twin, parameters = copy.deepcopy((client, list(client.parameters())))
+    assert all(mine is listed for mine, listed in zip(twin.parameters(), parameters, strict=True))
