@@ -111,7 +111,9 @@ def _ended(error: BaseException) -> tuple[int, str]:
         return error.exit_status, f"error: {error}"
     if came() or isinstance(error, KeyboardInterrupt):  # a library may tell it otherwise
         message = str(error) if isinstance(error, KeyboardInterrupt) else ""
-        advice_to_go_on = "a study goes on with the same command, a run with --ckpt_path last"
+        advice_to_go_on = (
+            "a study or recommendation goes on with the same command, a run with --ckpt_path last"
+        )
         return STATUS, f"interrupted; {message or advice_to_go_on}"
     if isinstance(error, BrokenPipeError):
         return RunError.exit_status, ""

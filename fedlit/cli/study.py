@@ -56,7 +56,7 @@ def compare(
             print(f"\n=== {current} ===")
         comparison = work.compare(
             loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
-            scenario=current,
+            scenario=current, say=_print,
         )  # fmt: skip
         print(f"\n{for_terminal(comparison)}\n")
         print(f"All scores and lifts: {comparison.folder / 'report.html'}")
@@ -69,6 +69,10 @@ def compare(
         print(f"\n=== {len(compared)} scenarios together ===\n{for_terminal(ranks)}\n")
         print(f"Ranks: {ranks.write(next(iter(compared.values())).folder.parent)}")
     return int(failed)
+
+
+def _print(line: str) -> None:
+    print(for_terminal(line), flush=True)
 
 
 def search(

@@ -177,7 +177,7 @@ def _notes_before(study: ResolvedStudy, basis: Basis, say: Callable[[str], None]
     # The notes were the last to ask for contents of configurations.
     basis.contents.keep()
     for note in notes:
-        say(f"{note}.")
+        say(f"Note: {note}.")
     return notes
 
 
