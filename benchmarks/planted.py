@@ -77,7 +77,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     "a guard that never fires": (
         "exchange/guard.py",
         "columns = [finite]",
-        "columns = [finite]; far = None",
+        "columns = [finite]; guard = None",
         "exchange/test_guard.py",
     ),
     "AUROC of a class without rows": (
