@@ -123,6 +123,18 @@ def row_norms(values: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return torch.stack(torch._foreach_norm(list(values.unbind()), 2, dtype))
 
 
+def one_after_another(rows: Sequence[Tensor]) -> Tensor:
+    """Return the rows of several clients, each (n, ...), as one tensor, (K · n, ...): without a copy
+    if they are slices of one already.
+
+    Example:
+        >>> one_after_another([torch.zeros(2, 3), torch.ones(2, 3)]).shape
+        torch.Size([4, 3])
+    """
+    base = base_of(rows)
+    return torch.cat(list(rows)) if base is None else base.flatten(0, 1)
+
+
 def alone(value: _Value) -> _Value:
     """Return tensors and plain data with a copy of each tensor that is a part of a larger one.
     torch saves a tensor with all of the memory in which it lies, and with it other clients' values.

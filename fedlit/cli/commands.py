@@ -315,22 +315,20 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     parser.add_argument(name, **options)
 
 
-def _whole_number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}") from None
+def _reader(kind: Callable[[str], object], expected: str) -> Callable[[str], object]:
+    """Return what reads a text as a number, and refuses another text in plain words."""
+
+    def read(text: str) -> object:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}") from None
+
+    return read
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, found {text!r}") from None
-
-
-_READERS: dict[object, Callable[[str], object]] = {int: _whole_number, float: _number}
-"""Type of a parameter → what reads its text. A text that is none is refused in plain words."""
+_READERS = {int: _reader(int, "a whole number"), float: _reader(float, "a number")}
+"""Type of a parameter → what reads its text."""
 
 
 class _Parser(argparse.ArgumentParser):

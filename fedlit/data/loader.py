@@ -15,7 +15,7 @@ from fedlit.data.encoding import Rows
 from fedlit.data.table import check_patterns, first_match
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
-from fedlit.stacks import base_of
+from fedlit.stacks import one_after_another
 
 Steps = int | list[int] | dict[str, int | list[int]]
 """A number, or [least, most] to draw from anew for each client and epoch; the same for all, or by
@@ -288,8 +288,8 @@ class Together:
 
     def __init__(self, loaders: Sequence[ClientLoader]) -> None:
         self._loaders = list(loaders)
-        self._x = _flat([loader.rows.x for loader in loaders])
-        self._y = _flat([loader.rows.y for loader in loaders])
+        self._x = one_after_another([loader.rows.x for loader in loaders])
+        self._y = one_after_another([loader.rows.y for loader in loaders])
         rows = len(loaders[0].rows)
         begins = torch.arange(0, rows * len(loaders), rows)
         self._begins = _to_device(begins, self._x.device).unsqueeze(1)
@@ -335,12 +335,6 @@ def gather_together(loaders: Iterable[ClientLoader]) -> None:
     for group in groups.values():
         if len(group) > 1 and sum(loader.rows.x.nbytes for loader in group) <= LARGEST_COPY:
             Together(group)
-
-
-def _flat(rows: Sequence[Tensor]) -> Tensor:
-    """Return rows of several clients, one after another."""
-    base = base_of(rows)
-    return torch.cat(list(rows)) if base is None else base.flatten(0, 1)
 
 
 class EvalLoader:

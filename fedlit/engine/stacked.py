@@ -31,7 +31,7 @@ from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack, join
 from fedlit.errors import RunError
 from fedlit.show.text import shorten
-from fedlit.stacks import base_of
+from fedlit.stacks import one_after_another
 
 MAX_ROWS = 256
 """The largest number of rows in a batch for which stacking pays. With more, the arithmetic
@@ -221,8 +221,8 @@ class StackedEngine(Engine):
         stacked: dict[str, ClientStep] = {}
         for label, (names, stack) in self._stacks.items():
             members = [single.pop(name) for name in names]
-            x = _one_after_another([member.batch.x for member in members])
-            y = _one_after_another([member.batch.y for member in members])
+            x = one_after_another([member.batch.x for member in members])
+            y = one_after_another([member.batch.y for member in members])
             rows = Batch(x, y)
             step = self._step_of(stack, rows, members)
             stacked[label] = ClientStep(members[0].client, rows, step, dry=True)
@@ -406,12 +406,6 @@ class StackedEngine(Engine):
 def _sliced(tensors: Mapping[str, Tensor], members: slice) -> dict[str, Tensor]:
     """Return some clients' part of stacked tensors."""
     return {name: tensor[members] for name, tensor in tensors.items()}
-
-
-def _one_after_another(rows: Sequence[Tensor]) -> Tensor:
-    """Return the rows of several clients as one tensor."""
-    base = base_of(rows)
-    return torch.cat(list(rows)) if base is None else base.flatten(0, 1)
 
 
 def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
