@@ -25,7 +25,7 @@ from fedlit.data.columns import NUMBERS, RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
 from fedlit.mixture.opened import opened
-from fedlit.run.trained import Origin
+from fedlit.run.run import Run
 from fedlit.score.folder import columns_of, load, write
 from fedlit.score.folder_checks import MAIN
 from fedlit.score.mixed_scorer import MixedScorer
@@ -81,9 +81,9 @@ def export(
             a package is missing.
         RunError: the client cannot be exported, or its export predicts something else.
     """
-    scorer, folder, read_origin = opened(run, client, checkpoint, quiet=quiet)
+    scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
     target = Path(out) if out is not None else folder / "export" / client
-    return export_scorer(scorer, target, _test_rows(read_origin, client), _scores(folder, client))
+    return export_scorer(scorer, target, _test_rows(loaded, client), _scores(folder, client))
 
 
 def export_scorer(
@@ -214,10 +214,10 @@ def random_rows(encoder: RowEncoder, rows: int) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _test_rows(read_origin: Callable[[], Origin], client: str) -> pd.DataFrame | None:
+def _test_rows(run: Callable[[], Run], client: str) -> pd.DataFrame | None:
     """Return the test rows of the client's table, or None if it can no longer be read."""
     try:
-        table = read_origin().table(client)
+        (table,) = (loaded := run().data).source.some([client], loaded.seed)
         return table.features.iloc[table.splits["test"]][:MOST_ROWS]
     except (FedlitError, OSError, KeyError):
         return None

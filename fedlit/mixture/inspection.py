@@ -23,7 +23,7 @@ from fedlit.files import write_frames
 from fedlit.mixture.export import predictions_of
 from fedlit.mixture.opened import opened
 from fedlit.run.explanation import Explanation
-from fedlit.run.trained import Origin
+from fedlit.run.run import Run
 from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.show.canvas import save_figure
@@ -87,8 +87,8 @@ def explain_client(
     expect(repeats >= 1, "--repeats", "a number of at least 1", repeats)
     expect(seed >= 0, "--seed", "a number of at least 0", seed)
     expect(rows in ("test", "validation"), "--rows", "test or validation", rows)
-    scorer, folder, read_origin = opened(run, client, checkpoint, quiet=quiet)
-    table, positions = _rows_of(read_origin, scorer, rows, seed)
+    scorer, folder, loaded = opened(run, client, checkpoint, quiet=quiet)
+    table, positions = _rows_of(loaded, scorer, rows, seed)
     used = dict[str, None]()
     for encoder in _encoders(scorer):
         used |= dict.fromkeys(encoder.columns)
@@ -137,18 +137,18 @@ def _encoders(scorer: Scorer) -> list[Any]:
 
 
 def _rows_of(
-    read_origin: Callable[[], Origin], scorer: Scorer, rows: Rows, seed: int
+    loaded: Callable[[], Run], scorer: Scorer, rows: Rows, seed: int
 ) -> tuple[ClientTable, np.ndarray]:
     """Return the client's table, and the positions of the rows; some of them, if there are too
     many.
     """
-    origin = read_origin()
-    if rows == "validation" and (isinstance(scorer, MixedScorer) or origin.folds):
+    run = loaded()
+    if rows == "validation" and (isinstance(scorer, MixedScorer) or run.data.folds):
         raise ConfigError(
             "--rows validation: expected a run without folds, found one whose models were trained "
             "on some of these rows; use --rows test"
         )
-    table = origin.table(scorer.client)
+    (table,) = run.data.source.some([scorer.client], run.seed)
     positions = table.splits[rows]
     if len(positions) > MOST:
         positions = np.sort(np.random.default_rng(seed).choice(positions, MOST, replace=False))

@@ -10,10 +10,12 @@ from typing import Any
 
 from fedlit.data.table import check_client
 from fedlit.errors import expect
+from fedlit.mixture.parts import Part
 from fedlit.mixture.settings import CONFIG, find_mixture, read_mixture, settings_of
 from fedlit.run.folders import find_trained
+from fedlit.run.load import run_of
+from fedlit.run.run import Run
 from fedlit.run.thresholds import MIXTURE, kept
-from fedlit.run.trained import Origin, trained_run
 from fedlit.score.mixed_scorer import MixedScorer
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say
@@ -40,31 +42,24 @@ def load_run(
 
 def opened(
     run: str | Path, client: str, checkpoint: str | Path = "last", *, quiet: bool = False
-) -> tuple[Scorer, Path, Callable[[], Origin]]:
+) -> tuple[Scorer, Path, Callable[[], Run]]:
     """Load a client as :func:`load_run` does. Return also the run's folder, and a function that
-    returns where the client's table comes from.
+    returns a run that reads the client's table.
     """
     folder = find_mixture(run)
     if folder is None:
         run_folder, path = find_trained(run, str(checkpoint), "score")
         if not quiet:
             say(f"Using {path}")
-        single = trained_run(run_folder)
-        return single.scorer(client, path), run_folder, lambda: single.origin
+        single = run_of(run_folder)
+        return single.client(client, path), run_folder, lambda: single
     expected = "last, because a mixture has only one state"
     expect(checkpoint == "last", "--ckpt_path", expected, checkpoint)
     if not quiet:
         say(f"Using {folder}")
     scorer = mixed_scorer(folder, client)
-    return scorer, folder, lambda: _origin_of(folder, next(iter(scorer.scorers)))
-
-
-def _origin_of(folder: Path, part: str) -> Origin:
-    """Return where the tables of a part of a mixture come from."""
-    from fedlit.mixture.parts import Part
-
-    run = Part.of(settings_of(folder / CONFIG), folder)[part].load(0)
-    return Origin(run.data.source, run.seed, run.data.folds)
+    parts = Part.of(settings_of(folder / CONFIG), folder)
+    return scorer, folder, lambda: parts[next(iter(scorer.scorers))].load(0)
 
 
 def mixed_scorer(folder: Path, client: str) -> MixedScorer:
@@ -75,8 +70,6 @@ def mixed_scorer(folder: Path, client: str) -> MixedScorer:
         ConfigError: there is no such client, or the run was not trained to its end.
         DataError: ``mixture.json`` was altered.
     """
-    from fedlit.mixture.parts import Part
-
     settings = settings_of(folder / CONFIG)
     clients = read_mixture(folder, settings.parts)
     check_client("--client", client, list(clients))

@@ -26,20 +26,6 @@ def say_once(text: str) -> None:
     say(text)
 
 
-def config_of(folder: Path) -> Path:
-    """Return the saved configuration of a run.
-
-    Raises:
-        ConfigError: the folder has none.
-    """
-    if not (folder / CONFIG).is_file():
-        raise ConfigError(
-            f"{folder}: expected the run's config.yaml, found none; a run that was made in Python "
-            "has none: there, use run.client(name)"
-        )
-    return folder / CONFIG
-
-
 def check_name(name: str, key: str) -> None:
     """Refuse a folder name that leads elsewhere, or that has a special meaning for a file system or
     a shell.

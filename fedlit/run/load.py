@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jsonargparse import set_dumper, set_loader
+from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser
 
+from fedlit import yaml_text
 from fedlit.data.module import FederatedData
+from fedlit.errors import ConfigError, told_as
 from fedlit.exchange.exchange import Exchange
+from fedlit.names import Word
+from fedlit.run.allowed import only_allowed
 from fedlit.run.arguments import ROOT, Asked, Command, made_from, read
 from fedlit.run.early_stopping import with_stop
-from fedlit.run.folders import config_of
-from fedlit.run.parsing import new_parser, parsing
+from fedlit.run.folders import CONFIG
+from fedlit.run.layers import given_in
+from fedlit.run.messages import why_refused
+from fedlit.run.modules import find_modules
 from fedlit.run.resolved import Resolved
 from fedlit.run.run import Run
 from fedlit.run.scoring import ScoreSettings
@@ -25,6 +34,9 @@ from fedlit.train.callbacks import Checkpoints
 from fedlit.train.logger import BoardSettings
 from fedlit.train.loop import FederatedLoop
 
+_YAML = "fedlit"
+"""What jsonargparse knows fedlit's YAML by."""
+
 
 @cache
 def _parser() -> LightningArgumentParser:
@@ -32,7 +44,12 @@ def _parser() -> LightningArgumentParser:
     ``config.yaml`` is valid for all of them. There is no ``seed_everything``, because no global
     generator is used.
     """
-    parser = new_parser(LightningArgumentParser)
+    register_type(Word, serializer=lambda word: word, type_check=isinstance)
+    set_loader(_YAML, yaml_text.load_dumped, exceptions=(yaml.YAMLError,))
+    set_dumper(_YAML, yaml_text.dump)
+    parser = LightningArgumentParser(
+        prog="fedlit", description="", parser_mode=_YAML, exit_on_error=False, allow_abbrev=False
+    )
     for key, kind, default, about in (
         ("name", str | None, None, "Folder of the runs (default: the config's name)."),
         ("seed", int, 0, "Seed of splits, initial values, the order of rows and dropout."),
@@ -101,7 +118,12 @@ def run_of(folder: Path) -> Run:
     Raises:
         ConfigError: the folder has no configuration.
     """
-    return load(config_of(folder), command="describe", of_run=True)
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(
+            f"{folder}: expected the run's config.yaml, found none; a run that was made in Python "
+            "has none: there, use run.client(name)"
+        )
+    return load(folder / CONFIG, command="describe", of_run=True)
 
 
 def parse(asked: Asked) -> tuple[Run, Any]:
@@ -110,7 +132,13 @@ def parse(asked: Asked) -> tuple[Run, Any]:
     Raises:
         ConfigError: a key or a value is refused.
     """
-    with parsing(asked):
+    find_modules(asked)
+    folders = [path.parent for path in asked.foreign]
+    typed_values = given_in(asked.layers)
+    with (
+        only_allowed(asked.words, folders) if asked.foreign else nullcontext(),
+        told_as(lambda error: why_refused(error, typed_values)),
+    ):
         parser = _parser()
         config = parser.parse_object(with_stop(asked.content))
         settings = config.clone()

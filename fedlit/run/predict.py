@@ -8,8 +8,10 @@ from pathlib import Path
 
 from fedlit.errors import ConfigError
 from fedlit.run.assembly import Assembly
+from fedlit.run.folders import run_folder
 from fedlit.run.predictions import PredictionFiles
-from fedlit.run.served import scorers_of, set_up
+from fedlit.run.served import scorers_of
+from fedlit.run.thresholds import kept, state_of
 from fedlit.score.scorer import Scorer
 from fedlit.show.shown import say
 from fedlit.train.checkpoint_file import CheckpointContent
@@ -59,7 +61,11 @@ def scorers(run: Assembly, checkpoint: Path, names: Iterable[str] | None) -> dic
         checkpoint: the checkpoint, which is read only once.
         names: the names of the clients; all if None.
     """
-    scorer_of = scorers_of(run.loop.federation, run.data.eval_batch_size, checkpoint, names)
-    precision = str(run.trainer_options.get("precision") or "32-true")
-    set_up(scorer_of, checkpoint, precision, run.score.threshold)
+    scorer_of = scorers_of(run.loop, run.data, checkpoint, names)
+    for client, scorer in scorer_of.items():
+        scorer.about["precision"] = str(run.trainer_options.get("precision") or "32-true")
+        state = state_of(checkpoint, scorer.about["epochs"])
+        thresholds = kept(run_folder(checkpoint), state, [client], run.score.threshold)
+        if client in thresholds:
+            scorer.about["threshold"] = thresholds[client]
     return scorer_of

@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,36 +25,21 @@ from fedlit.data.loader import Batch
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError, RunError, told_as
 from fedlit.extras import MODULES, needs
-from fedlit.run.folders import run_folder
-from fedlit.run.thresholds import kept, state_of
 from fedlit.score.folder import NETWORK
 from fedlit.score.scorer import Scorer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks import task_state
 from fedlit.tasks.metrics import Site
-from fedlit.tasks.operating import ThresholdRule
 from fedlit.train.checkpoint_file import CheckpointContent
 from fedlit.train.manifest import Manifest, check_tensors, read_checkpoint
 
 if TYPE_CHECKING:
     from fedlit.data.module import FederatedData
+    from fedlit.train.loop import FederatedLoop
 
 
 _ANY = 2**40  # bytes
-
-
-class Untrained(Protocol):
-    """The clients of a run as they were before training: :class:`~fedlit.train.clients.Clients`, or
-    :class:`~fedlit.run.trained.TrainedRun`.
-    """
-
-    @property
-    def seed(self) -> int:
-        """The seed of the run."""
-
-    def fresh(self, spec: ClientSpec) -> FederatedClient:
-        """Return a client as it was before training."""
 
 
 class ClientFunction:
@@ -94,16 +79,16 @@ class ClientFunction:
 
 
 def scorers_of(
-    untrained: Untrained,
-    batch: int,
+    loop: FederatedLoop,
+    data: FederatedData,
     checkpoint: Path,
     clients: Iterable[str] | None = None,
 ) -> dict[str, Scorer]:
     """Return clients of a run, as they were when a checkpoint was written.
 
     Args:
-        untrained: builds clients like those of the checkpoint.
-        batch: rows per batch.
+        loop: the loop, which builds clients like those of the checkpoint.
+        data: the data of the run, for the size of batches.
         checkpoint: a checkpoint of this run; it is read only once, for any number of clients.
         clients: the names of the clients, all if None; for a federation whose rows are pooled, the
             names of the parties whose rows will be scored.
@@ -131,7 +116,7 @@ def scorers_of(
             encoder = TableEncoder(client)
             encoder.load_state_dict(saved["encoders"][client])
         spec, site = spec_and_site[client]
-        built = _trained(untrained.fresh(spec), content, tensors[spec.name])
+        built = _trained(loop, content, spec, tensors[spec.name])
         about = {
             # The first parts of the path would describe this machine.
             "checkpoint": "/".join(checkpoint.absolute().parts[-4:]),
@@ -145,27 +130,13 @@ def scorers_of(
                 if not saved_finding.clients or client in saved_finding.clients
             ],
         }
-        function = ClientFunction(built, client, untrained.seed)
+        function = ClientFunction(built, client, loop.seed)
         state = task_state(spec.task)
+        batch = data.eval_batch_size
         scorers[client] = Scorer(
             client, encoder, function, state, classes=site.classes, batch=batch, about=about
         )
     return scorers
-
-
-def set_up(
-    scorers: Mapping[str, Scorer],
-    checkpoint: Path,
-    precision: str,
-    threshold: ThresholdRule | None,
-) -> None:
-    """Note the precision of the run with each scorer, and the client's threshold if it has one."""
-    for client, scorer in scorers.items():
-        scorer.about["precision"] = precision
-        state = state_of(checkpoint, scorer.about["epochs"])
-        thresholds = kept(run_folder(checkpoint), state, [client], threshold)
-        if client in thresholds:
-            scorer.about["threshold"] = thresholds[client]
 
 
 def epochs_of(saved: CheckpointContent) -> int:
@@ -191,23 +162,22 @@ def _altered(error: Exception) -> ConfigError:
 
 
 def _trained(
-    client: FederatedClient, content: CheckpointContent, tensors: Mapping[str, Tensor]
+    loop: FederatedLoop, content: CheckpointContent, spec: ClientSpec, tensors: Mapping[str, Tensor]
 ) -> FederatedClient:
-    """Give an untrained client the tensors and the state that a checkpoint has of it."""
     from fedlit.client import call_hook, overrides
     from fedlit.nn.native import use_kernels
 
-    name = client.spec.name
-    prefix = f"clients.{name}."
+    client = loop.federation.fresh(spec)
+    prefix = f"clients.{spec.name}."
     if overrides(client, "setup"):
         call_hook(client, "setup", "predict")
     check_tensors(tensors, {prefix + key: value for key, value in client.state_dict().items()})
     client.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items()})
-    saved = content["fedlit"]["clients"][name]
+    saved = content["fedlit"]["clients"][spec.name]
     client.state = saved["state"]
     client.steps_taken = saved.get("steps_taken", 0)
     call_hook(client, "on_load_checkpoint", saved)
-    use_kernels({name: client}, Manifest.read(content).kernels)
+    use_kernels({spec.name: client}, Manifest.read(content).kernels)
     for parameter in client.parameters():
         parameter.requires_grad_(False)
     return client
