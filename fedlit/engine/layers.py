@@ -52,8 +52,8 @@ class StackValues:
         generators: what draws for each client.
     """
 
-    tensors: Mapping[str, Tensor]
-    generators: Sequence[torch.Generator] = ()
+    tensors: dict[str, Tensor]
+    generators: tuple[torch.Generator, ...] = ()
 
 
 Layer = Callable[[Tensor, StackValues], Tensor]

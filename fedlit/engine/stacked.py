@@ -28,7 +28,9 @@ from fedlit.engine.base import (
     ThreadedEngine,
 )
 from fedlit.engine.layers import PlainNetwork
-from fedlit.engine.stack import Stack, join
+from fedlit.engine.stack import Stack
+from fedlit.engine.trial import why_not
+from fedlit.engine.views import join
 from fedlit.errors import RunError
 from fedlit.show.text import shorten
 from fedlit.stacks import one_after_another
@@ -317,7 +319,7 @@ class StackedEngine(Engine):
         if key not in self._tried and key not in self._refused:
             pair = [steps[name].client for name in names[:2]]
             with self.scope():
-                reason = Stack.why_not(pair, steps[names[0]].batch, self.compiled)
+                reason = why_not(pair, steps[names[0]].batch, self.compiled)
             if reason:
                 message = "%s and %d clients like it are stepped one by one: %s"
                 _log.warning(message, names[0], len(names) - 1, reason)

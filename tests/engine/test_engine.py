@@ -23,6 +23,7 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine import stacked as stacked_module
 from fedlit.engine.base import ClientStep, PlainEngine, ThreadedEngine
+from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack
 from fedlit.engine.stacked import StackedEngine, make_engine, stack_key
 from fedlit.spec import ClientSpec
@@ -331,7 +332,7 @@ def test_plain_layers_give_each_client_its_gradient(case: str, balanced: bool) -
     for one in alone:
         one.objective(ROWS, y).backward()
     stack = Stack(made)
-    assert stack.network is not None
+    assert isinstance(stack.network, PlainNetwork)
     stack.step(Batch(ROWS.repeat(4, 1), y.repeat(4)), update=False)
     for position, one in enumerate(alone):
         for name, parameter in one.named_parameters():

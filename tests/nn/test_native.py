@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedlit import GlobalLayers
-from fedlit.engine.stack import Stacked
+from fedlit.engine.vmapped import Stacked
 from fedlit.nn.blocks import NormMode, SelfAttention
 from fedlit.nn.global_layers import Encoder
 from fedlit.nn.native import use_kernels
