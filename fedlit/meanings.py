@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from fedlit.errors import ConfigError, FedlitError
-from fedlit.sharing import Axes, Form, form_of, named_axes, named_tensors, slice_name
+from fedlit.sharing import Form, form_of, named_tensors
 from fedlit.show.text import shorten
+from fedlit.slices import Axes, named_axes, slice_name
 from fedlit.spec import ClientSpec
 
 INPUTS = "inputs"

@@ -16,7 +16,8 @@ from fedlit import FedProx
 from fedlit.client.client import FederatedClient
 from fedlit.errors import ConfigError
 from fedlit.run.run import Run
-from fedlit.sharing import named_axes, named_tensors, resolve, select
+from fedlit.sharing import named_tensors, resolve, select
+from fedlit.slices import named_axes
 from fedlit.train.start import Start
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)

@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING
 from fedlit.cli.commands import COMMANDS
 from fedlit.errors import expect
 from fedlit.exchange.place import refuse_ranks
-from fedlit.mixture.settings import (
-    CONFIG,
-    MixtureSettings,
-    has_mixture,
-    newest,
-    settings_of,
-)
+from fedlit.mixture.folders import CONFIG, newest
+from fedlit.mixture.settings import MixtureSettings
 from fedlit.mixture.typed import typed_pairs
+from fedlit.mixture.written import has_mixture, settings_of
 from fedlit.run.arguments import Command, check_format, pairs_of, read
 from fedlit.run.catalogue import FLAG as METHOD
 from fedlit.run.config import find_config, shown

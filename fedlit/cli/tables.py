@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedlit.errors import ConfigError, FedlitError, Told, expect
-from fedlit.mixture.settings import is_mixture
+from fedlit.mixture.written import is_mixture
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import find_config, shown
 from fedlit.show.shown import for_terminal, say

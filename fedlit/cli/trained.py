@@ -9,7 +9,7 @@ from typing import Literal
 
 from fedlit.cli.commands import names
 from fedlit.errors import expect
-from fedlit.mixture.settings import find_mixture
+from fedlit.mixture.folders import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
 from fedlit.score.files import (

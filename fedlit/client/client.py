@@ -22,7 +22,8 @@ from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
-from fedlit.sharing import Live, State, select
+from fedlit.sharing import State, select
+from fedlit.slices import Live
 from fedlit.spec import ClientSpec
 from fedlit.stacks import alone, parts_in
 from fedlit.tasks.metrics import Site, SiteMetrics

@@ -9,7 +9,8 @@ import torch
 
 from fedlit.client import FederatedClient
 from fedlit.exchange.function import FederatedFunction, function_of
-from fedlit.sharing import State, live_of, named_tensors
+from fedlit.sharing import State, named_tensors
+from fedlit.slices import live_of
 
 
 @dataclass

@@ -8,7 +8,8 @@ from fedlit.client.hooks import hook_of
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.rule import Update
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Detached, Sharing, State, form_of
+from fedlit.sharing import Sharing, State, form_of
+from fedlit.slices import Detached
 
 
 def planned(client: FederatedClient, seed: int) -> dict[str, Tensor]:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from fedlit.exchange.rule import Update
-from fedlit.sharing import Detached, State
+from fedlit.sharing import State
+from fedlit.slices import Detached
 from fedlit.stacks import LONG, positions, row_norms, run_of, starts_of
 
 SHORT_RUN = 8

@@ -36,7 +36,8 @@ from fedlit.exchange.server import Server
 from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, live_of, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve
+from fedlit.slices import live_of
 
 OptimizerState = Literal["keep", "reset"]
 

@@ -15,7 +15,8 @@ from fedlit.errors import Told, expect, must_be_known
 from fedlit.files import naming, write_text
 from fedlit.mixture.candidates import Candidate, Survey, configuration, survey
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings, is_mixture
+from fedlit.mixture.settings import SCORE, Mixing, MixtureSettings, PartSettings
+from fedlit.mixture.written import is_mixture
 from fedlit.run.arguments import made_from, read
 from fedlit.run.config import find_config, read_yaml, shown
 from fedlit.run.layers import Layer, laid

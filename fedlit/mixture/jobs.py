@@ -16,8 +16,9 @@ from fedlit.jobs.job import FitAlone, Job
 from fedlit.jobs.record import Output, execute
 from fedlit.jobs.runner import Report, Say, nothing, without_class
 from fedlit.mixture.alone import fit_client, fit_part
+from fedlit.mixture.folders import CONFIG
 from fedlit.mixture.parts import MORE_TIME, Part
-from fedlit.mixture.settings import CONFIG, settings_of
+from fedlit.mixture.written import settings_of
 
 
 def run_jobs(

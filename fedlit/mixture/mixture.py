@@ -17,6 +17,7 @@ from fedlit.exchange.transport import Transport
 from fedlit.files import exclusive, write_text
 from fedlit.jobs.runner import Say, nothing
 from fedlit.mixture.combine import Combined, combine
+from fedlit.mixture.folders import CONFIG, FORMAT, MIXED, newest, read_mixture
 from fedlit.mixture.jobs import run_jobs
 from fedlit.mixture.opened import mixed_scorer
 from fedlit.mixture.parts import Part
@@ -24,16 +25,8 @@ from fedlit.mixture.plan import MixturePlan
 from fedlit.mixture.planning import plan_parts
 from fedlit.mixture.predicted import predicted
 from fedlit.mixture.results import MixtureResults, mixtures_of, results_of
-from fedlit.mixture.settings import (
-    CONFIG,
-    FORMAT,
-    MIXED,
-    MixtureSettings,
-    newest,
-    read_mixture,
-    settings_from,
-    settings_of,
-)
+from fedlit.mixture.settings import MixtureSettings
+from fedlit.mixture.written import settings_from, settings_of
 from fedlit.run.folders import new_folder
 from fedlit.run.predictions import PredictionFiles
 from fedlit.run.scoring import ScoreSettings, supplements_of
@@ -65,7 +58,7 @@ class Mixture:
 
     Args:
         settings: keys and values as in a configuration (``mixture: {parts: …}``, ``seed``,
-            ``folds``, …), or the settings that :func:`fedlit.mixture.settings.settings_of` reads
+            ``folds``, …), or the settings that :func:`fedlit.mixture.written.settings_of` reads
             from a file.
 
     Raises:

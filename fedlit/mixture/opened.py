@@ -10,8 +10,9 @@ from typing import Any
 
 from fedlit.data.table import check_client
 from fedlit.errors import expect
+from fedlit.mixture.folders import CONFIG, find_mixture, read_mixture
 from fedlit.mixture.parts import Part
-from fedlit.mixture.settings import CONFIG, find_mixture, read_mixture, settings_of
+from fedlit.mixture.written import settings_of
 from fedlit.run.folders import find_trained
 from fedlit.run.load import run_of
 from fedlit.run.run import Run

@@ -25,9 +25,9 @@ from fedlit.jobs.workers import Room
 from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.combine import Combined
+from fedlit.mixture.folders import newest
 from fedlit.mixture.inquiry import DONE, Inquiry
 from fedlit.mixture.mixture import Mixture
-from fedlit.mixture.settings import newest
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Part, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedlit.mixture.settings import is_mixture
+from fedlit.mixture.written import is_mixture
 from fedlit.study.contents import Content, Contents
 from fedlit.study.mixtures import mixture_settings
 from fedlit.study.rows import Rows

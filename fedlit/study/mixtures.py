@@ -17,10 +17,12 @@ from fedlit.errors import ConfigError, RunError
 from fedlit.jobs.job import Combine, Job, Train
 from fedlit.jobs.record import read_record
 from fedlit.mixture.combine import Combined, combine
+from fedlit.mixture.folders import newest
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import Part
 from fedlit.mixture.predicted import predicted
-from fedlit.mixture.settings import Mixing, MixtureSettings, newest, settings_of
+from fedlit.mixture.settings import Mixing, MixtureSettings
+from fedlit.mixture.written import settings_of
 from fedlit.run.config import typed_value
 from fedlit.score.mixed_scorer import aligned
 from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, JobResults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from fedlit.mixture.settings import is_mixture
+from fedlit.mixture.written import is_mixture
 from fedlit.show.text import shorten
 from fedlit.study.basis import Basis
 from fedlit.study.resolve import ResolvedStudy

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedlit.errors import ConfigError, Told, expect
-from fedlit.mixture.settings import is_mixture, settings_of
+from fedlit.mixture.written import is_mixture, settings_of
 from fedlit.run.catalogue import cards
 from fedlit.run.config import METHODS, STUDIES, find_config, read_settings, read_yaml, shown
 from fedlit.run.keys import check_key, check_keys

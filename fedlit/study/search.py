@@ -31,7 +31,7 @@ from fedlit.errors import ConfigError, RunError, expect
 from fedlit.jobs.job import digest_of
 from fedlit.jobs.pool import Pool
 from fedlit.jobs.runner import nothing
-from fedlit.mixture.settings import is_mixture
+from fedlit.mixture.written import is_mixture
 from fedlit.run.config import known_configs, typed_value
 from fedlit.seeding import derive_seed
 from fedlit.show.shown import Grid, Shown

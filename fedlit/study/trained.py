@@ -10,7 +10,8 @@ from typing import Any
 
 from fedlit.errors import ConfigError, must_be_known
 from fedlit.jobs.job import FitAlone, Train, title_of
-from fedlit.mixture.settings import PartSettings, is_mixture
+from fedlit.mixture.settings import PartSettings
+from fedlit.mixture.written import is_mixture
 from fedlit.study.basis import Basis
 from fedlit.study.contents import Contents
 from fedlit.study.mixtures import mixture_settings

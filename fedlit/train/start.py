@@ -17,8 +17,9 @@ from fedlit.client import FederatedClient, call_hook
 from fedlit.errors import ConfigError
 from fedlit.meanings import Described, find_meanings, unlike
 from fedlit.precision import in_double
-from fedlit.sharing import Buffers, Live, live_of, named_axes, named_tensors, offer, slice_name
+from fedlit.sharing import Buffers, named_tensors, offer
 from fedlit.show.text import shorten
+from fedlit.slices import Live, live_of, named_axes, slice_name
 from fedlit.spec import ClientSpec
 from fedlit.train.manifest import Manifest, read_checkpoint
 

@@ -34,7 +34,8 @@ from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.questions import bytes_of
 from fedlit.exchange.rule import DOWN, Update
 from fedlit.run.run import Run
-from fedlit.sharing import State, live_of, named_tensors
+from fedlit.sharing import State, named_tensors
+from fedlit.slices import live_of
 from fedlit.testing import Watch
 from fedlit.train.loop import FederatedLoop
 

@@ -26,7 +26,7 @@ from fedlit.jobs.record import execute, read_record
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.parts import MORE_TIME, Part
-from fedlit.mixture.settings import has_mixture, settings_from, settings_of
+from fedlit.mixture.written import has_mixture, settings_from, settings_of
 from fedlit.run.config import config_folders
 from fedlit.run.load import load
 from fedlit.score import load as load_folder

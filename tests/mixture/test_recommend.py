@@ -22,7 +22,8 @@ from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.candidates import survey as survey_of
 from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
-from fedlit.mixture.settings import Mixing, settings_of
+from fedlit.mixture.settings import Mixing
+from fedlit.mixture.written import settings_of
 from fedlit.run.load import load
 from fedlit.statistics import over_rows
 from fedlit.tasks import Classification, Score

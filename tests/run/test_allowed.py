@@ -15,7 +15,7 @@ import fedlit
 from fedlit.__main__ import main
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import Rule
-from fedlit.mixture.settings import settings_of
+from fedlit.mixture.written import settings_of
 from fedlit.run.allowed import allowed, check_allowed, import_trusted, trusting
 from fedlit.run.arguments import read
 from fedlit.run.config import find_config, parse_yaml, read_settings, read_yaml
