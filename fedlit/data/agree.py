@@ -19,7 +19,7 @@ from fedlit.data.common import (
     find_groups,
     kind_conflict,
 )
-from fedlit.data.moments import Moments, agreed_edges
+from fedlit.data.moments import Moments
 from fedlit.data.schema.column import Kind
 from fedlit.data.statement import Statement, Statements, state
 from fedlit.data.table import ClientTable
@@ -28,6 +28,7 @@ from fedlit.data.terms import Terms
 from fedlit.errors import DataError
 from fedlit.names import Share
 from fedlit.sharing import all_here
+from fedlit.sketches import agreed_edges
 
 if TYPE_CHECKING:
     from fedlit.tasks import Task
@@ -234,7 +235,7 @@ def facts(table: ClientTable, terms: Terms, agreement: Agreement | None = None) 
     names = [column for column in map(str, table.features) if terms.sends(column)]
     if names:
         sent["columns"] = {column: table.kinds[column] for column in names}
-    target = target_facts(table)
+    target = target_facts(table, terms.facts_from)
     if terms.shares(target):
         sent["target"] = {**target, "shared": terms.pool or target["shared"]}
     if agreement is None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedlit.data.table import ClientTable, Split
-from fedlit.data.targets import outcome_at
+from fedlit.data.targets import outcome_at, strata_of
 from fedlit.errors import DataError, expect
 
 _BINS = 10
@@ -130,8 +130,10 @@ def folded(table: ClientTable, folds: int, fold: int, seed: int) -> ClientTable:
     # Folds depend on the order of rows in the source, and not on the source's split.
     positions = positions[np.argsort(number[positions], kind="stable")]
     target = table.target.iloc[positions]
-    y = pd.factorize(target)[0]
-    if outcome_at(table).number:
+    outcome = outcome_at(table)
+    strata = strata_of(target, outcome)
+    y = pd.factorize(target if strata is None else strata)[0]
+    if outcome.number and strata is None:
         numbers = pd.to_numeric(target, errors="coerce")
         if not numbers.isna().any():
             y = numbers.to_numpy(np.float64)

@@ -84,9 +84,10 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
     read_columns = list[pd.Series]()
     notes = list[Note]()
     unit = ""
-    for name, column in frame.items():
+    for position, (name, column) in enumerate(frame.items()):
+        are_labels = classes or position in outcome.label_cells
         values, column_notes, unit = _values(
-            f"{subject} {name!r}", column, classes, settings.options, label_words
+            f"{subject} {name!r}", column, are_labels, settings.options, label_words
         )
         read_columns.append(values)
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in column_notes]

@@ -72,11 +72,6 @@ class ClientSettings:
         return outcome_for(self.task, self.client)
 
     @property
-    def has_classes(self) -> bool:
-        """Whether the target is one class for each row."""
-        return isinstance(self.target, str) and self.outcome.one_label
-
-    @property
     def no_features(self) -> frozenset[str]:
         """The columns that are no features."""
         weight = () if self.weight is None else (self.weight,)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedlit.data.columns import category_rows, frequent, named_categories, plain_values
-from fedlit.data.moments import Moments, sketch
+from fedlit.data.moments import Moments
 from fedlit.data.note import Note, client_note
 from fedlit.show.text import counted, shorten
+from fedlit.sketches import sketch
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -37,6 +37,24 @@ def class_labels(client: str, target: pd.Series, outcome: type[Outcome]) -> pd.S
     return target.astype(np.int64)  # The label is 1, not 1.0.
 
 
+def strata_of(target: pd.Series, outcome: type[Outcome]) -> pd.Series | None:
+    """Return the class by which each row (n,) is drawn into splits and folds; None if rows are drawn
+    regardless of their target.
+
+    Example:
+        >>> import pandas as pd
+        >>> target = pd.Series([(30, 1), (8, 0)], name=("days", "died"))
+        >>> strata_of(target, outcome_type("survival")).rename("died").tolist()
+        [1, 0]
+    """
+    if isinstance(target.name, tuple):
+        if outcome.stratum is None:
+            return None
+        cells = target.map(lambda row: row[outcome.stratum])
+        return cells.rename(target.name[outcome.stratum])
+    return target if outcome.one_label else None
+
+
 def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
     """Refuse an invalid ``task``.
 
@@ -55,7 +73,7 @@ def check_task(task: TaskSettings | None, clients: Iterable[str]) -> None:
         _checked(task)
 
 
-def task_for(task: TaskSettings | None, client: str) -> dict[str, str] | None:
+def task_for(task: TaskSettings | None, client: str) -> dict[str, Any] | None:
     """Return a client's task as ``{name: …}`` with its options, or None if the setting does not
     mention it.
 
@@ -68,6 +86,21 @@ def task_for(task: TaskSettings | None, client: str) -> dict[str, str] | None:
     if task is None:
         return None
     return _checked(task)
+
+
+def named_columns(task: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the columns of the target that a client's task names by their roles; none if its target
+    is named by ``target``.
+
+    Example:
+        >>> named_columns({"name": "survival", "time": "days", "event": "died"})
+        ('days', 'died')
+    """
+    if task is None:
+        return ()
+    outcome = outcome_type(task["name"])
+    roles = {} if outcome is None else outcome.roles
+    return tuple(str(task[role]) for role in roles if role in task)
 
 
 def outcome_for(task: TaskSettings | None, client: str) -> type[Outcome]:
@@ -120,10 +153,10 @@ def without_classes(table: ClientTable) -> str:
     return f"{description} (task: {task_name(table)})"
 
 
-def _checked(task: TaskSettings) -> dict[str, str]:
+def _checked(task: TaskSettings) -> dict[str, Any]:
     from fedlit.tasks import TASKS, task_of_settings
 
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     if isinstance(task, str):
         settings = {"name": task}
     elif isinstance(task, dict):
@@ -137,18 +170,34 @@ def _checked(task: TaskSettings) -> dict[str, str]:
             f"of them, …}}, found {task!r}" + (hint and f"; {hint}")
         )
     settings["name"] = kind.name
+    roles = kind.outcome_type.roles
     allowed = [f"{key}: {' or '.join(values)}" for key, values in kind.choices.items()]
+    allowed += [f"{key}: COLUMN" for key in roles]
+    allowed += [f"{key}: …" for key in kind.more_settings]
     for key, value in settings.items():
-        if key != "name" and value not in kind.choices.get(key, ()):
+        is_chosen = value in kind.choices.get(key, ())
+        is_column = key in roles and isinstance(value, str) and bool(value)
+        if key not in ("name", *kind.more_settings) and not is_chosen and not is_column:
             raise ConfigError(
                 f"task: {name}: expected {'; '.join(allowed) or 'no choices'}, found {key}: {value}"
             )
+    for role, is_needed in roles.items():
+        if is_needed and role not in settings:
+            raise ConfigError(
+                f"task: {name}: expected a column as {role}, found none; write {{name: {name}, "
+                f"{', '.join(f'{key}: COLUMN' for key, needed in roles.items() if needed)}}}"
+            )
+    kind.check(settings)
     return settings
 
 
-def target_facts(table: ClientTable) -> dict[str, Any]:
+def target_facts(table: ClientTable, facts_from: int = 1) -> dict[str, Any]:
     """Return everything that a client may send about its target before training, as plain data.
     ``shared`` says whether it is sent whatever ``align`` is.
+
+    Args:
+        table: the client's table.
+        facts_from: the least number of training rows behind each value that is sent.
 
     Raises:
         DataError: a target that the task cannot predict.
@@ -157,13 +206,15 @@ def target_facts(table: ClientTable) -> dict[str, Any]:
 
     settings = task_for(table.task, table.name) or {"name": DEFAULT_TASK}
     target: pd.Series = table.target.iloc[table.splits["train"]]
+    task = task_named(settings["name"])
     try:
-        facts = task_named(settings["name"]).facts(target, settings, table.positive)
+        facts = task.facts(target, {**settings, "facts_from": facts_from}, table.positive)
     except FedlitError as error:
         raise type(error)(f"client {table.name!r}, {error}") from error
     if table.classes:
         facts = {**facts, "labels": list(table.classes)}
-    return {**facts, "shared": settings.get("targets") == "pooled"}
+    usual = task.choices.get("targets", ("client",))[0]
+    return {**facts, "shared": settings.get("targets", usual) == "pooled"}
 
 
 def agree_on_task(

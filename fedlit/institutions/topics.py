@@ -8,10 +8,10 @@ from typing import Any, TypeGuard
 import numpy as np
 import torch
 
-from fedlit.data.moments import SKETCHED
 from fedlit.errors import RunError
 from fedlit.institutions.plain import Facts
 from fedlit.meanings import INPUTS, LABELS
+from fedlit.sketches import SKETCHED
 from fedlit.tasks import known_task
 
 Form = Callable[[object], bool]
@@ -173,6 +173,7 @@ _TARGET: dict[str, Form] = {
     "mean": _number,
     "variance": lambda value: _number(value) and value >= 0,
     "loss": _text,
+    "unit": _text,
 }
 
 
@@ -186,8 +187,11 @@ def _target(value: object) -> bool:
     if task is None:
         return False
     needed: dict[str, Form] = {"task": _text, "target": _optional(_scalar), "shared": _flag}
-    has_form = _fields(needed, {**_TARGET, **dict.fromkeys(task.more_facts, _number)})
-    return has_form(value) and task.plausible(value)
+    further = {
+        **dict.fromkeys(task.more_facts, _number),
+        **dict.fromkeys(task.fact_lists, _list_of(_number, most=1 + SKETCHED)),
+    }
+    return _fields(needed, {**_TARGET, **further})(value) and task.plausible(value)
 
 
 def _moments(value: object) -> bool:

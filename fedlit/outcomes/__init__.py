@@ -10,6 +10,7 @@ from fedlit.outcomes.base import RowLoss as RowLoss
 from fedlit.outcomes.labels import LabelSequence, OneLabel, SeveralLabels
 from fedlit.outcomes.models import OneEach as OneEach
 from fedlit.outcomes.numbers import Quantity, Rate
+from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.types import State
 
 OUTCOMES: Mapping[str, type[Outcome]] = {
@@ -18,6 +19,7 @@ OUTCOMES: Mapping[str, type[Outcome]] = {
     "multi_label": SeveralLabels,
     "counts": Rate,
     "sequence_labelling": LabelSequence,
+    "survival": SurvivalCurve,
 }
 """The outcomes of the tasks that ship with fedlit, by the names of these tasks."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
@@ -95,6 +95,11 @@ class Outcome(ABC):
             time and an event.
         partial: whether a row of a target of several columns may lack some of them, as where one of
             several labels is not known; otherwise it has no label if one cell is missing.
+        roles: the keys of the task's settings that name the columns of the target, in the order of
+            a row's cells, and whether each must be there; empty if ``target`` names the columns.
+        label_cells: the positions of cells that are labels although the others are numbers.
+        stratum: the position of the cell by which splits of a target of several columns are
+            stratified; None if they are random.
         sequence: whether the target is a label for each position of a row.
         noun: what a predicted number is, in the plan.
         unit: what scores count: a row, a position of a sequence, a person with several rows.
@@ -111,6 +116,9 @@ class Outcome(ABC):
     number: ClassVar[bool] = False
     several_columns: ClassVar[bool] = False
     partial: ClassVar[bool] = False
+    roles: ClassVar[Mapping[str, bool]] = {}
+    label_cells: ClassVar[tuple[int, ...]] = ()
+    stratum: ClassVar[int | None] = None
     sequence: ClassVar[bool] = False
     noun: ClassVar[str] = "number"
     unit: ClassVar[str] = "row"

@@ -18,10 +18,12 @@ from fedlit.tasks.scores import SCORES as SCORES
 from fedlit.tasks.scores import Score as Score
 from fedlit.tasks.scores import add_task
 from fedlit.tasks.sequence_labelling import SequenceLabelling as SequenceLabelling
+from fedlit.tasks.survival import Survival as Survival
 from fedlit.types import Label, State
 
 TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling)
+    task.name: task
+    for task in (Classification, Regression, MultiLabel, Counts, SequenceLabelling, Survival)
 }
 """The tasks that ship with fedlit, by the name that configurations use."""
 

@@ -58,6 +58,9 @@ class Task(ABC):
             if empty.
         more_facts: the names of further numbers that a client may send about its target before
             training, see :meth:`facts`.
+        fact_lists: the names of further lists of numbers that a client may send, likewise.
+        more_settings: further keys that a configuration may add to the name, whose values
+            :meth:`check` checks.
         choices: maps each key that a configuration may add to the name to its possible values, of
             which the first is the default.
         go_alone: the scikit-learn models that a client can fit without other clients, by name.
@@ -72,6 +75,8 @@ class Task(ABC):
     scores: ClassVar[tuple[Score, ...]]
     study_scores: ClassVar[tuple[str, ...]] = ()
     more_facts: ClassVar[tuple[str, ...]] = ()
+    fact_lists: ClassVar[tuple[str, ...]] = ()
+    more_settings: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     go_alone: ClassVar[Mapping[str, GoAlone]]
     weighs_rows: ClassVar[bool] = True
@@ -100,15 +105,25 @@ class Task(ABC):
     # ------------------------------------------------------------------ the target
 
     @classmethod
+    def check(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse invalid values of :attr:`more_settings`.
+
+        Raises:
+            ConfigError: a value is invalid.
+        """
+        return
+
+    @classmethod
     @abstractmethod
     def facts(
-        cls, target: pd.Series, settings: Mapping[str, str], positive: Label | None = None
+        cls, target: pd.Series, settings: Mapping[str, Any], positive: Label | None = None
     ) -> Facts:
         """Return everything that a client may send about its target, as plain data.
 
         Args:
             target: the target of the training rows.
-            settings: the choices that differ from the default.
+            settings: the choices that differ from the default, and ``facts_from``, the least
+                number of rows behind each value that is sent.
             positive: the label that counts as positive if there are two; the larger one if None.
 
         Raises:

@@ -15,7 +15,7 @@ from made_tables import N, encode, mixed, numbers, table
 from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.common import CommonColumns
 from fedlit.data.encoder import TableEncoder
-from fedlit.data.moments import SKETCHED, agreed_edges, sketch
+from fedlit.sketches import SKETCHED, agreed_edges, sketch
 from fedlit.data.newcomer import newcomer
 from fedlit.data.sent import SentStatement, describe_sent
 from fedlit.data.table import ClientTable

@@ -14,7 +14,7 @@ import torch
 from sites import MemoryLine, federate
 
 from fedlit import Mean
-from fedlit.data.moments import SKETCHED, sketch
+from fedlit.sketches import SKETCHED, sketch
 from fedlit.data.terms import Terms
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.coordinator_server import CoordinatorServer

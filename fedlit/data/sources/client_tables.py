@@ -18,6 +18,7 @@ from fedlit.data.sources.table_checks import check_table
 from fedlit.data.sources.table_notes import row_notes
 from fedlit.data.splitting import groups_of, split_rows
 from fedlit.data.table import ClientTable
+from fedlit.data.targets import strata_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,13 +136,14 @@ def _client_table(
     schema, features, column_notes = _features(settings, rows, common)
     split = settings.split
     split_column = rows[split.column] if split.column else None
+    strata = strata_of(labels.target, settings.outcome)
     splits, split_notes = split_rows(
         client,
         split,
-        labels.target,
+        labels.target if strata is None else strata,
         split_column,
         seed,
-        settings.has_classes,
+        strata is not None,
         schema.columns.get(split.column),
     )
     groups = None

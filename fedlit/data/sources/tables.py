@@ -45,7 +45,8 @@ class Tables(Source):
             directory, then in ``root``, then in the cache. Alternatively a folder or a pattern, in
             which each file is a client; or one file, with ``client_column``.
         target: the column to predict; one name for all clients, or by client's name or pattern. A
-            list of columns with two values each means ``task: multi_label``.
+            list of columns with two values each means ``task: multi_label``. None if the task
+            names its columns.
         client_column: the column of one table that names the client of each row.
         least_rows: with ``client_column``, clients with fewer rows are left out, with a note.
         read: the options for reading all files: ``sep``, ``decimal``, ``encoding``, ``names``,
@@ -77,9 +78,11 @@ class Tables(Source):
         positive: the label that counts as positive if there are two, spelled as in the file or as
             ``values`` maps it; the larger one if None; one for all clients, or by client's name or
             pattern.
-        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label`` or
-            ``{name: regression, loss: huber, targets: pooled}``; for all clients, or by client's
-            name or pattern. If None, classification, or multi_label if the target is a list.
+        task: what is predicted: ``classification``, ``regression``, ``counts``, ``multi_label``,
+            ``{name: regression, loss: huber, targets: pooled}``, or ``{name: survival, time: days,
+            event: died, unit: day, entry: start, horizons: [1y, 5y]}``; for all clients, or by
+            client's name or pattern. If None, classification, or multi_label if the target is a
+            list.
 
     Example::
 
@@ -95,7 +98,7 @@ class Tables(Source):
     name: ClassVar[str] = "tables"
 
     files: Files
-    target: str | list[str] | dict[str, str | list[str]]
+    target: str | list[str] | dict[str, str | list[str]] | None = None
     client_column: str | None = None
     least_rows: int = 0
     read: dict[str, Any] | None = None

@@ -17,7 +17,7 @@ from fedlit.data.settings import ClientSettings
 from fedlit.data.sources.places import Place
 from fedlit.data.splitting import ClientSplit, SplitSettings, check_split, split_for
 from fedlit.data.table import TaskSettings, check_patterns, first_match
-from fedlit.data.targets import check_task, task_for
+from fedlit.data.targets import check_task, named_columns, task_for
 from fedlit.errors import expect
 
 Value = TypeVar("Value")
@@ -52,7 +52,7 @@ class ByClient(Generic[Value]):
 class WrittenSettings:
     """The settings of :class:`fedlit.Tables`, which explains them."""
 
-    target: ByClient[Targets]
+    target: ByClient[Targets | None]
     drop: ByClient[list[str] | None]
     positive: ByClient[Any]
     weight: ByClient[str | None]
@@ -75,11 +75,17 @@ class WrittenSettings:
         for key in ("target", "drop", "positive", "weight", "values", "convert"):
             setting: ByClient[Any] = getattr(self, key)
             check_patterns(f"tables: {key}", setting.patterns, clients)
-        for client in clients:
-            has_target = self.target.at(client) is not None
-            expected = f"a column for client {client!r}"
-            expect(has_target, "tables: target", expected, self.target.patterns)
         check_task(self.task, clients)
+        for client in clients:
+            written = self.target.at(client)
+            columns = named_columns(task_for(self.task, client))
+            found = self.target.patterns
+            if columns:
+                expected = f"none, because the task of client {client!r} names {', '.join(columns)}"
+                expect(written is None, "tables: target", expected, written, "leave it out")
+            else:
+                expected = f"a column for client {client!r}"
+                expect(written is not None, "tables: target", expected, found)
         check_split(self.split, clients)
 
     def named_columns(
@@ -123,7 +129,8 @@ class WrittenSettings:
         from fedlit.data.schema.recode import recoded_label, words_as_values
 
         client = location.client
-        written_target = self.target.at(client) or ()
+        task = task_for(self.task, client)
+        written_target = self.target.at(client) or named_columns(task)
         target = written_target if isinstance(written_target, str) else tuple(written_target)
         targets = (target,) if isinstance(target, str) else target
         values = self.values.at(client) or {}
@@ -137,7 +144,7 @@ class WrittenSettings:
         return ClientSettings(
             client,
             target,
-            task=task_for(self.task, client),
+            task=task,
             asks_for_task=self.task is None,
             split=ClientSplit(method, split_column, self.test, self.validation),
             unlabelled=self.unlabelled,

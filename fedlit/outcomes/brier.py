@@ -1,0 +1,96 @@
+"""Brier scores of survival curves, with weights for rows that were censored (Graf et al. 1999). It
+needs NumPy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlit.outcomes.censored import ENTRY, EVENT, TIME, Steps
+from fedlit.types import Floats, Numbers
+
+
+@dataclass(frozen=True)
+class BrierTerms:
+    """What Brier scores of rows consist of: Σ weight (S − observed)² / counted at each time.
+
+    The score at a time is the mean over rows that had entered by then. A row that was censored
+    before has weight 0, and the others count for it: a row with an event at T as 1 / G(T), and a row
+    that is still observed at t as 1 / G(t), where G is the share that is not censored.
+
+    Attributes:
+        times: (times,) the times.
+        observed: (n, times) 1 as long as the row has no event.
+        weight: (n, times) how much each row counts; 0 where its state is not known.
+        counted: (n, times) bool, which rows have entered.
+        defined: (times,) bool, whether any training row was observed beyond each time.
+        parts: (times,) by how much the score at each time counts in the integrated one, by the
+            trapezoid rule over times where it is defined; they sum to 1, or 0 if it is nowhere.
+    """
+
+    times: Floats
+    observed: Floats
+    weight: Floats
+    counted: np.ndarray
+    defined: np.ndarray
+    parts: Floats
+
+    @classmethod
+    def of(cls, y: Numbers, times: Floats, uncensored: Steps) -> BrierTerms:
+        """Return the terms of rows.
+
+        Args:
+            y: (n, 3) the target, see :data:`fedlit.outcomes.censored.TIME`.
+            times: (times,) ascending.
+            uncensored: the share G that is not censored.
+        """
+        ends = np.asarray(y[:, TIME], np.float64)[:, None]
+        has_event = np.asarray(y[:, EVENT] == 1)[:, None] & (ends <= times)
+        is_observed = ends > times
+        counted = np.asarray(y[:, ENTRY], np.float64)[:, None] < times
+        weight = np.where(has_event, _inverse(uncensored.at(ends)), 0.0)
+        weight = np.where(is_observed, _inverse(uncensored.at(times)), weight) * counted
+        defined = uncensored.at(times) > 0
+        return cls(times, is_observed * 1.0, weight, counted, defined, trapezoid(times, defined))
+
+    @property
+    def shares(self) -> Floats:
+        """(times,) by how much a row counts at each time in a mean over all rows that is the
+        integrated score.
+        """
+        counted = self.counted.sum(0)
+        shares: Floats = self.parts * len(self.counted) / np.maximum(counted, 1)
+        return shares
+
+    def squares(self, survival: Floats) -> Floats:
+        """Return the weighted squared error of each row at each time, (n, times)."""
+        squares: Floats = self.weight * (survival - self.observed) ** 2
+        return squares
+
+
+def trapezoid(times: Floats, defined: np.ndarray) -> Floats:
+    """Return the weights by which values at times are integrated and divided by the length, over the
+    times where they are defined.
+
+    Example:
+        >>> trapezoid(np.array([1.0, 2.0, 4.0]), np.array([True, True, True])).round(3)
+        array([0.167, 0.5  , 0.333])
+    """
+    parts = np.zeros(len(times))
+    there = np.flatnonzero(defined)
+    if len(there) == 1:
+        parts[there] = 1.0
+    elif len(there):
+        half = np.diff(times[there]) / 2
+        parts[there[:-1]] += half
+        parts[there[1:]] += half
+        parts /= times[there[-1]] - times[there[0]]
+    return parts
+
+
+def _inverse(shares: Floats) -> Floats:
+    """Return 1 / shares, and 0 for a share of 0, as nothing is known of such rows."""
+    inverse: Floats = np.divide(1.0, shares, out=np.zeros_like(shares), where=shares > 0)
+    return inverse

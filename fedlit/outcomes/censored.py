@@ -1,0 +1,106 @@
+"""Times that are observed in part: how long each row was observed, and whether the event ended it. It
+needs NumPy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedlit.types import Bools, Floats, Numbers
+
+TIME, EVENT, ENTRY = range(3)
+"""The columns of an encoded target (n, 3): the time at which observation ended, 1 if the event ended
+it and 0 if it was censored, and the time from which the row was observed (−∞: from the beginning)."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A function of time that begins at 1 and steps down: the share that is left.
+
+    Attributes:
+        times: (steps,) the times of steps, ascending.
+        left: (steps,) the value from each of these times on.
+
+    Example:
+        >>> Steps(np.array([2.0, 5.0]), np.array([0.75, 0.5])).at(np.array([1.9, 2.0, 9.0]))
+        array([1.  , 0.75, 0.5 ])
+    """
+
+    times: Floats
+    left: Floats
+
+    def at(self, times: Floats | float) -> Floats:
+        """Return the values at these times, of the same shape."""
+        values = np.concatenate([[1.0], self.left])
+        positions = np.searchsorted(self.times, times, side="right")
+        at_times: Floats = np.asarray(values[positions])
+        return at_times
+
+    def thinned(self, most: int) -> Steps:
+        """Return the function with at most so many steps, which are evenly spread over it."""
+        if len(self.times) <= most:
+            return self
+        chosen = np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(np.int64))
+        return Steps(self.times[chosen], self.left[chosen])
+
+
+def kaplan_meier(y: Numbers, weight: Floats | None = None) -> Steps:
+    """Return the share of rows without the event, as Kaplan and Meier (1958) estimate it.
+
+    A row is at risk at a time if it entered before and was observed up to it.
+
+    Args:
+        y: (n, 3) the target, see :data:`TIME`.
+        weight: (n,) how much each row counts; once if None.
+
+    Example:
+        >>> y = np.array([[1.0, 1.0, -np.inf], [2.0, 0.0, -np.inf], [3.0, 1.0, -np.inf]])
+        >>> curve = kaplan_meier(y)
+        >>> curve.times, curve.left.round(3)
+        (array([1., 3.]), array([0.667, 0.   ]))
+    """
+    return _steps(y, y[:, EVENT] == 1, weight)
+
+
+def censoring(y: Numbers) -> Steps:
+    """Return the share of rows that are not censored. At one time, events come before
+    censorings.
+
+    Args:
+        y: (n, 3) the target, see :data:`TIME`.
+    """
+    return _steps(y, y[:, EVENT] == 0, None, first=y[:, EVENT] == 1)
+
+
+def at_risk(y: Numbers, times: Floats, weight: Floats | None = None) -> Floats:
+    """Return the weight of rows that are at risk at each of these times."""
+    leaving = _total_from(y[:, TIME], times, weight)
+    not_yet = _total_from(y[:, ENTRY], times, weight)
+    return leaving - not_yet
+
+
+def _total_from(values: Numbers, times: Floats, weight: Floats | None) -> Floats:
+    """Return the weight of the rows whose value is at least each of these times."""
+    order = np.argsort(values, kind="stable")
+    weights = np.ones(len(values)) if weight is None else weight[order]
+    below = np.concatenate([[0.0], np.cumsum(weights)])
+    totals: Floats = below[-1] - below[np.searchsorted(values[order], times, side="left")]
+    return totals
+
+
+def _steps(y: Numbers, ending: Bools, weight: Floats | None, first: Bools | None = None) -> Steps:
+    """Return the product-limit estimate for rows that end in some way, of which those that end in
+    another way come first.
+    """
+    weights = np.ones(len(y)) if weight is None else weight
+    rows = ending & (weights > 0)
+    times, position = np.unique(y[rows, TIME].astype(np.float64), return_inverse=True)
+    ended = np.bincount(position.reshape(-1), weights[rows], len(times))
+    risk = at_risk(y, times, weight)
+    if first is not None:
+        before = first & np.isin(y[:, TIME], times)
+        position = np.searchsorted(times, y[before, TIME])
+        risk = risk - np.bincount(position, weights[before], len(times))
+    return Steps(times, np.cumprod(1 - ended / risk))

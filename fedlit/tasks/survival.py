@@ -1,0 +1,365 @@
+"""Prediction of the time to an event, of which some rows were observed in part only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedlit.errors import DataError
+from fedlit.outcomes.base import Columns, Outcome
+from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
+from fedlit.outcomes.survival import SurvivalCurve
+from fedlit.precision import double_on_cpu, in_double
+from fedlit.sketches import agreed_edges, sketch
+from fedlit.tasks.base import Facts, Scorer, Task
+from fedlit.tasks.go_alone import GoAlone
+from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.survival_scores import SCORES, SurvivalScorer
+from fedlit.tasks.survival_target import (
+    check_settings,
+    horizons_of,
+    intervals_of,
+    target_values,
+)
+from fedlit.tasks.weighing import weighted_mean
+from fedlit.types import Label
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedlit.tasks.base import Task as AnyTask
+
+MOST_STEPS = 64
+"""The most steps of the share that is not censored, which a task keeps for its scores."""
+_CLOSEST = 1e-4
+"""Ends of intervals that are closer than this share of the last one are one."""
+
+
+@dataclass(frozen=True)
+class Survival(Task):
+    """Prediction of the time to an event in discrete time (Gensheimer and Narasimhan 2019).
+
+    Time is cut into intervals (t[j−1], t[j]], the same for all clients that agree on them. A network
+    outputs a logit for each interval: that of the hazard, which is the probability of an event in
+    the interval without one before, less that of a hazard that all share. Predictions are the
+    probabilities of no event up to the end of each interval. The loss is the negative
+    log-likelihood: each interval in which a row is at risk is a case of yes or no.
+
+    The encoded target is (n, 3) float32: the time at which observation ended, 1 if the event ended
+    it and 0 if it was censored, and the time from which the row was observed, which is −∞ without
+    late entry. A row of unknown target is NaN. A row is at risk at t if entry < t ≤ time.
+
+    NOTE[DIFF] An interval in which a row was observed in part only counts if its middle was
+    observed, as in the paper for censoring; the same holds for late entry, which the paper does not
+    treat. The interval of an event always counts.
+
+    Attributes:
+        target: the names of the target's columns.
+        edges: the ends of the intervals.
+        horizons: the times at which risks are shown and scored; each ends an interval.
+        unit: the unit of times; "" if it is not known.
+        hazard: the hazard of an interval for which the output 0 stands.
+        censor_times: the times at which the share of the client's training rows that are not
+            censored decreases.
+        censor_left: that share from each of these times on.
+
+    Example:
+        >>> import pandas as pd
+        >>> task = Survival(edges=(10.0, 20.0), horizons=(20.0,), hazard=0.25)
+        >>> y = task.encode(pd.Series([(20, 1), (8.5, 0)], name=("days", "died")))
+        >>> task.predict(torch.zeros(1, 2))
+        tensor([[0.7500, 0.5625]], dtype=torch.float64)
+        >>> round(task.loss(torch.zeros(2, 2), y).item(), 4)  # (−2 log 0.75·0.25 − log 0.75) / 2
+        0.9808
+    """
+
+    target: str = "time, event"
+    edges: tuple[float, ...] = (1.0,)
+    horizons: tuple[float, ...] = (1.0,)
+    unit: str = ""
+    hazard: float = 0.1
+    censor_times: tuple[float, ...] = field(default=(), repr=False)
+    censor_left: tuple[float, ...] = field(default=(), repr=False)
+
+    name: ClassVar[str] = "survival"
+    outcome_type: ClassVar[type[Outcome]] = SurvivalCurve
+    scores: ClassVar[tuple[Score, ...]] = (*SCORES, LOSS)
+    more_facts: ClassVar[tuple[str, ...]] = ("events", "number")
+    fact_lists: ClassVar[tuple[str, ...]] = ("event_times", "horizons", "quantiles", "edges")
+    more_settings: ClassVar[tuple[str, ...]] = ("unit", "horizons", "intervals")
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"targets": ("pooled", "client")}
+    go_alone: ClassVar[Mapping[str, GoAlone]] = {}
+
+    # ------------------------------------------------------------------ the target
+
+    @classmethod
+    def check(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse an unknown unit, and horizons or intervals that are no times."""
+        check_settings(settings)
+
+    @classmethod
+    def facts(
+        cls, target: pd.Series, settings: Mapping[str, Any], positive: Label | None = None
+    ) -> Facts:
+        """Return the numbers of rows and events, a sketch of the times of events, and the horizons
+        and intervals that the settings name. Nothing is said of fewer events than ``facts_from``.
+        """
+        y = target_values(target)
+        least = int(settings.get("facts_from", 1))
+        times = y[y[:, EVENT] == 1, TIME].astype(np.float64)
+        if len(times) < least:
+            times = times[:0]
+        horizons, quantiles = horizons_of(settings)
+        number, edges = intervals_of(settings)
+        columns: Any = target.name
+        return {
+            "task": cls.name,
+            "target": ", ".join(columns),
+            "count": len(target),
+            "events": len(times),
+            "event_times": [] if edges and not quantiles else sketch(times, least),
+            "unit": settings.get("unit", ""),
+            "horizons": horizons,
+            "quantiles": quantiles,
+            "number": number,
+            "edges": edges,
+        }
+
+    @classmethod
+    def plausible(cls, facts: Facts) -> bool:
+        """Return whether there are events among the rows, and times that may be those of events."""
+        times = facts.get("event_times", ())
+        ascending = bool((np.diff(times[1:]) >= 0).all())
+        events = facts.get("events", 0)
+        return ascending and 0 <= events <= facts.get("count", 0) and min(times, default=0) >= 0
+
+    @classmethod
+    def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
+        """Return the task with the intervals and horizons that all these clients share."""
+        ordered = [facts[name] for name in sorted(facts)]
+        for key in ("unit", "horizons", "quantiles", "number", "edges"):
+            _same(client, key, facts)
+        first = facts[client]
+        sketches = [sent["event_times"] for sent in ordered if len(sent["event_times"]) > 1]
+        events = sum(sent["events"] for sent in ordered)
+        if not events or not (sketches or first["edges"]):
+            raise DataError(
+                f"client {client!r}, target {first['target']!r}: expected an event in training "
+                f"rows, found none that may be told in {sum(sent['count'] for sent in ordered):,} "
+                "rows; name other clients, or lower data.facts_from"
+            )
+        horizons = [*first["horizons"]]
+        for share in first["quantiles"]:
+            horizons.append(_quantile(sketches, share))
+        horizons = sorted({float(np.float32(horizon)) for horizon in horizons})
+        edges = first["edges"] or agreed_edges(sketches, int(first["number"]))[1:]
+        edges = _with_horizons(edges or horizons, horizons)
+        rows = sum(sent["count"] for sent in ordered)
+        hazard = min(events / (rows * len(edges)), 0.5)
+        return cls(first["target"], edges, tuple(horizons), first["unit"], hazard)
+
+    def encode(self, target: pd.Series) -> Tensor:
+        """Return times, events and entries, (n, 3) float32."""
+        return torch.from_numpy(target_values(target))
+
+    def unknown(self, rows: int) -> Tensor:
+        """Return an unknown target, (rows, 3) NaN."""
+        return torch.full((rows, 3), math.nan)
+
+    def known(self, y: Tensor) -> Tensor:
+        """Return which rows have a time and an event."""
+        return (y == y).all(1)
+
+    def fit(self, y: Tensor) -> Self:
+        """Return the task with the share of the training rows that are not censored, over time, by
+        which scores are weighted.
+        """
+        steps = censoring(y[self.known(y)].cpu().numpy()).thinned(MOST_STEPS)
+        return replace(
+            self, censor_times=tuple(steps.times.tolist()), censor_left=tuple(steps.left.tolist())
+        )
+
+    def at(self, classes: Sequence[int]) -> Self:
+        """Return the task unchanged: it has no classes."""
+        return self
+
+    def written(self, y: Tensor) -> Columns:
+        """Return ``target_time`` and ``target_event``, and ``target_entry`` where rows entered
+        late.
+        """
+        numbers = y.numpy()
+        columns: Columns = {"target_time": _as_written(numbers[:, TIME])}
+        columns["target_event"] = numbers[:, EVENT].astype(np.float64)
+        if np.isfinite(numbers[:, ENTRY]).any():
+            columns["target_entry"] = _as_written(numbers[:, ENTRY])
+        return columns
+
+    def read(self, frame: pd.DataFrame) -> tuple[AnyTask, Tensor, Tensor]:
+        """Return the task, the curves and the target."""
+        names = [name for name in frame if str(name).startswith("survival_")]
+        predictions = torch.tensor(frame[names].to_numpy(np.float64))
+        y = torch.full((len(frame), 3), -math.inf)
+        for column, name in enumerate(("target_time", "target_event", "target_entry")):
+            if name in frame:
+                y[:, column] = torch.tensor(frame[name].to_numpy(np.float32))
+        return self, predictions, y
+
+    # ------------------------------------------------------------------ outputs
+
+    @property
+    def outputs(self) -> int:
+        """An output for each interval."""
+        return len(self.edges)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The intervals."""
+        starts = (0.0, *self.edges[:-1])
+        return tuple(
+            f"{start:.5g} to {end:.5g}" for start, end in zip(starts, self.edges, strict=True)
+        )
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """The intervals, and the hazard that the output 0 stands for."""
+        names = ", ".join(self.output_names)
+        return (f"logit hazard of {self.target} from {names} with 0 for {self.hazard:.6g}",)
+
+    @property
+    def described(self) -> Facts:
+        """What is predicted, the intervals and the horizons."""
+        return {
+            "classes": [],
+            "task": self.name,
+            "target": self.target,
+            "edges": list(self.edges),
+            "horizons": list(self.horizons),
+            "unit": self.unit,
+        }
+
+    @property
+    def alike(self) -> tuple[str, tuple[float, ...], float]:
+        """A key that is equal for tasks with the same intervals."""
+        return self.name, self.edges, self.hazard
+
+    @property
+    def offset(self) -> float:
+        """The logit that is added to outputs."""
+        return math.log(self.hazard / (1 - self.hazard))
+
+    def counted(self, y: Tensor) -> Tensor:
+        """Return the number of rows with a known target, not that of their intervals."""
+        return self.known(y).sum()
+
+    def intervals(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return in which intervals each row is at risk, and in which it has the event, (n,
+        intervals) float of y's type.
+        """
+        ends = y.new_tensor(self.edges)
+        starts = y.new_tensor((-math.inf, *self.edges[:-1]))
+        middles = (y.new_tensor((0.0, *self.edges[:-1])) + ends) / 2
+        time = y[:, TIME, None]
+        entry = y[:, ENTRY, None]
+        happens = (y[:, EVENT, None] > 0) & (time > starts) & (time <= ends)
+        # An event in a later interval shows that this one was survived.
+        survived = (entry <= middles) & (time >= middles)
+        before_event = (y[:, EVENT, None] > 0) & (time <= ends) & ~happens
+        at_risk = (survived & ~before_event) | happens
+        return at_risk.to(y.dtype), happens.to(y.dtype)
+
+    def loss(
+        self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean over rows of the negative log-likelihood, which sums over intervals."""
+        at_risk, happens = self.intervals(y)
+        logits = outputs + self.offset
+        losses = functional.binary_cross_entropy_with_logits(
+            logits, happens.to(logits.dtype), at_risk.to(logits.dtype), reduction="none"
+        )
+        return weighted_mean(losses.sum(1), rows)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the probabilities of no event up to the end of each interval, (n, intervals)
+        float64.
+        """
+        return functional.logsigmoid(-(in_double(outputs) + self.offset)).cumsum(-1).exp()
+
+    def bounded(self, outputs: Tensor) -> Tensor:
+        """Return the hazards."""
+        return (outputs + self.offset).sigmoid()
+
+    def of_members(self, outputs: Tensor) -> Tensor:
+        """Return the outputs of the mean of the members' curves."""
+        logarithm = functional.logsigmoid(-(in_double(outputs) + self.offset)).cumsum(-1)
+        survival = logarithm.logsumexp(1) - math.log(outputs.shape[1])
+        alone = torch.diff(survival, dim=1, prepend=survival.new_zeros(len(survival), 1))
+        hazard = -torch.expm1(alone)
+        return (hazard.log() - alone - self.offset).to(outputs.dtype)
+
+    # ------------------------------------------------------------------ scores
+
+    def _scorer(self, predictions: Tensor, y: Tensor) -> Scorer:
+        """Compute the scores in NumPy, see :class:`fedlit.tasks.survival_scores.SurvivalScorer`."""
+        curves = double_on_cpu(predictions).numpy()
+        scorer = SurvivalScorer(self.outcome, curves, y.cpu().numpy())  # type: ignore[arg-type]  # a curve
+
+        def score(counts: Tensor | None) -> dict[str, Tensor]:
+            weights = None if counts is None else counts.cpu().numpy()
+            scores = scorer(weights)
+            return {
+                name: torch.tensor(value, dtype=torch.float64) for name, value in scores.items()
+            }
+
+        return score
+
+
+def _same(client: str, key: str, facts: Mapping[str, Facts]) -> None:
+    """Refuse clients that count times or cut them into intervals in different ways.
+
+    Raises:
+        DataError: two clients differ.
+    """
+    for other in sorted(facts):
+        if facts[other][key] != facts[client][key]:
+            advice = "give all clients the same one"
+            if key == "unit":
+                advice = "convert the times of one of them (convert), and say one unit"
+            raise DataError(
+                f"client {client!r}, task: survival: {key}: expected that of {other!r}, "
+                f"{facts[other][key]!r}, found {facts[client][key]!r}; {advice}"
+            )
+
+
+def _quantile(sketches: Sequence[Sequence[float]], share: float) -> float:
+    """Return a quantile of event times over all clients."""
+    quantiles = agreed_edges(sketches, 1000)
+    return float(np.quantile(quantiles, share))
+
+
+def _with_horizons(edges: Sequence[float], horizons: Sequence[float]) -> tuple[float, ...]:
+    """Return the ends of intervals with the horizons among them, ascending, as float32 holds them.
+    An end gives way to a horizon that is next to it.
+
+    Example:
+        >>> _with_horizons([10.0, 20.0, 29.9999], [20.0, 30.0])
+        (10.0, 20.0, 30.0)
+    """
+    least = _CLOSEST * max(*edges, *horizons)
+    chosen = set(horizons)
+    for edge in edges:
+        end = float(np.float32(edge))
+        if end > least and all(abs(end - other) > least for other in chosen):
+            chosen.add(end)
+    return tuple(sorted(chosen))
+
+
+def _as_written(numbers: np.ndarray) -> np.ndarray:
+    """Return float32 numbers as the float64 that a person wrote: 0.1, not 0.10000000149."""
+    return np.array([float(str(number)) for number in numbers])
