@@ -156,3 +156,149 @@ def test_the_share_left_is_the_product_over_times(late: bool) -> None:
     for censored, curve in ((False, kaplan_meier(y)), (True, censoring(y))):
         expected = [product_limit(target.tolist(), time, censored=censored) for time in times]
         np.testing.assert_allclose(curve.at(times), expected, atol=1e-12)
+
+
+def scored(
+    seed: int, *, late: bool = False, rows: int = 60
+) -> tuple[Survival, list[tuple[Any, ...]], pd.Series, torch.Tensor]:
+    """Return a task with the censoring of some rows, those rows, others, and curves for these."""
+    train = drawn(seed, late=late)
+    test = drawn(seed + 100, rows, late=late)
+    task = Survival(edges=EDGES, horizons=(10.0, 20.0), hazard=0.2)
+    task = task.fit(task.encode(train))
+    draw = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(rows, 3, generator=draw, dtype=torch.float64).round(decimals=1)
+    outputs[:, 1:] = outputs[:, :1]  # equal curves, and so equal risks
+    return task, train.tolist(), test, task.predict(outputs)
+
+
+def entered(row: tuple[Any, ...], time: float) -> bool:
+    return len(row) < 3 or row[2] < time
+
+
+def brier(rows: list[Any], survival: Any, time: float, train: list[Any]) -> float:
+    total = 0.0
+    there = [entered(row, time) for row in rows]
+    for row, left, counts in zip(rows, survival, there, strict=True):
+        if counts and row[0] <= time and row[1]:
+            total += left**2 / product_limit(train, row[0], censored=True)
+        elif counts and row[0] > time:
+            total += (1 - left) ** 2 / product_limit(train, time, censored=True)
+    return total / sum(there)
+
+
+def area(rows: list[Any], risk: Any, time: float, train: list[Any]) -> float:
+    right = every = 0.0
+    for case, high in zip(rows, risk, strict=True):
+        if not (case[0] <= time and case[1] and entered(case, time)):
+            continue
+        weight = 1 / product_limit(train, case[0], censored=True)
+        for control, low in zip(rows, risk, strict=True):
+            if control[0] > time and entered(control, time):
+                every += weight
+                right += weight * ((high > low) + 0.5 * (high == low))
+    return right / every
+
+
+def concordance(rows: list[Any], risk: Any, before: float, train: list[Any]) -> float:
+    right = every = 0.0
+    for first, high in zip(rows, risk, strict=True):
+        if not (first[1] and first[0] < before):
+            continue
+        weight = product_limit(train, first[0], censored=True) ** -2
+        for other, low in zip(rows, risk, strict=True):
+            is_later = other[0] > first[0] or (other[0] == first[0] and not other[1])
+            if is_later and entered(other, first[0]):
+                every += weight
+                right += weight * ((high > low) + 0.5 * (high == low))
+    return right / every
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_scores_are_those_of_their_definitions(seed: int, late: bool) -> None:
+    task, train, target, curves = scored(seed, late=late)
+    scores = task.evaluate(curves, task.encode(target))
+    rows = target.tolist()
+    survival = curves.numpy()
+    by_horizon = [brier(rows, survival[:, column], EDGES[column], train) for column in (0, 1)]
+    assert scores["horizon_brier"].item() == pytest.approx(np.mean(by_horizon), rel=1e-9)
+    # The trapezoid over two times, divided by its length, is their mean.
+    assert scores["integrated_brier"].item() == pytest.approx(np.mean(by_horizon), rel=1e-9)
+    risk = 1 - survival
+    areas = [area(rows, risk[:, column], EDGES[column], train) for column in (0, 1)]
+    assert scores["horizon_auroc"].item() == pytest.approx(np.mean(areas), rel=1e-9)
+    expected = concordance(rows, risk[:, 1], 20.0, train)
+    assert scores["uno_c"].item() == pytest.approx(expected, rel=1e-9)
+    difference = abs(risk[:, 1].mean() - (1 - product_limit(rows, 20.0)))
+    assert scores["horizon_calibration"].item() == pytest.approx(difference, rel=1e-9)
+
+
+def test_counts_have_the_bits_of_repeated_rows() -> None:
+    task, _, target, curves = scored(7, late=True)
+    y = task.encode(target)
+    score = task.scorer(curves, y)
+    once = {name: value.item() for name, value in score(None).items()}
+    ones = score(torch.ones(len(y), dtype=torch.int64))
+    assert once == {name: value.item() for name, value in ones.items()}
+    counts = torch.randint(0, 4, (len(y),), generator=torch.Generator().manual_seed(1))
+    repeated = task.evaluate(curves.repeat_interleave(counts, 0), y.repeat_interleave(counts, 0))
+    counted = score(counts)
+    assert {n: v.item() for n, v in counted.items()} == {n: v.item() for n, v in repeated.items()}
+    weighted = score(counts.double())
+    for name, value in counted.items():
+        assert weighted[name].item() == pytest.approx(value.item(), rel=1e-9), name
+
+
+def test_many_pairs_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, _, target, curves = scored(8)
+    y = task.encode(target)
+    at_once = task.evaluate(curves, y)["uno_c"].item()
+    monkeypatch.setattr("fedlit.tasks.survival_scores._BLOCK", 200)
+    assert task.evaluate(curves, y)["uno_c"].item() == pytest.approx(at_once, rel=1e-12)
+
+
+def test_scores_are_undefined_without_comparable_pairs() -> None:
+    task = Survival(edges=EDGES, horizons=(20.0,), hazard=0.2)
+    task = task.fit(task.encode(rows_of((25, 1), (45, 0), (12, 0))))
+    curves = task.predict(torch.zeros(3, 3))
+    scores = task.evaluate(curves, task.encode(rows_of((21, 1), (30, 0), (41, 1))))
+    assert math.isnan(scores["uno_c"]) and math.isnan(scores["horizon_auroc"])
+    assert scores["integrated_brier"] > 0
+    short = task.fit(task.encode(rows_of((5, 1), (8, 0))))  # nobody was observed up to 10
+    scores = short.evaluate(curves, task.encode(rows_of((21, 1), (30, 0), (41, 1))))
+    assert math.isnan(scores["integrated_brier"]) and math.isnan(scores["horizon_brier"])
+
+
+def test_a_mixture_is_weighted_by_the_integrated_brier_score() -> None:
+    task, _, target, curves = scored(9, late=True)
+    y = task.encode(target)
+    loss = task.outcome.row_loss(y.numpy())
+    assert loss is not None
+    mean = loss.mean(curves.numpy())
+    assert mean == pytest.approx(task.evaluate(curves, y)["integrated_brier"].item(), rel=1e-9)
+    step = 1e-6
+    moved = curves.numpy().copy()
+    moved[:, 0] += step
+    change = (loss(moved) - loss(curves.numpy())) / step
+    np.testing.assert_allclose(loss.slopes(curves.numpy())[:, 0], change, atol=1e-4)
+
+
+def test_a_curve_has_constant_hazards_between_ends() -> None:
+    outcome = Survival(edges=(1.0, 2.0), horizons=(2.0,)).outcome
+    curves = np.array([[0.75, 0.25], [0.9, 0.6], [0.2, 0.1]])
+    medians = outcome.medians(curves)  # type: ignore[attr-defined]
+    assert medians[1] == np.inf
+    for row in (0, 2):
+        left = outcome.curve(curves[[row]], medians[[row]])  # type: ignore[attr-defined]
+        assert left[0, 0] == pytest.approx(0.5)
+    assert np.isnan(outcome.curve(curves, np.array([2.5]))).all()  # type: ignore[attr-defined]
+
+
+def test_written_predictions_are_read_back() -> None:
+    task, _, target, curves = scored(10, late=True)
+    y = task.encode(target)
+    frame = task.frame(np.arange(len(y)), y, curves)
+    _, read, target_read = task.read(frame)
+    torch.testing.assert_close(read, curves)
+    assert torch.equal(target_read, y)
