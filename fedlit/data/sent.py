@@ -91,17 +91,17 @@ def _sent_about_targets(facts: Facts, align: str) -> list[SentStatement]:
             entries.append({"what": content, "key": f"data.align: {align}", "columns": columns})
     pooled = {name: str(sent["target"]) for name, sent in facts.items() if sent["shared"]}
     if pooled:
-        numbers = {name: list(numbers_sent(facts[name])) for name in pooled}
-        longest = max(numbers.values(), key=len)
-        content = ", ".join(longest)
-        if len(longest) > 1:
-            content = f"{', '.join(longest[:-1])} and {longest[-1]}"
+        numbers = {name: numbers_sent(facts[name]) for name in pooled}
+        *names, last = [name.replace("_", " ") for name in max(numbers.values(), key=len)]
+        content = last
+        if names:
+            content = f"{', '.join(names)} and {last}"
         entries.append(
             {
                 "what": content,
                 "key": "task.targets: pooled",
                 "columns": sorted(set(pooled.values())),
-                "numbers": {name: len(sent) for name, sent in numbers.items()},
+                "numbers": {name: sum(sent.values()) for name, sent in numbers.items()},
             }
         )
     return entries

@@ -264,9 +264,17 @@ def refuse_several_tasks(facts: Mapping[str, Mapping[str, Any]]) -> None:
         )
 
 
-def numbers_sent(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among what a client sends about its target, by their names."""
+def numbers_sent(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many numbers a client sends about its target, by their names."""
     from fedlit.tasks import task_named
 
-    names = ("count", "mean", "variance", *task_named(facts["task"]).more_facts)
-    return {name: facts[name] for name in names if name in facts}
+    task = task_named(facts["task"])
+    names = ("count", "mean", "variance", *task.more_facts, *task.fact_lists)
+    return {name: np.size(facts[name]) for name in names if name in facts}
+
+
+def rows_behind_target(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of training rows behind each number about a client's target, by name."""
+    from fedlit.tasks import task_named
+
+    return task_named(facts["task"]).rows_behind(facts)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.statement import Statement
-from fedlit.data.targets import numbers_sent
+from fedlit.data.targets import rows_behind_target
 from fedlit.errors import DataError, Told, expect
 from fedlit.institutions.plain import Facts, Message
 from fedlit.run.layers import Layer
@@ -35,9 +35,7 @@ def rows_behind(run: Run, site: str, facts: Facts) -> dict[str, dict[str, object
     if "labels" in target or _names_classes(run, site):
         counted["target"] = {"labels": class_rows(run, site)}
     elif "count" in target:
-        counted["target"] = {
-            name: target["count"] for name in numbers_sent(target) if name != "count"
-        }
+        counted["target"] = dict(rows_behind_target(target))
     coded = _coded_in_slices(run, site, counted.get("categories", {}))
     if coded:
         (table,) = run.data.tables()

@@ -173,7 +173,7 @@ _TARGET: dict[str, Form] = {
     "mean": _number,
     "variance": lambda value: _number(value) and value >= 0,
     "loss": _text,
-    "unit": _text,
+    "settings": _text,
 }
 
 

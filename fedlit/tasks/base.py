@@ -138,6 +138,12 @@ class Task(ABC):
         return True
 
     @classmethod
+    def rows_behind(cls, facts: Facts) -> dict[str, int]:
+        """Return the number of training rows behind each number among a client's facts, by name."""
+        sent = ("mean", "variance", *cls.more_facts, *cls.fact_lists)
+        return {name: int(facts["count"]) for name in sent if name in facts}
+
+    @classmethod
     @abstractmethod
     def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task of a client, given the facts of the clients that agree on it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import DataError
+from fedlit.errors import ConfigError, DataError
 from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
 from fedlit.outcomes.survival import SurvivalCurve
@@ -91,8 +92,8 @@ class Survival(Task):
     name: ClassVar[str] = "survival"
     outcome_type: ClassVar[type[Outcome]] = SurvivalCurve
     scores: ClassVar[tuple[Score, ...]] = (*SCORES, LOSS)
-    more_facts: ClassVar[tuple[str, ...]] = ("events", "number")
-    fact_lists: ClassVar[tuple[str, ...]] = ("event_times", "horizons", "quantiles", "edges")
+    more_facts: ClassVar[tuple[str, ...]] = ("events",)
+    fact_lists: ClassVar[tuple[str, ...]] = ("event_times",)
     more_settings: ClassVar[tuple[str, ...]] = ("unit", "horizons", "intervals")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"targets": ("pooled", "client")}
     go_alone: ClassVar[Mapping[str, GoAlone]] = {}
@@ -108,33 +109,43 @@ class Survival(Task):
     def facts(
         cls, target: pd.Series, settings: Mapping[str, Any], positive: Label | None = None
     ) -> Facts:
-        """Return the numbers of rows and events, a sketch of the times of events, and the horizons
-        and intervals that the settings name. Nothing is said of fewer events than ``facts_from``.
+        """Return the numbers of rows and events, a sketch of the times of events, and the settings on
+        which clients must agree. Nothing is said of fewer events than ``facts_from``.
         """
         y = target_values(target)
         least = int(settings.get("facts_from", 1))
         times = y[y[:, EVENT] == 1, TIME].astype(np.float64)
         if len(times) < least:
             times = times[:0]
-        horizons, quantiles = horizons_of(settings)
-        number, edges = intervals_of(settings)
+        agreed = {key: settings[key] for key in cls.more_settings if key in settings}
         columns: Any = target.name
         return {
             "task": cls.name,
             "target": ", ".join(columns),
             "count": len(target),
             "events": len(times),
-            "event_times": [] if edges and not quantiles else sketch(times, least),
-            "unit": settings.get("unit", ""),
-            "horizons": horizons,
-            "quantiles": quantiles,
-            "number": number,
-            "edges": edges,
+            "event_times": sketch(times, least) if _needs_times(settings) else [],
+            "settings": json.dumps(agreed),
         }
+
+    @classmethod
+    def rows_behind(cls, facts: Facts) -> dict[str, int]:
+        """Return the number of rows behind the number of events, and that of events behind each
+        quantile of their times.
+        """
+        behind = {"events": int(facts["count"])}
+        if facts["event_times"]:
+            quantiles = max(len(facts["event_times"]) - 1, 1)
+            behind["event_times"] = int(facts["events"]) // quantiles
+        return behind
 
     @classmethod
     def plausible(cls, facts: Facts) -> bool:
         """Return whether there are events among the rows, and times that may be those of events."""
+        try:
+            check_settings(json.loads(facts.get("settings", "{}")))
+        except (ValueError, AttributeError, ConfigError):
+            return False
         times = facts.get("event_times", ())
         ascending = bool((np.diff(times[1:]) >= 0).all())
         events = facts.get("events", 0)
@@ -144,26 +155,28 @@ class Survival(Task):
     def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the intervals and horizons that all these clients share."""
         ordered = [facts[name] for name in sorted(facts)]
-        for key in ("unit", "horizons", "quantiles", "number", "edges"):
-            _same(client, key, facts)
+        _refuse_other_settings(client, facts)
         first = facts[client]
+        settings = json.loads(first["settings"])
+        horizons, quantiles = horizons_of(settings)
+        number, written_edges = intervals_of(settings)
         sketches = [sent["event_times"] for sent in ordered if len(sent["event_times"]) > 1]
         events = sum(sent["events"] for sent in ordered)
-        if not events or not (sketches or first["edges"]):
+        if not events or (_needs_times(settings) and not sketches):
             raise DataError(
                 f"client {client!r}, target {first['target']!r}: expected an event in training "
                 f"rows, found none that may be told in {sum(sent['count'] for sent in ordered):,} "
                 "rows; name other clients, or lower data.facts_from"
             )
-        horizons = [*first["horizons"]]
-        for share in first["quantiles"]:
+        for share in quantiles:
             horizons.append(_quantile(sketches, share))
         horizons = sorted({float(np.float32(horizon)) for horizon in horizons})
-        edges = first["edges"] or agreed_edges(sketches, int(first["number"]))[1:]
-        edges = _with_horizons(edges or horizons, horizons)
+        edges = written_edges or agreed_edges(sketches, number)[1:] or horizons
+        intervals = _with_horizons(edges, horizons)
         rows = sum(sent["count"] for sent in ordered)
-        hazard = min(events / (rows * len(edges)), 0.5)
-        return cls(first["target"], edges, tuple(horizons), first["unit"], hazard)
+        hazard = min(events / (rows * len(intervals)), 0.5)
+        unit = settings.get("unit", "")
+        return cls(first["target"], intervals, tuple(horizons), unit, hazard)
 
     def encode(self, target: pd.Series) -> Tensor:
         """Return times, events and entries, (n, 3) float32."""
@@ -320,20 +333,24 @@ class Survival(Task):
         return score
 
 
-def _same(client: str, key: str, facts: Mapping[str, Facts]) -> None:
+def _needs_times(settings: Mapping[str, Any]) -> bool:
+    """Return whether horizons or intervals depend on the times of events."""
+    return bool(horizons_of(settings)[1]) or not intervals_of(settings)[1]
+
+
+def _refuse_other_settings(client: str, facts: Mapping[str, Facts]) -> None:
     """Refuse clients that count times or cut them into intervals in different ways.
 
     Raises:
         DataError: two clients differ.
     """
+    settings = facts[client]["settings"]
     for other in sorted(facts):
-        if facts[other][key] != facts[client][key]:
-            advice = "give all clients the same one"
-            if key == "unit":
-                advice = "convert the times of one of them (convert), and say one unit"
+        if facts[other]["settings"] != settings:
             raise DataError(
-                f"client {client!r}, task: survival: {key}: expected that of {other!r}, "
-                f"{facts[other][key]!r}, found {facts[client][key]!r}; {advice}"
+                f"client {client!r}, task: survival: expected the unit, horizons and intervals of "
+                f"{other!r}, {facts[other]['settings']:.200}, found {settings:.200}; say the same for "
+                "all, and convert times that are in another unit (convert)"
             )
 
 

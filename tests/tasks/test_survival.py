@@ -1,5 +1,6 @@
 """Time to event: targets, discrete hazards and scores, against plain definitions written here."""
 
+import json
 import math
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from survival_figures import FIGURES, TABLES, TIMES, table
 
 from fedlit.errors import ConfigError, DataError
 from fedlit.outcomes.censored import censoring, kaplan_meier
@@ -124,7 +126,7 @@ def test_sites_agree_on_intervals_of_event_times() -> None:
     times = [time for time, event in [*north, *south] if event]
     assert task.edges[-1] == max(times)
     other = {**facts, "south": Survival.facts(south, {"unit": "day"})}
-    with pytest.raises(DataError, match="unit"):
+    with pytest.raises(DataError, match="convert"):
         Survival.agree("north", other)
 
 
@@ -302,3 +304,17 @@ def test_written_predictions_are_read_back() -> None:
     _, read, target_read = task.read(frame)
     torch.testing.assert_close(read, curves)
     assert torch.equal(target_read, y)
+
+
+def test_scores_equal_those_of_scikit_survival_on_50_tables() -> None:
+    names = ("integrated_brier", "uno_c", "horizon_auroc", "horizon_brier")
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))["figures"]
+    assert len(figures) == TABLES
+    for seed, expected in enumerate(figures):
+        train, test, survival = table(seed)
+        task = Survival(edges=TIMES, horizons=TIMES)
+        task = task.fit(task.encode(rows_of(*map(tuple, train.tolist()))))
+        y = task.encode(rows_of(*map(tuple, test.tolist())))
+        scores = task.evaluate(torch.tensor(survival), y)
+        found = [scores[name].item() for name in names]
+        assert found == pytest.approx(expected, rel=1e-9), seed
