@@ -31,6 +31,11 @@ def init(
     files: list[str] | None = None,
     *,
     target: tuple[str, ...] = (),
+    task: str | None = None,
+    time: tuple[str, ...] = (),
+    event: tuple[str, ...] = (),
+    entry: tuple[str, ...] = (),
+    unit: str | None = None,
     client_column: str | None = None,
     out: Path | None = None,
     force: bool = False,
@@ -43,6 +48,11 @@ def init(
     Args:
         files: the files, a folder, or a pattern such as 'sites/*.csv'
         target: the column to predict; for one client alone, CLIENT=COLUMN (may be repeated)
+        task: survival predicts the time to an event, and names columns instead of a target
+        time: the column of the time at which observation ended; or CLIENT=COLUMN, as for target
+        event: the column that says whether the event ended it (1) or not (0)
+        entry: the column of the time from which a row was observed, where rows entered late
+        unit: what times are counted in: day, week, month or year
         client_column: the column of one file that names the client of each row, such as a school
         out: the file to write (default: the name of the one file or folder, else mine.yaml, here)
         force: overwrite an existing file
@@ -70,9 +80,16 @@ def init(
         str(out),
         "name another one, or overwrite it with --force",
     )
-    from fedlit.data.examine.propose import propose, written
+    from fedlit.data.examine.propose import places_by_client, propose, written
+    from fedlit.data.examine.propose_roles import Roles, propose_roles
 
-    proposal = propose(patterns, _targets(target), client_column)
+    if task is None:
+        proposal = propose(patterns, _targets("target", target), client_column)
+    else:
+        named = {"time": time, "event": event, "entry": entry}
+        columns = {role: _targets(role, options) for role, options in named.items() if options}
+        roles = Roles(task, columns, {"unit": unit} if unit else {})
+        proposal = propose_roles(places_by_client(patterns, client_column), roles, client_column)
     text = written(proposal, shlex.quote(str(out)))
     try:
         out.write_text(text, encoding="utf-8")
@@ -136,7 +153,7 @@ def _stem(patterns: Sequence[str]) -> str:
     return re.sub(r"[^\w-]+", "_", name) or "mine"
 
 
-def _targets(options: Sequence[str]) -> dict[str | None, str]:
+def _targets(role: str, options: Sequence[str]) -> dict[str | None, str]:
     """Map each client to the column to predict; None stands for all other clients."""
     targets: dict[str | None, str] = {}
     for option in options:
@@ -145,7 +162,7 @@ def _targets(options: Sequence[str]) -> dict[str | None, str]:
         if "=" in option:
             key, _, column = option.partition("=")
         columns = [targets.get(key), column]
-        expect(key not in targets, f"--target: {key or 'all clients'}", "one column", columns)
+        expect(key not in targets, f"--{role}: {key or 'all clients'}", "one column", columns)
         targets[key] = column
     return targets
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedlit.data.label_cells import asked_of_codes
 from fedlit.data.note import Note, prefixed
 from fedlit.data.reading.options import DEFAULTS, LABEL_MISSING, MISSING, ReadOptions
 from fedlit.data.schema.cells import FALSE, ONE_AND_ZERO, TRUE, Cells, true_or_false
@@ -90,6 +91,8 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
             f"{subject} {name!r}", column, are_labels, settings.options, label_words
         )
         read_columns.append(values)
+        if position in outcome.label_cells and str(name) not in settings.values:
+            column_notes = [*column_notes, *asked_of_codes(str(name), values.dropna().unique())]
         notes += [prefixed(f"{client}: {name}", note, column=str(name)) for note in column_notes]
     if is_single:
         target = read_columns[0]

@@ -71,6 +71,23 @@ class Proposal:
         return [*lines[:MOST_ROWS], *more(lines, "notes")]
 
 
+def places_by_client(files: Sequence[str], client_column: str | None) -> list[Place]:
+    """Return the file of each client.
+
+    Args:
+        files: folders, patterns and files.
+        client_column: the column of one file that names the client of each row.
+
+    Raises:
+        ConfigError: two clients of one name, or several files that have such a column.
+    """
+    data_files = [*chain(*map(places_of, files))]
+    check_names([data_file.client for data_file in data_files])
+    is_enough = client_column is None or len(data_files) == 1
+    expect(is_enough, "--client-column", "one file that holds all clients' rows", len(data_files))
+    return data_files
+
+
 def propose(
     files: Sequence[str], targets: Mapping[str | None, str], client_column: str | None = None
 ) -> Proposal:
@@ -85,10 +102,8 @@ def propose(
         DataError: a file cannot be read, or has no column that could be meant.
         ConfigError: a client or a column that is not there.
     """
-    data_files = [*chain(*map(places_of, files))]
-    clients = check_names([data_file.client for data_file in data_files])
-    is_enough = client_column is None or len(data_files) == 1
-    expect(is_enough, "--client-column", "one file that holds all clients' rows", len(data_files))
+    data_files = places_by_client(files, client_column)
+    clients = [data_file.client for data_file in data_files]
     for client in targets:
         there = client is None or client in clients
         expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
@@ -102,7 +117,7 @@ def propose(
             client_column is not None,
         )
         labels[data_file.client] = _labels(proposal, data_file.client, raw)
-        _split(proposal, data_file.client, raw)
+        look(proposal, data_file.client, raw, (proposal.settings["target"][data_file.client],))
     _check_classes(proposal, labels)
     numbers = {column.name for column in labels.values() if _is_number(column)}
     for client, column in labels.items():  # few rows have few values: one task for all
@@ -118,7 +133,7 @@ def propose(
         if len(values) == len(clients) and all(value == values[0] for value in values):
             settings[key] = values[0]
     if client_column is not None:
-        _federate(proposal, clients[0], raw, client_column)
+        federate(proposal, clients[0], raw, client_column, (settings["target"],))
         for key in ("task", "positive"):
             if settings.get(key):
                 settings[key] = settings[key][clients[0]]
@@ -133,9 +148,9 @@ def propose(
     return proposal
 
 
-def _looked(proposal: Proposal, data_file: Place, target: str | None, whole: bool) -> Raw:
-    """Read a file's table, or the beginning of a long one; add its options for reading and its
-    target to the proposal.
+def read_beginning(proposal: Proposal, data_file: Place, *, whole: bool) -> Raw:
+    """Read a file's table, or the beginning of a long one; add its options for reading to the
+    proposal.
     """
     client = data_file.client
     path = data_file.find()
@@ -155,6 +170,13 @@ def _looked(proposal: Proposal, data_file: Place, target: str | None, whole: boo
     guessed = [note.text for note in raw.notes if note.kind == "sample" or _GUESSED & {*note.fix}]
     for text in filter(None, (data_file.note.removeprefix(f"{client}: "), *guessed)):
         proposal.note(client, text)
+    return raw
+
+
+def _looked(proposal: Proposal, data_file: Place, target: str | None, whole: bool) -> Raw:
+    """Read a file's table, and add its target to the proposal."""
+    client = data_file.client
+    raw = read_beginning(proposal, data_file, whole=whole)
     columns = list(map(str, raw.frame))
     key = f"{raw.head}: --target"
     expected = f"the column to predict, one of {shorten(columns, 20)}"
@@ -239,16 +261,19 @@ def _check_classes(proposal: Proposal, labels: Mapping[str, pd.Series]) -> None:
             )
 
 
-def _split(proposal: Proposal, client: str, raw: Raw) -> None:
-    """Add the split column to the proposal if there is exactly one."""
-    target = proposal.settings["target"][client]
+def look(proposal: Proposal, client: str, raw: Raw, targets: Sequence[str]) -> None:
+    """Add the number of labelled rows, and the split column if there is exactly one, to the
+    proposal.
+    """
     columns = [
-        str(name) for name in raw.frame if str(name) != target and names_parts(raw.frame[name])
+        str(name) for name in raw.frame if str(name) not in targets and names_parts(raw.frame[name])
     ]
+    labelled = raw.frame[[*targets]].notna().all(axis=1)
+    proposal.rows = min(proposal.rows, int(labelled.sum()))
     if len(columns) == 1:
         column = columns[0]
         training = parts_of(raw.frame[column]) == "train"
-        proposal.rows = min(proposal.rows, int((training & raw.frame[target].notna()).sum()))
+        proposal.rows = min(proposal.rows, int((training & labelled).sum()))
         proposal.note(
             client,
             f"{column} says which rows are training, validation and test rows",
@@ -262,16 +287,17 @@ def _is_number(labels: pd.Series) -> bool:
     )
 
 
-def _federate(proposal: Proposal, client: str, raw: Raw, column: str) -> None:
+def federate(
+    proposal: Proposal, client: str, raw: Raw, column: str, targets: Sequence[str]
+) -> None:
     """Make a client of each value of a column.
 
     Raises:
         ConfigError: there is no such column, or it names one client.
     """
     frame = raw.frame
-    target = proposal.settings["target"]
     file = proposal.settings["files"][client]
-    names = [name for name in map(str, frame) if name != target]
+    names = [name for name in map(str, frame) if name not in targets]
     expect(
         column in names,
         "--client-column",
@@ -279,7 +305,7 @@ def _federate(proposal: Proposal, client: str, raw: Raw, column: str) -> None:
         column,
         known=names,
     )
-    named = frame.loc[frame[target].notna(), column].dropna()
+    named = frame.loc[frame[[*targets]].notna().all(axis=1), column].dropna()
     sizes = owners_of(named).value_counts()
     expect(
         len(sizes) > 1,
