@@ -1,0 +1,151 @@
+"""A federation of the time to an event, from two tables of unlike columns to exported scorers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import fedlit
+import fedlit.score
+from fedlit.__main__ import main
+from fedlit.data.folds import folded
+from fedlit.data.sources import Tables
+from fedlit.errors import ConfigError
+from fedlit.mixture.export import export
+from fedlit.run.run import Run
+
+ROLES = ["--time", "days", "--time", "south=tage", "--event", "died", "--event", "south=tot"]
+
+
+def rows_of(seed: int, rows: int = 240) -> pd.DataFrame:
+    draw = np.random.default_rng(seed)
+    age = draw.normal(size=rows).round(3)
+    death = draw.exponential(900 * np.exp(-age))
+    end = draw.uniform(100, 1500, rows)
+    frame = pd.DataFrame({"age": age, "dose": draw.normal(size=rows).round(3)})
+    return frame.assign(
+        days=np.ceil(np.minimum(death, end)).astype(int),
+        died=np.where(death <= end, "dead", "alive"),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tables, of which one counts the event as 1 and the other writes words."""
+    folder = tmp_path_factory.mktemp("survival")
+    rows_of(0).to_csv(folder / "north.csv", index=False)
+    south = rows_of(1).rename(columns={"dose": "pressure", "days": "tage"})
+    south["tot"] = (south.pop("died") == "dead").astype(int)
+    south.to_csv(folder / "south.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        main(["init", "north.csv", "south.csv", "--task", "survival", *ROLES, "--unit", "day"])
+    config = folder / "mine.yaml"
+    content = yaml.safe_load(config.read_text())
+    for client in ("north", "south"):
+        content["data"]["source"]["init_args"]["task"][client]["horizons"] = ["1y", 730.5]
+    content["data"]["source"]["init_args"]["root"] = str(folder)
+    content["trainer"] |= {
+        "max_epochs": 3,
+        "enable_progress_bar": False,
+        "logger": False,
+        "default_root_dir": str(folder),
+    }
+    config.write_text(yaml.safe_dump(content))
+    return config
+
+
+@pytest.fixture(scope="module")
+def run(config: Path) -> Run:
+    run = fedlit.load(str(config))
+    run.fit(quiet=True)
+    return run
+
+
+def test_init_proposes_columns_and_codes_by_client(config: Path) -> None:
+    settings = yaml.safe_load(config.read_text())["data"]["source"]["init_args"]
+    assert "target" not in settings
+    tasks = settings["task"]
+    assert (tasks["north"]["time"], tasks["south"]["event"]) == ("days", "tot")
+    assert settings["values"] == {"north": {"died": {"dead": 1, "alive": 0}}}
+
+
+def test_it_is_trained_tested_and_predicted_with(run: Run, folder: Path) -> None:
+    tasks = [spec.task for spec in run.data.specs]
+    assert {task.name for task in tasks} == {"survival"}
+    first, second = tasks
+    assert first.edges == second.edges and first.horizons == (365.25, 730.5)  # type: ignore[attr-defined]
+    assert first.censor_times != second.censor_times  # type: ignore[attr-defined]
+    results = run.test(quiet=True)
+    frames = run.predict(quiet=True)
+    for ward in ("north", "south"):
+        scores = results.scores[ward]
+        assert all(math.isfinite(value) for value in scores.values()), scores
+        frame = frames[ward]
+        curves = frame.filter(like="survival_").to_numpy()
+        assert (np.diff(curves, axis=1) <= 0).all() and (curves <= 1).all()
+        assert (frame["risk_2y"] >= frame["risk_1y"]).all()
+        at_median = np.isfinite(frame["median"])
+        first_below = (curves <= 0.5).any(1)
+        assert (at_median == first_below).all()
+
+
+def test_the_target_is_no_feature_and_splits_are_by_event(folder: Path, config: Path) -> None:
+    source = yaml.safe_load(config.read_text())["data"]["source"]["init_args"]
+    north, south = Tables(**source).tables(3)
+    assert list(north.features) == ["age", "dose"] and list(south.features) == ["age", "pressure"]
+    for table in (north, south, folded(north, 4, 1, 3)):
+        events = table.target.map(lambda row: row[1])
+        for rows in table.splits.values():
+            assert abs(events.iloc[rows].mean() - events.mean()) < 1 / len(rows)
+
+
+def test_an_exported_client_predicts_the_same_curves(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    export(str(run.folder), "north", tmp_path / "north")
+    rows = pd.read_csv(folder / "north.csv").drop(columns=["days", "died"]).tail(9)
+    scorer = fedlit.score.load(tmp_path / "north")
+    expected = run.client("north").predict(rows)
+    pd.testing.assert_frame_equal(scorer.predict(rows), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"target": "days"},
+        {"task": {"name": "survival", "time": "days"}},
+        {"task": {"name": "survival", "time": "days", "event": "died", "when": "start"}},
+        {"task": {"name": "regression", "time": "days"}, "target": "days"},
+        {"task": {"name": "survival", "time": "days", "event": "died", "unit": "hour"}},
+    ],
+)
+def test_mixed_forms_are_one_error(folder: Path, changed: dict[str, Any]) -> None:
+    task = {"name": "survival", "time": "days", "event": "died"}
+    settings = {"files": {"north": str(folder / "north.csv")}, "task": task, **changed}
+    with pytest.raises(ConfigError):
+        Tables(**settings).tables(1)
+
+
+def test_codes_that_are_not_0_and_1_are_asked_for(tmp_path: Path) -> None:
+    frame = rows_of(2)
+    frame["died"] = (frame["died"] == "dead") + 1
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    task = {"name": "survival", "time": "days", "event": "died"}
+    files = {"north": str(tmp_path / "north.csv")}
+    (table,) = Tables(files=files, task=task).tables(1)
+    (note,) = [note for note in table.notes if getattr(note, "kind", "") == "event"]
+    assert [fix["values"]["died"] for fix in note.alternatives] == [{1: 1, 2: 0}, {1: 0, 2: 1}]
+    mended = Tables(files=files, task=task, values={"died": {1: 0, 2: 1}})
+    (table,) = mended.tables(1)
+    assert not [note for note in table.notes if getattr(note, "kind", "") == "event"]
+    assert {row[1] for row in table.target} == {0, 1}
