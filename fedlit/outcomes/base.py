@@ -20,7 +20,8 @@ Columns = dict[str, np.ndarray | list[Label] | list[str]]
 Logarithm = Callable[[Floats], Floats]
 """The natural logarithm of each number. Those of NumPy and PyTorch differ in the last bit."""
 Family = Literal["gaussian", "poisson", "logistic"]
-EstimatorKind = Literal["Classifier", "Regressor"]
+EstimatorKind = Literal["Classifier", "Regressor", "Curves"]
+"""Models for labels, for numbers, and those that predict curves with ``survival_at(x, times)``."""
 
 PLAIN_LABELS = (bool, int, float, str)
 """The types that labels in a file may have."""

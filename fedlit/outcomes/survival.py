@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedlit.outcomes.base import Columns, Logarithm, Outcome, RowLoss
+from fedlit.outcomes.base import Columns, EstimatorKind, Logarithm, Outcome, RowLoss
 from fedlit.outcomes.brier import BrierTerms
 from fedlit.outcomes.censored import Steps
+from fedlit.outcomes.models import Fitted
 from fedlit.types import Floats, Numbers, PredictionArray
 
 DAYS = {"day": 1.0, "week": 7.0, "month": 30.4375, "year": 365.25}
@@ -48,6 +49,7 @@ class SurvivalCurve(Outcome):
     roles: ClassVar[Mapping[str, bool]] = {"time": True, "event": True, "entry": False}
     label_cells: ClassVar[tuple[int, ...]] = (1,)
     stratum: ClassVar[int | None] = 1
+    estimator: ClassVar[EstimatorKind | None] = "Curves"
     noun: ClassVar[str] = "survival curve"
 
     def check(self) -> None:
@@ -87,6 +89,14 @@ class SurvivalCurve(Outcome):
     def at(self, classes: object) -> SurvivalCurve:
         """Return the outcome unchanged: it has no classes."""
         return self
+
+    def of_model(self, model: Fitted, x: PredictionArray) -> PredictionArray:
+        """Return the curves of a model with ``survival_at(x, times)`` at the ends of intervals."""
+        predict = getattr(model, "survival_at", None)
+        if predict is None:
+            return super().of_model(model, x)
+        curves: Floats = predict(x, np.asarray(self.edges, np.float64))
+        return curves
 
     def curve(self, predictions: PredictionArray, times: Floats) -> Floats:
         """Return the probability of no event up to any times, (n, times).

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedlit.outcomes.censored import Steps
+
+CURVE = ("times", "left")
+"""The names of the arrays of a curve."""
 TREES = ("roots", "left", "right", "feature", "threshold", "values")
 """The names of the arrays of trees."""
 LINEAR = ("mean", "scale", "coefficients", "intercept")
@@ -65,6 +69,21 @@ class Trees:
             low = cells.take(row * width + self.feature.take(node)) <= self.threshold.take(node)
             node_of_row[row] = np.where(low, self.left.take(node), self.right.take(node))
         return self.feature.take(node_of_row)
+
+
+@dataclass(frozen=True)
+class OneCurve:
+    """One curve for all rows, which steps down over time.
+
+    Attributes:
+        steps: the share without the event.
+    """
+
+    steps: Steps
+
+    def survival_at(self, x: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Return the probability of no event up to each time, (n, times)."""
+        return np.tile(self.steps.at(times), (len(x), 1))
 
 
 @dataclass(frozen=True)

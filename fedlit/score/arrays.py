@@ -9,13 +9,15 @@ import zipfile
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from fedlit.errors import DataError, told_as
 from fedlit.outcomes import OneEach, Outcome
+from fedlit.outcomes.censored import Steps
 from fedlit.outcomes.models import Fitted
-from fedlit.score.array_models import LINEAR, TREES, Linear, Trees, check_trees
+from fedlit.score.array_models import CURVE, LINEAR, TREES, Linear, OneCurve, Trees, check_trees
 from fedlit.score.plain import read_json, unfit, write_json
 from fedlit.types import Arrays, PredictionArray, SingleFloats, State
 
@@ -99,6 +101,8 @@ def from_arrays(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> 
         return trees
     if kind == "linear":
         return _linear(state, arrays, inputs)
+    if kind == "curve":
+        return cast("Fitted", OneCurve(_curve(**{name: arrays[name] for name in CURVE})))
     if kind == "one each":
         every: list[Arrays] = [{} for _ in state["models"]]
         for name, one in arrays.items():
@@ -106,7 +110,14 @@ def from_arrays(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> 
             every[int(label)][array_name] = one
         pairs = zip(state["models"], every, strict=True)
         return OneEach([from_arrays(model, part, inputs) for model, part in pairs])
-    raise ValueError(f"expected a model of trees, linear or one each, found {kind!r}")
+    raise ValueError(f"expected a model of trees, linear, a curve or one each, found {kind!r}")
+
+
+def _curve(times: np.ndarray, left: np.ndarray) -> Steps:
+    are_shares = times.shape == left.shape and times.ndim == 1
+    if not are_shares or (np.diff(times) <= 0).any() or (left < 0).any() or (left > 1).any():
+        raise ValueError("expected ascending times, and a share from each of them on")
+    return Steps(times, left)
 
 
 def _linear(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> Linear:

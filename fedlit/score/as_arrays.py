@@ -16,8 +16,8 @@ def as_arrays(model: Fitted) -> tuple[State, Arrays]:
     """Return a fitted model as plain data and arrays.
 
     Args:
-        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; or one of
-            these for each label.
+        model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; a
+            curve for all rows; or one of these for each label.
 
     Returns:
         What :func:`from_arrays` reads.
@@ -51,6 +51,9 @@ def as_arrays(model: Fitted) -> tuple[State, Arrays]:
             value = model.predict(row).reshape(1, -1)
         leaf = {"left": one - 1, "right": one - 1, "values": np.asarray(value, float)}
         return {"kind": "trees"}, classes | dict.fromkeys(TREES, one) | leaf
+    curve = getattr(model, "curve_", None)
+    if curve is not None:
+        return {"kind": "curve"}, {"times": curve.times, "left": curve.left}
     raise TypeError(type(model).__name__)
 
 

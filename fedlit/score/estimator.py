@@ -123,7 +123,7 @@ def estimator_of(scorer: Scorer) -> Trained:
     outcome = scorer.outcome
     if outcome.one_label:
         return TrainedClassifier(scorer)
-    if not outcome.classes:
+    if outcome.number and not outcome.several_columns:
         return TrainedRegressor(scorer)
     raise ConfigError(
         f"client {scorer.client!r}: expected a client that predicts one label or one number, as "

@@ -73,6 +73,16 @@ _POISSON = _linear(
 )  # fmt: skip
 
 
+CURVES: Mapping[str, GoAlone] = {
+    "mean": GoAlone(
+        "mean",
+        "fedlit.tasks.kaplan_meier.KaplanMeier",
+        label="Kaplan–Meier of its own rows",
+        seedless=True,
+    )
+}
+
+
 CLASSIFIERS = _models("Classifier", ["sqrt", None], _LOGISTIC)
 
 

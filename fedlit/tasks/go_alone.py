@@ -123,7 +123,7 @@ class GoAlone:
 
     @property
     def kind(self) -> str:
-        """The kind of the model: ``Classifier`` or ``Regressor``.
+        """The kind of the model: ``Classifier``, ``Regressor`` or ``Curves``.
 
         Raises:
             ConfigError: the class does not exist, is neither of the two, cannot be built, or
@@ -134,6 +134,8 @@ class GoAlone:
         model = self._made(
             {key: values[0] for key, values in self.grid.items() if key != "categories"}
         )
+        if hasattr(model, "survival_at"):
+            return "Curves"
         if is_regressor(model):
             return "Regressor"
         if not is_classifier(model) or not hasattr(model, "predict_proba"):

@@ -20,6 +20,7 @@ from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
 from fedlit.sketches import agreed_edges, sketch
 from fedlit.tasks.base import Facts, Scorer, Task
+from fedlit.tasks.baselines import CURVES
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.scores import LOSS, Score
 from fedlit.tasks.survival_scores import SCORES, SurvivalScorer
@@ -96,7 +97,7 @@ class Survival(Task):
     fact_lists: ClassVar[tuple[str, ...]] = ("event_times",)
     more_settings: ClassVar[tuple[str, ...]] = ("unit", "horizons", "intervals")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"targets": ("pooled", "client")}
-    go_alone: ClassVar[Mapping[str, GoAlone]] = {}
+    go_alone: ClassVar[Mapping[str, GoAlone]] = CURVES
 
     # ------------------------------------------------------------------ the target
 

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from federations import different, weights
+from sites import federate
 
 import fedlit
 import fedlit.score
@@ -16,7 +18,9 @@ from fedlit.data.folds import folded
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError
 from fedlit.mixture.export import export
+from fedlit.mixture.mixture import Mixture
 from fedlit.run.run import Run
+from fedlit.study.compare import compare
 
 ROLES = ["--time", "days", "--time", "south=tage", "--event", "died", "--event", "south=tot"]
 
@@ -149,3 +153,76 @@ def test_codes_that_are_not_0_and_1_are_asked_for(tmp_path: Path) -> None:
     (table,) = mended.tables(1)
     assert not [note for note in table.notes if getattr(note, "kind", "") == "event"]
     assert {row[1] for row in table.target} == {0, 1}
+
+
+def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(
+    config: Path, folder: Path, tmp_path: Path
+) -> None:
+    parts = {"curve": {"go_alone": "mean"}, "federated": {"config": str(config)}}
+    settings = {"mixture": {"parts": parts, "weights": "fitted", "shrink": 0, "admit": False}}
+    trainer = {"default_root_dir": str(tmp_path)}
+    mixture = Mixture({**settings, "seed": 3, "folds": 2, "name": "mixed", "trainer": trainer})
+    fitted = mixture.fit(quiet=True)
+    for ward, held in mixture.held.items():
+        least = held.loss.mean(held.array(fitted.clients[ward]["weights"]))
+        for other in held.parts:
+            assert least <= held.loss.mean(held.parts[other]) + 1e-9
+    scores = mixture.test(quiet=True).scores
+    assert set(scores) == {"north", "south"}
+    export(str(mixture.folder), "south", tmp_path / "south")
+    rows = pd.read_csv(folder / "south.csv").drop(columns=["tage", "tot"]).tail(9)
+    pd.testing.assert_frame_equal(
+        fedlit.score.load(tmp_path / "south").predict(rows),
+        mixture.client("south").predict(rows),
+        rtol=1e-4,
+    )
+
+
+def test_a_study_compares_it_with_kaplan_and_meier(config: Path, tmp_path: Path) -> None:
+    study = {
+        "about": "Time to death.",
+        "seeds": "1:2",
+        "methods": {"federated": {"config": str(config)}},
+        "reference": "federated",
+        "baselines": {"mean": None},
+        "bootstrap": 20,
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    comparison = compare(str(tmp_path / "study.yaml"), out=tmp_path / "out", quiet=True)
+    scores = comparison.collected.scores
+    tested = scores[(scores["metric"] == "integrated_brier") & (scores["split"] == "test")]
+    assert {*tested["method"]} >= {"federated", "mean"}
+    assert tested["value"].notna().all()
+    of_mean = (scores["method"] == "mean") & (scores["split"] == "test")
+    ordered = scores[of_mean & (scores["metric"] == "uno_c")]
+    assert (ordered["value"] == 0.5).all()  # one curve for all rows orders none
+
+
+def test_sites_have_the_bits_of_one_process(config: Path, folder: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(config.read_text())
+    settings = content["data"]["source"]["init_args"]
+    content["trainer"]["default_root_dir"] = str(tmp_path / "one")
+    content |= {"checkpoint": {"seconds": 0, "best": 0}}
+    content["model"]["engine"] = "plain"
+    content["data"]["facts_from"] = 5  # as sites have it
+    del content["model"]["stop"]
+    (tmp_path / "whole.yaml").write_text(yaml.safe_dump(content))
+    whole = fedlit.load(str(tmp_path / "whole.yaml"))
+    whole.fit(quiet=True)
+    sources = {}
+    for ward in ("north", "south"):
+        arguments = {"files": {ward: str(folder / f"{ward}.csv")}, "task": settings["task"][ward]}
+        if ward in settings["values"]:
+            arguments["values"] = settings["values"][ward]
+        arguments["validation"] = settings["validation"]
+        sources[ward] = {"class_path": "fedlit.Tables", "init_args": arguments}
+    del content["data"]["source"]
+    del content["trainer"]["default_root_dir"]
+    path = tmp_path / "federation.yaml"
+    path.write_text(yaml.safe_dump(content))
+    _, sites, errors = federate(tmp_path, path, sources)
+    assert not errors
+    for spec in whole.data.specs:
+        assert spec.task == sites[spec.name].run.data.specs[0].task
+    of_sites = {key: value for site in sites.values() for key, value in weights(site.run).items()}
+    assert different(weights(whole), of_sites) == []
