@@ -31,14 +31,14 @@ def table(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Write the figures of all tables."""
-    import sksurv
-    from sksurv.metrics import (
+    import sksurv  # type: ignore[import-not-found]
+    from sksurv.metrics import (  # type: ignore[import-not-found]
         brier_score,
         concordance_index_ipcw,
         cumulative_dynamic_auc,
         integrated_brier_score,
     )
-    from sksurv.util import Surv
+    from sksurv.util import Surv  # type: ignore[import-not-found]
 
     figures = []
     for seed in range(TABLES):

@@ -88,7 +88,8 @@ def init(
     else:
         named = {"time": time, "event": event, "entry": entry}
         columns = {role: _targets(role, options) for role, options in named.items() if options}
-        roles = Roles(task, columns, {"unit": unit} if unit else {})
+        settings = {"unit": unit} if unit else {}
+        roles = Roles(task, columns, settings)
         proposal = propose_roles(places_by_client(patterns, client_column), roles, client_column)
     text = written(proposal, shlex.quote(str(out)))
     try:

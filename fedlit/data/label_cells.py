@@ -46,21 +46,25 @@ def asked_of_codes(name: str, values: Collection[Any]) -> list[Note]:
     """
     labels = sorted({plain_label(value) for value in values}, key=str)
     if {*labels} <= {0, 1}:
-        words = "".join(filter(str.isalpha, name.casefold()))
-        if words not in _OPPOSITES:
+        letters = "".join(filter(str.isalpha, name.casefold()))
+        if letters not in _OPPOSITES:
             return []
         sentence = "does 1 say that the event happened? The name says the opposite"
         return [Note(sentence, "event", alternatives=_either(name, [0, 1]))]
-    shown = shorten([*map(repr, labels)])
+    listed = shorten([*map(repr, labels)])
     if not 0 < len(labels) <= _MOST_CODES:
-        return [Note(f"expected 1 (the event) or 0 (censored), found {shown}", "event")]
-    sentence = f"which of {shown} is the event? Map each to 1 (the event) or 0 (censored)"
+        return [Note(f"expected 1 (the event) or 0 (censored), found {listed}", "event")]
+    sentence = f"which of {listed} is the event? Map each to 1 (the event) or 0 (censored)"
     return [Note(sentence, "event", alternatives=_either(name, labels))]
 
 
 def _either(name: str, labels: Sequence[Label]) -> list[dict[str, Any]]:
     """Return, for each label but 0, that it alone is the event; for 0 and 1 both ways."""
-    events = labels if {*labels} == {0, 1} else [label for label in labels if label != 0]
-    return [
-        {"values": {name: {label: int(label == event) for label in labels}}} for event in events
-    ]
+    events = [label for label in labels if label != 0]
+    if len(events) < len(labels) == 2:
+        events = list(labels)
+    choices = list[dict[str, Any]]()
+    for event in events:
+        codes = {label: int(label == event) for label in labels}
+        choices.append({"values": {name: codes}})
+    return choices

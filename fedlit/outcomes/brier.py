@@ -53,7 +53,8 @@ class BrierTerms:
         weight = np.where(has_event, _inverse(uncensored.at(ends)), 0.0)
         weight = np.where(is_observed, _inverse(uncensored.at(times)), weight) * counted
         defined = uncensored.at(times) > 0
-        return cls(times, is_observed * 1.0, weight, counted, defined, trapezoid(times, defined))
+        observed = is_observed.astype(np.float64)
+        return cls(times, observed, weight, counted, defined, trapezoid(times, defined))
 
     @property
     def shares(self) -> Floats:

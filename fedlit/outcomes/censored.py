@@ -103,4 +103,5 @@ def _steps(y: Numbers, ending: Bools, weight: Floats | None, first: Bools | None
         before = first & np.isin(y[:, TIME], times)
         position = np.searchsorted(times, y[before, TIME])
         risk = risk - np.bincount(position, weights[before], len(times))
-    return Steps(times, np.cumprod(1 - ended / risk))
+    shares: Floats = np.cumprod(1 - ended / risk)
+    return Steps(times, shares)

@@ -27,7 +27,7 @@ class SurvivalCurve(Outcome):
     Attributes:
         edges: the ends of the intervals, ascending; the first interval begins at time 0.
         horizons: the times at which risks are shown; each is the end of an interval.
-        unit: the unit of times; "" if it is not known.
+        time_unit: the unit of times; "" if it is not known.
         censor_times: the times at which the share of the client's training rows that are not
             censored decreases.
         censor_left: that share from each of these times on.
@@ -40,7 +40,7 @@ class SurvivalCurve(Outcome):
 
     edges: tuple[float, ...] = (1.0,)
     horizons: tuple[float, ...] = (1.0,)
-    unit: str = ""
+    time_unit: str = ""
     censor_times: tuple[float, ...] = field(default=(), repr=False)
     censor_left: tuple[float, ...] = field(default=(), repr=False)
 
@@ -130,31 +130,31 @@ class SurvivalCurve(Outcome):
 
     def columns(self, predictions: PredictionArray) -> Columns:
         """Return ``risk_<horizon>``, ``median`` and ``survival_<time>`` for each interval."""
-        shown: Columns = {}
+        columns: Columns = {}
         for horizon, risk in zip(self.horizons, self.risks(predictions).T, strict=True):
-            shown[f"risk_{self.text(horizon)}"] = risk
+            columns[f"risk_{self.text(horizon)}"] = risk
         digits = 4 - int(np.floor(np.log10(self.edges[-1])))
-        shown["median"] = np.round(self.medians(predictions), digits)
+        columns["median"] = np.round(self.medians(predictions), digits)
         for edge, survival in zip(self.edges, np.asarray(predictions).T, strict=True):
-            shown[f"survival_{edge:.7g}"] = survival
-        return shown
+            columns[f"survival_{edge:.7g}"] = survival
+        return columns
 
     def text(self, horizon: float) -> str:
         """Return a horizon as a person writes it: in years if the unit is known and it is a simple
         number of them.
 
         Example:
-            >>> days = SurvivalCurve(unit="day")
+            >>> days = SurvivalCurve(time_unit="day")
             >>> days.text(730.5), days.text(90.0), SurvivalCurve().text(2.5)
             ('2y', '90d', '2.5')
         """
-        if not self.unit:
+        if not self.time_unit:
             return f"{horizon:.7g}"
-        years = horizon * DAYS[self.unit] / DAYS["year"]
+        years = horizon * DAYS[self.time_unit] / DAYS["year"]
         if abs(years - round(years, 1)) < 1e-6 * years:
             return f"{round(years, 1):g}y"
         short = {unit: letters for letters, unit in SHORT.items()}
-        return f"{horizon:.7g}{short[self.unit]}"
+        return f"{horizon:.7g}{short[self.time_unit]}"
 
     def brier(self, y: Numbers) -> BrierTerms:
         """Return the terms of Brier scores of rows, at the ends of intervals up to the last
@@ -169,16 +169,17 @@ class SurvivalCurve(Outcome):
     def row_loss(self, y: Numbers, log: Logarithm = np.log) -> RowLoss:
         """Return the integrated Brier score of each row, which is convex in the curve."""
         terms = self.brier(y)
-        known = ~np.isnan(np.asarray(y, np.float64)).any(1)
+        labelled = np.asarray(~np.isnan(np.asarray(y, np.float64)).any(1))
         weight = terms.weight * terms.shares
-        columns = len(terms.times)
+        width = len(terms.times)
 
         def losses(predictions: Floats) -> Floats:
-            return (weight * (predictions[:, :columns] - terms.observed) ** 2).sum(1)
+            squares: Floats = weight * (predictions[:, :width] - terms.observed) ** 2
+            return squares.sum(1)
 
         def slopes(predictions: Floats) -> Floats:
             slope = np.zeros(predictions.shape)
-            slope[:, :columns] = 2 * weight * (predictions[:, :columns] - terms.observed)
+            slope[:, :width] = 2 * weight * (predictions[:, :width] - terms.observed)
             return slope
 
-        return RowLoss(losses, slopes, known, nats=False)
+        return RowLoss(losses, slopes, labelled, nats=False)

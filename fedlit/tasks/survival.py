@@ -66,7 +66,7 @@ class Survival(Task):
         target: the names of the target's columns.
         edges: the ends of the intervals.
         horizons: the times at which risks are shown and scored; each ends an interval.
-        unit: the unit of times; "" if it is not known.
+        time_unit: the unit of times; "" if it is not known.
         hazard: the hazard of an interval for which the output 0 stands.
         censor_times: the times at which the share of the client's training rows that are not
             censored decreases.
@@ -85,7 +85,7 @@ class Survival(Task):
     target: str = "time, event"
     edges: tuple[float, ...] = (1.0,)
     horizons: tuple[float, ...] = (1.0,)
-    unit: str = ""
+    time_unit: str = ""
     hazard: float = 0.1
     censor_times: tuple[float, ...] = field(default=(), repr=False)
     censor_left: tuple[float, ...] = field(default=(), repr=False)
@@ -255,7 +255,7 @@ class Survival(Task):
             "target": self.target,
             "edges": list(self.edges),
             "horizons": list(self.horizons),
-            "unit": self.unit,
+            "unit": self.time_unit,
         }
 
     @property
@@ -346,11 +346,11 @@ def _refuse_other_settings(client: str, facts: Mapping[str, Facts]) -> None:
         DataError: two clients differ.
     """
     settings = facts[client]["settings"]
-    for other in sorted(facts):
-        if facts[other]["settings"] != settings:
+    for peer in sorted(facts):
+        if facts[peer]["settings"] != settings:
             raise DataError(
                 f"client {client!r}, task: survival: expected the unit, horizons and intervals of "
-                f"{other!r}, {facts[other]['settings']:.200}, found {settings:.200}; say the same for "
+                f"{peer!r}, {facts[peer]['settings']:.200}, found {settings:.200}; say the same for "
                 "all, and convert times that are in another unit (convert)"
             )
 
@@ -373,7 +373,7 @@ def _with_horizons(edges: Sequence[float], horizons: Sequence[float]) -> tuple[f
     chosen = set(horizons)
     for edge in edges:
         end = float(np.float32(edge))
-        if end > least and all(abs(end - other) > least for other in chosen):
+        if end > least and all(abs(end - near) > least for near in chosen):
             chosen.add(end)
     return tuple(sorted(chosen))
 

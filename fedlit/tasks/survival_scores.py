@@ -99,12 +99,12 @@ class SurvivalScorer:
         horizon = self._horizons[-1]
         weight = counts.astype(np.float64)
         curve = kaplan_meier(y, weight)
-        left = float(curve.at(horizon))
+        without_event = float(curve.at(horizon))
         last = np.asarray([horizon])
-        if left > 0 and not float(at_risk(y, last, weight)[0]) > 0:
+        if without_event > 0 and not float(at_risk(y, last, weight)[0]) > 0:
             return math.nan  # Nobody was observed up to the horizon.
         expected = _total(self._risks[:, -1], counts) / weight.sum()
-        return abs(float(expected) - (1 - left))
+        return abs(float(expected) - (1 - without_event))
 
 
 class Pairs:
@@ -140,11 +140,11 @@ class Pairs:
             *((pairs @ weight, right @ weight) for pairs, right in blocks), strict=True
         )
         of_events = counts[self._events]
-        all_pairs = _total(self._weight * np.concatenate(comparable), of_events)
-        right_pairs = _total(self._weight * np.concatenate(concordant), of_events)
-        if not all_pairs > 0:
+        compared = _total(self._weight * np.concatenate(comparable), of_events)
+        ordered = _total(self._weight * np.concatenate(concordant), of_events)
+        if not compared > 0:
             return math.nan
-        return float(right_pairs / all_pairs)
+        return float(ordered / compared)
 
     def _blocks(self) -> Iterator[tuple[Bools, Floats]]:
         """Yield which rows each event is compared with, and how right the order of risks is."""

@@ -77,10 +77,10 @@ def _refuse(
     target: pd.Series, name: str, cells: Sequence[Any], wrong: Bools, expected: str, advice: str
 ) -> None:
     if wrong.any():
-        shown = np.array(list(map(str, cells)), object)[wrong]
+        wrong_cells = np.array(list(map(str, cells)), object)[wrong]
         raise DataError(
             f"target {name!r}: expected {expected}, found {int(wrong.sum()):,} others of "
-            f"{len(wrong):,}: {in_rows(target.index[wrong], shown)}; {advice}"
+            f"{len(wrong):,}: {in_rows(target.index[wrong], wrong_cells)}; {advice}"
         )
 
 

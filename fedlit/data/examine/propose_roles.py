@@ -96,11 +96,18 @@ def propose_roles(
 def _name(proposal: Proposal, raw: Raw, client: str, roles: Roles, outcome: type[Outcome]) -> None:
     """Add a client's task to the proposal, and what its labels become."""
     columns = roles.of(client)
-    known = list(map(str, raw.frame))
+    names_there = list(map(str, raw.frame))
     for role, column in columns.items():
-        expected = f"the column of the {role}, one of {shorten(known, 20)}"
+        expected = f"the column of the {role}, one of {shorten(names_there, 20)}"
         advice = f"for one client alone, write --{role} CLIENT=COLUMN"
-        expect(column in known, f"{raw.head}: --{role}", expected, column, advice, known=known)
+        expect(
+            column in names_there,
+            f"{raw.head}: --{role}",
+            expected,
+            column,
+            advice,
+            known=names_there,
+        )
     text = ", ".join(f"{role} is {column}" for role, column in columns.items())
     task = {"name": roles.task, **columns, **roles.settings}
     proposal.note(client, f"{roles.task}: {text}", task=task)

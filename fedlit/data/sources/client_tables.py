@@ -137,10 +137,11 @@ def _client_table(
     split = settings.split
     split_column = rows[split.column] if split.column else None
     strata = strata_of(labels.target, settings.outcome)
+    drawn_by = labels.target if strata is None else strata
     splits, split_notes = split_rows(
         client,
         split,
-        labels.target if strata is None else strata,
+        drawn_by,
         split_column,
         seed,
         strata is not None,

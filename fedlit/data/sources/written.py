@@ -79,13 +79,12 @@ class WrittenSettings:
         for client in clients:
             written = self.target.at(client)
             columns = named_columns(task_for(self.task, client))
-            found = self.target.patterns
             if columns:
                 expected = f"none, because the task of client {client!r} names {', '.join(columns)}"
                 expect(written is None, "tables: target", expected, written, "leave it out")
             else:
                 expected = f"a column for client {client!r}"
-                expect(written is not None, "tables: target", expected, found)
+                expect(written is not None, "tables: target", expected, self.target.patterns)
         check_split(self.split, clients)
 
     def named_columns(
