@@ -51,10 +51,10 @@ def asked_of_codes(name: str, values: Collection[Any]) -> list[Note]:
             return []
         sentence = "does 1 say that the event happened? The name says the opposite"
         return [Note(sentence, "event", alternatives=_either(name, [0, 1]))]
-    listed = shorten([*map(repr, labels)])
+    values_text = shorten([*map(repr, labels)])
     if not 0 < len(labels) <= _MOST_CODES:
-        return [Note(f"expected 1 (the event) or 0 (censored), found {listed}", "event")]
-    sentence = f"which of {listed} is the event? Map each to 1 (the event) or 0 (censored)"
+        return [Note(f"expected 1 (the event) or 0 (censored), found {values_text}", "event")]
+    sentence = f"which of {values_text} is the event? Map each to 1 (the event) or 0 (censored)"
     return [Note(sentence, "event", alternatives=_either(name, labels))]
 
 

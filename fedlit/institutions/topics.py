@@ -187,7 +187,7 @@ def _target(value: object) -> bool:
     if task is None:
         return False
     needed: dict[str, Form] = {"task": _text, "target": _optional(_scalar), "shared": _flag}
-    further = {
+    further: dict[str, Form] = {
         **dict.fromkeys(task.more_facts, _number),
         **dict.fromkeys(task.fact_lists, _list_of(_number, most=1 + SKETCHED)),
     }

@@ -21,7 +21,7 @@ class Steps:
 
     Attributes:
         times: (steps,) the times of steps, ascending.
-        left: (steps,) the value from each of these times on.
+        shares: (steps,) the value from each of these times on.
 
     Example:
         >>> Steps(np.array([2.0, 5.0]), np.array([0.75, 0.5])).at(np.array([1.9, 2.0, 9.0]))
@@ -29,11 +29,11 @@ class Steps:
     """
 
     times: Floats
-    left: Floats
+    shares: Floats
 
     def at(self, times: Floats | float) -> Floats:
         """Return the values at these times, of the same shape."""
-        values = np.concatenate([[1.0], self.left])
+        values = np.concatenate([[1.0], self.shares])
         positions = np.searchsorted(self.times, times, side="right")
         at_times: Floats = np.asarray(values[positions])
         return at_times
@@ -43,7 +43,7 @@ class Steps:
         if len(self.times) <= most:
             return self
         chosen = np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(np.int64))
-        return Steps(self.times[chosen], self.left[chosen])
+        return Steps(self.times[chosen], self.shares[chosen])
 
 
 def kaplan_meier(y: Numbers, weight: Floats | None = None) -> Steps:
@@ -58,7 +58,7 @@ def kaplan_meier(y: Numbers, weight: Floats | None = None) -> Steps:
     Example:
         >>> y = np.array([[1.0, 1.0, -np.inf], [2.0, 0.0, -np.inf], [3.0, 1.0, -np.inf]])
         >>> curve = kaplan_meier(y)
-        >>> curve.times, curve.left.round(3)
+        >>> curve.times, curve.shares.round(3)
         (array([1., 3.]), array([0.667, 0.   ]))
     """
     return _steps(y, y[:, EVENT] == 1, weight)
@@ -103,5 +103,5 @@ def _steps(y: Numbers, ending: Bools, weight: Floats | None, first: Bools | None
         before = first & np.isin(y[:, TIME], times)
         position = np.searchsorted(times, y[before, TIME])
         risk = risk - np.bincount(position, weights[before], len(times))
-    shares: Floats = np.cumprod(1 - ended / risk)
+    shares: Floats = np.cumprod(1 - ended / risk, dtype=np.float64)
     return Steps(times, shares)

@@ -175,7 +175,8 @@ class SurvivalCurve(Outcome):
 
         def losses(predictions: Floats) -> Floats:
             squares: Floats = weight * (predictions[:, :width] - terms.observed) ** 2
-            return squares.sum(1)
+            losses_of_rows: Floats = squares.sum(1)
+            return losses_of_rows
 
         def slopes(predictions: Floats) -> Floats:
             slope = np.zeros(predictions.shape)

@@ -53,7 +53,7 @@ def as_arrays(model: Fitted) -> tuple[State, Arrays]:
         return {"kind": "trees"}, classes | dict.fromkeys(TREES, one) | leaf
     curve = getattr(model, "curve_", None)
     if curve is not None:
-        return {"kind": "curve"}, {"times": curve.times, "left": curve.left}
+        return {"kind": "curve"}, {"times": curve.times, "left": curve.shares}
     raise TypeError(type(model).__name__)
 
 

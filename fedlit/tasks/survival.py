@@ -197,7 +197,7 @@ class Survival(Task):
         """
         steps = censoring(y[self.known(y)].cpu().numpy()).thinned(MOST_STEPS)
         return replace(
-            self, censor_times=tuple(steps.times.tolist()), censor_left=tuple(steps.left.tolist())
+            self, censor_times=tuple(steps.times.tolist()), censor_left=tuple(steps.shares.tolist())
         )
 
     def at(self, classes: Sequence[int]) -> Self:

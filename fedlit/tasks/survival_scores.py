@@ -122,7 +122,7 @@ class Pairs:
     def __init__(self, y: Numbers, risk: Floats, uncensored: Steps, before: float) -> None:
         self._y = y
         self._risk = risk
-        share = uncensored.at(y[:, TIME])
+        share = uncensored.at(y[:, TIME].astype(np.float64))
         usable = (y[:, EVENT] == 1) & (y[:, TIME] < before) & (share > 0)
         self._events = np.flatnonzero(usable)
         self._weight = share[self._events] ** -2
@@ -172,7 +172,7 @@ class Order:
     """
 
     def __init__(self, y: Numbers, risk: Floats, uncensored: Steps, time: float) -> None:
-        share = uncensored.at(y[:, TIME])
+        share = uncensored.at(y[:, TIME].astype(np.float64))
         entered = y[:, ENTRY] < time
         is_case = (y[:, EVENT] == 1) & (y[:, TIME] <= time) & (share > 0)
         self._cases = np.flatnonzero(is_case & entered)
@@ -214,4 +214,4 @@ def _total(values: Floats, counts: Numbers) -> Floats:
     """
     if counts.dtype.kind == "f":
         return np.asarray((values.T * counts).T.sum(0))
-    return np.asarray(np.repeat(values, counts, 0).sum(0))
+    return np.asarray(np.repeat(values, counts.astype(np.int64), 0).sum(0))
