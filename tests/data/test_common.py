@@ -15,7 +15,6 @@ from made_tables import N, encode, mixed, numbers, table
 from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.common import CommonColumns
 from fedlit.data.encoder import TableEncoder
-from fedlit.sketches import SKETCHED, agreed_edges, sketch
 from fedlit.data.newcomer import newcomer
 from fedlit.data.sent import SentStatement, describe_sent
 from fedlit.data.table import ClientTable
@@ -23,6 +22,7 @@ from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.tabm import PiecewiseLinear
+from fedlit.sketches import SKETCHED, agreed_edges, sketch
 
 
 def small(name: str, categorical: tuple[str, ...] = (), **columns: Any) -> ClientTable:

@@ -14,7 +14,6 @@ import torch
 from sites import MemoryLine, federate
 
 from fedlit import Mean
-from fedlit.sketches import SKETCHED, sketch
 from fedlit.data.terms import Terms
 from fedlit.exchange.wire import pack, unpack
 from fedlit.institutions.coordinator_server import CoordinatorServer
@@ -26,6 +25,7 @@ from fedlit.institutions.serving.states import first_state
 from fedlit.institutions.sites_server import SitesServer
 from fedlit.institutions.topics import NAMED, check_facts
 from fedlit.privacy.settings import Masked, Privacy
+from fedlit.sketches import SKETCHED, sketch
 
 SITES = ["east", "north", "south", "west"]
 OFFER = {
