@@ -132,7 +132,9 @@ def _write(
             "client": str(part.settings.go_alone), "settings": fitted.settings, "rows": dict(spec.rows), "epochs": 0,
             "checkpoint": part.name, "version": None, "precision": "32-true",
         }  # fmt: skip
-        function = ArrayFunction(*as_arrays(trained), spec.task.outcome, spec.num_features)
+        outcome = spec.task.outcome
+        arrays = as_arrays(trained, outcome.times)
+        function = ArrayFunction(*arrays, outcome, spec.num_features)
         state = task_state(spec.task)
         classes = spec.sites[0].classes
         write(

@@ -104,7 +104,7 @@ def export_scorer(
         ConfigError, RunError: see :func:`export`.
     """
     with _written_whole(out) as folder:
-        write(folder, scorer)
+        write(folder, scorer, of_rows=False)
         checked = _compare(scorer, load(folder), rows)
         (folder / "model_card.md").write_text(model_card(scorer, checked, scores), encoding="utf-8")
         for path in folder.rglob("*"):

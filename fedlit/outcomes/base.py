@@ -101,6 +101,8 @@ class Outcome(ABC):
         label_cells: the positions of cells that are labels although the others are numbers.
         stratum: the position of the cell by which splits of a target of several columns are
             stratified; None if they are random.
+        of_rows: the fields that describe training rows and that scores alone need: an export leaves
+            them out.
         sequence: whether the target is a label for each position of a row.
         noun: what a predicted number is, in the plan.
         unit: what scores count: a row, a position of a sequence, a person with several rows.
@@ -120,6 +122,7 @@ class Outcome(ABC):
     roles: ClassVar[Mapping[str, bool]] = {}
     label_cells: ClassVar[tuple[int, ...]] = ()
     stratum: ClassVar[int | None] = None
+    of_rows: ClassVar[tuple[str, ...]] = ()
     sequence: ClassVar[bool] = False
     noun: ClassVar[str] = "number"
     unit: ClassVar[str] = "row"
@@ -172,6 +175,11 @@ class Outcome(ABC):
         number.
         """
         return 1.0
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The times of predictions, if these are a curve."""
+        return ()
 
     def at(self, classes: Sequence[int]) -> Outcome:
         """Return the outcome with only some of the classes, chosen by their positions."""

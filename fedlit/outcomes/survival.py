@@ -49,6 +49,7 @@ class SurvivalCurve(Outcome):
     roles: ClassVar[Mapping[str, bool]] = {"time": True, "event": True, "entry": False}
     label_cells: ClassVar[tuple[int, ...]] = (1,)
     stratum: ClassVar[int | None] = 1
+    of_rows: ClassVar[tuple[str, ...]] = ("censor_times", "censor_left")
     estimator: ClassVar[EstimatorKind | None] = "Curves"
     noun: ClassVar[str] = "survival curve"
 
@@ -69,6 +70,11 @@ class SurvivalCurve(Outcome):
     def width(self) -> int:
         """A probability for each interval."""
         return len(self.edges)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The ends of the intervals."""
+        return self.edges
 
     @property
     def censored(self) -> Steps:

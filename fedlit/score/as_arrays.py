@@ -12,12 +12,14 @@ from fedlit.score.array_models import TREES
 from fedlit.types import Arrays, State
 
 
-def as_arrays(model: Fitted) -> tuple[State, Arrays]:
+def as_arrays(model: Fitted, times: Sequence[float] = ()) -> tuple[State, Arrays]:
     """Return a fitted model as plain data and arrays.
 
     Args:
         model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; a
             curve for all rows; or one of these for each label.
+        times: the times at which curves are predicted. A curve is written at these alone, because
+            its steps are times of rows.
 
     Returns:
         What :func:`from_arrays` reads.
@@ -53,7 +55,8 @@ def as_arrays(model: Fitted) -> tuple[State, Arrays]:
         return {"kind": "trees"}, classes | dict.fromkeys(TREES, one) | leaf
     curve = getattr(model, "curve_", None)
     if curve is not None:
-        return {"kind": "curve"}, {"times": curve.times, "left": curve.shares}
+        ends = np.asarray(times, np.float64)
+        return {"kind": "curve"}, {"times": ends, "left": curve.at(ends)}
     raise TypeError(type(model).__name__)
 
 

@@ -63,12 +63,14 @@ class WritableFunction(Protocol):
         """Write the files to a folder."""
 
 
-def write(folder: Path, scorer: Scorer) -> None:
+def write(folder: Path, scorer: Scorer, *, of_rows: bool = True) -> None:
     """Write a client, or a client's whole mixture, to a folder.
 
     Args:
         folder: the folder, which is created if it does not exist.
         scorer: a scorer of a run.
+        of_rows: whether to write what scores need to know of training rows, as for a part of a
+            mixture. Predictions do not need it.
 
     Raises:
         ConfigError: the scorer was itself loaded from such a folder, or a package is missing.
@@ -80,7 +82,7 @@ def write(folder: Path, scorer: Scorer) -> None:
     if isinstance(scorer, MixedScorer):
         for name, folds in scorer.scorers.items():
             for fold, part in enumerate(folds):
-                write(folder / name / f"fold_{fold}", part)
+                write(folder / name / f"fold_{fold}", part, of_rows=of_rows)
         parts = {name: len(folds) for name, folds in scorer.scorers.items()}
         mix = {
             "parts": parts,
@@ -102,9 +104,10 @@ def write(folder: Path, scorer: Scorer) -> None:
         {"columns": columns_of(scorer.encoder), "target": scorer.encoder.target_name},
     )
     names = (ENCODER, *_FILES[function.network])
+    left_out = () if of_rows else scorer.outcome.of_rows
     settings = {
         "network": function.network,
-        "task": scorer.state,
+        "task": {key: value for key, value in scorer.state.items() if key not in left_out},
         "classes": list(scorer.own_classes),
         "keys": list(scorer.keys),
         "batch": scorer.batch,

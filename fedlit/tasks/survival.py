@@ -58,7 +58,7 @@ class Survival(Task):
     it and 0 if it was censored, and the time from which the row was observed, which is −∞ without
     late entry. A row of unknown target is NaN. A row is at risk at t if entry < t ≤ time.
 
-    NOTE[DIFF] An interval in which a row was observed in part only counts if its middle was
+    NOTE[DIFF]: an interval in which a row was observed in part only counts if its middle was
     observed, as in the paper for censoring; the same holds for late entry, which the paper does not
     treat. The interval of an event always counts.
 
@@ -356,9 +356,9 @@ def _refuse_other_settings(client: str, facts: Mapping[str, Facts]) -> None:
 
 
 def _quantile(sketches: Sequence[Sequence[float]], share: float) -> float:
-    """Return a quantile of event times over all clients."""
+    """Return a quantile of event times over all clients, to three digits."""
     quantiles = agreed_edges(sketches, 1000)
-    return float(np.quantile(quantiles, share))
+    return float(f"{np.quantile(quantiles, share):.3g}")
 
 
 def _with_horizons(edges: Sequence[float], horizons: Sequence[float]) -> tuple[float, ...]:

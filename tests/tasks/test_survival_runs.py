@@ -1,5 +1,6 @@
 """A federation of the time to an event, from two tables of unlike columns to exported scorers."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedlit.errors import ConfigError
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.run.run import Run
+from fedlit.score.folder_checks import MAIN
 from fedlit.study.compare import compare
 
 ROLES = ["--time", "days", "--time", "south=tage", "--event", "died", "--event", "south=tot"]
@@ -121,6 +123,7 @@ def test_an_exported_client_predicts_the_same_curves(
     scorer = fedlit.score.load(tmp_path / "north")
     expected = run.client("north").predict(rows)
     pd.testing.assert_frame_equal(scorer.predict(rows), expected, rtol=1e-4)
+    assert not {"censor_times", "censor_left"} & {*scorer.state}  # predictions do not need them
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,14 @@ def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(
         mixture.client("south").predict(rows),
         rtol=1e-4,
     )
+    # An export holds times that clients agreed on, and no times of rows.
+    curves = list((tmp_path / "south").rglob("model.npz"))
+    assert curves
+    for path in curves:
+        edges = json.loads((path.parent / MAIN).read_text())["task"]["edges"]
+        assert np.load(path)["times"].tolist() == edges
+    for path in (tmp_path / "south").rglob(MAIN):
+        assert "censor" not in path.read_text()
 
 
 def test_a_study_compares_it_with_kaplan_and_meier(config: Path, tmp_path: Path) -> None:

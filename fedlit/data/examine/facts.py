@@ -91,15 +91,19 @@ def facts_of(table: ClientTable) -> ClientFacts:
 
 def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     target = table.target
+    outcome = outcome_at(table)
     if isinstance(target.name, tuple):
-        labels = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
+        cells = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
         summaries = {}
-        for name, column in zip(target.name, labels, strict=True):
-            counts = _values(pd.Series(column, dtype=object))
-            summaries[str(name)] = ColumnFacts("categorical", 0, values=counts)
+        for position, column in enumerate(cells):
+            summary = ColumnFacts("categorical", 0, values=_values(pd.Series(column, dtype=object)))
+            numbers = pd.Series(column)
+            if outcome.number and position not in outcome.label_cells and is_number(numbers):
+                summary = ColumnFacts("numeric", 0, _quantiles(numbers.to_frame())["0"])
+            summaries[str(target.name[position])] = summary
         return summaries
     name = str(target.name)
-    if outcome_at(table).one_label:
+    if outcome.one_label:
         return {name: ColumnFacts("categorical", 0, values=_values(target))}
     quantiles = tuple[float, ...]()
     if is_number(target):
