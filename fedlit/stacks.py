@@ -12,6 +12,8 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from fedlit.devices import to_device
+
 _Value = TypeVar("_Value")
 
 LONG = 2**15
@@ -231,10 +233,10 @@ def add_rows(total: Tensor, values: Tensor, weights: Sequence[float]) -> None:
 @lru_cache(maxsize=64)
 def positions(rows: tuple[int, ...], device: torch.device) -> Tensor:
     """Return positions as a tensor on a device. It is made once, because copying numbers to an
-    accelerator waits for it.
+    accelerator takes longer than computing with them.
 
     Example:
         >>> positions((2, 0), torch.device("cpu"))
         tensor([2, 0])
     """
-    return torch.tensor(rows, dtype=torch.long, device=device)
+    return to_device(torch.tensor(rows, dtype=torch.long), device)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedlit.data.encoding import Rows
 from fedlit.data.table import check_patterns, first_match
+from fedlit.devices import to_device
 from fedlit.errors import DataError, Told, expect
 from fedlit.seeding import derive_seed
 from fedlit.stacks import one_after_another
@@ -226,7 +227,7 @@ class ClientLoader:
         generator = torch.Generator().manual_seed(
             derive_seed(self.seed, "rows", self.client, *keys)
         )
-        return _to_device(torch.randperm(len(self.rows), generator=generator), self.rows.x.device)
+        return to_device(torch.randperm(len(self.rows), generator=generator), self.rows.x.device)
 
     def __iter__(self) -> Iterator[Batch | None]:
         # A generator: the order is drawn at the first `next`, after the loop has set the epoch.
@@ -292,7 +293,7 @@ class Together:
         self._y = one_after_another([loader.rows.y for loader in loaders])
         rows = len(loaders[0].rows)
         begins = torch.arange(0, rows * len(loaders), rows)
-        self._begins = _to_device(begins, self._x.device).unsqueeze(1)
+        self._begins = to_device(begins, self._x.device).unsqueeze(1)
         self._drawn: tuple[int, int] | None = None  # the epoch and the pass of the order
         self._order = self._begins
         self._key: tuple[int, int, int] | None = None
@@ -359,10 +360,3 @@ class EvalLoader:
             stop = start + self.batch_size
             weight = None if self.rows.weight is None else self.rows.weight[start:stop]
             yield Batch(self.rows.x[start:stop], self.rows.y[start:stop], weight)
-
-
-def _to_device(order: Tensor, device: torch.device) -> Tensor:
-    """Copy an order of rows to a device, without waiting for a GPU, which requires pinned memory."""
-    if device.type == "cuda":
-        return order.pin_memory().to(device, non_blocking=True)
-    return order.to(device)

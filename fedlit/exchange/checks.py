@@ -62,6 +62,7 @@ def check_received(
     forms: Mapping[str, Form],
     *,
     begin: bool = False,
+    read: bool = True,
 ) -> None:
     """Refuse the result of a rule if clients cannot take it over.
 
@@ -71,6 +72,8 @@ def check_received(
         received: what the rule returned.
         forms: maps each name to the (dtype, shape) of the federated tensor.
         begin: whether the rule was asked what clients start from; it may then leave clients out.
+        read: whether values are checked, which reads from their device; otherwise names, shapes and
+            dtypes only.
 
     Raises:
         RunError: there are unknown or missing clients, unknown names, other shapes or dtypes, or
@@ -95,7 +98,8 @@ def check_received(
             problem = _wrong_state(client, state, names, planned, distinct)
             if problem:
                 break
-    problem = problem or _not_finite(round, received, list(distinct.values()))
+    if read and not problem:
+        problem = _not_finite(round, received, list(distinct.values()))
     if problem:
         advice = " Mend" if problem.endswith("?") else "; mend"
         raise RunError(f"{where_of(rule, round, begin)}: {problem}{advice} the rule")

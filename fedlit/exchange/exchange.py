@@ -4,7 +4,7 @@ each client takes.
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import dropwhile
 from typing import Any, Literal
 
@@ -16,7 +16,9 @@ from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
 from fedlit.client.client import has_hook
 from fedlit.client.hooks import hook_of
+from fedlit.devices import runs_ahead
 from fedlit.errors import ConfigError, RunError
+from fedlit.exchange.ahead import can_run_ahead
 from fedlit.exchange.answerer import Answerer
 from fedlit.exchange.apply import Lending, recover, write_back, write_back_all
 from fedlit.exchange.checks import unchanged
@@ -299,12 +301,17 @@ class Exchange(Callback):
         self.open = self.completes and not follows
         if follows and not members.tuning:
             # Drift costs as much as an exchange, so it is not measured at every step.
-            self.exchange(members, measure=last or self.every != "step")
+            self.exchange(members, measure=last or self.every != "step", read=last)
             self._draw_cohort(members)
         if last:
+            self._read(members)
             # Here, and not in a hook of the loop, because a checkpoint may be written right after
             # this hook.
             members.end_exchange()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Read what exchanges have found, if the training ends within the epoch."""
+        self._read(_members(pl_module))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Give every client separate memory again."""
@@ -354,28 +361,41 @@ class Exchange(Callback):
         return self.transport.exchange(self.server, number, collected, answer, measure=measure)
 
     @torch.no_grad()
-    def exchange(self, members: Members, measure: bool = True) -> None:
+    def exchange(self, members: Members, measure: bool = True, read: bool = True) -> None:
         """Collect updates, apply the rule and write its result back.
 
         Args:
             members: the federation whose clients exchange.
             measure: whether to record each client's drift, its relative distance from what it
                 receives, before the result is written back.
+            read: whether values may be read from the device although it runs ahead, such as a GPU.
+                Otherwise a rule that needs the mean alone is applied without (see
+                :mod:`fedlit.exchange.ahead`).
         """
         begun = time.perf_counter()
+        taking_part = members.cohort
+        if taking_part is None:
+            taking_part = frozenset(self.sharing.names)
+        ahead = not read and self._can_run_ahead(members)
         honest = Updates.of(
             {name: self.collect(members, client) for name, client in members.active.items()}
         )
         collected = Updates.of(self.attackers.act(members, self.rounds, honest))
+        counts: dict[str, float] = {}
+        gone: Collection[str] = ()
         try:
-            outcome = self._round(members, self.rounds, collected, measure=measure)
+            if ahead:
+                outcome = self.server.round_ahead(
+                    self.rounds, collected, sorted(taking_part), measure=measure
+                )
+            else:
+                counts, gone = self.server.read()
+                outcome = self._round(members, self.rounds, collected, measure=measure)
         except RunError as error:
             raise RunError(f"{error}{self.server.incidents.before()}") from error
-        self._apply(members, honest, collected, outcome)
-        taking_part = members.cohort
-        if taking_part is None:
-            taking_part = frozenset(self.sharing.names)
-        counts = self.server.count(outcome, self.rounds, taking_part)
+        self._apply(members, honest, collected, outcome, gone)
+        if not ahead:
+            counts |= self.server.count(outcome, self.rounds, taking_part)
         self.rounds += 1
         self.bytes += outcome.bytes
         self.clustering = outcome.clustering
@@ -385,8 +405,31 @@ class Exchange(Callback):
         local = {name: value for name, value in records.items() if _is_of(name, members)}
         members.record({**local, "exchange/seconds": seconds})
 
+    def _can_run_ahead(self, members: Members) -> bool:
+        """Return whether an exchange can do without values that are read from the device."""
+        here = self.transport.everybody_here and self.transport.size == 1
+        return here and runs_ahead(members.device) and can_run_ahead(self.rule)
+
+    @torch.no_grad()
+    def _read(self, members: Members) -> None:
+        """Read from the device what the exchanges since the last time have found, if that was not
+        read yet. Clients that were left out receive what the last of them gave.
+        """
+        received = self.server.unread.received
+        counts, gone = self.server.read()
+        members.record(counts)
+        for name in gone & members.clients.keys():
+            client = members.clients[name]
+            recover(client, named_tensors(members.fresh(client.spec)))
+            write_back(client, received.get(name, {}), 1.0)
+
     def _apply(
-        self, members: Members, honest: Updates, collected: Updates, outcome: Outcome
+        self,
+        members: Members,
+        honest: Updates,
+        collected: Updates,
+        outcome: Outcome,
+        gone: Collection[str],
     ) -> None:
         """Let each client here take over its part of a round's outcome.
 
@@ -395,8 +438,10 @@ class Exchange(Callback):
             honest: the updates of clients here; their tensors are the clients' own.
             collected: what was sent instead, if some of them attack.
             outcome: the outcome of the round.
+            gone: clients that were left out of earlier exchanges of this epoch, which is known only
+                now.
         """
-        gone = {*outcome.lost, *outcome.verdict.left_out}
+        gone = {*gone, *outcome.lost, *outcome.verdict.left_out}
         if outcome.void:
             finite = all_finite({name: update.state for name, update in collected.items()})
             gone |= {name for name, is_finite in finite.items() if not is_finite}

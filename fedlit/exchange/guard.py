@@ -14,9 +14,9 @@ from torch import Tensor
 from fedlit.errors import expect
 from fedlit.exchange.columns import Updates
 from fedlit.exchange.far import Far, find_far, norms_of
-from fedlit.exchange.rule import DOWN, Update
+from fedlit.exchange.rule import DOWN
 from fedlit.sharing import Sharing, State
-from fedlit.stacks import positions, rows_finite
+from fedlit.stacks import positions
 
 REMEMBERED = 10
 """The number of exchanges in a client's history."""
@@ -173,13 +173,11 @@ class Guard:
             )
         return self._terms[key]
 
-    def act(
-        self, updates: Mapping[str, Update], table: Sequence[Mapping[str, float]]
-    ) -> tuple[Mapping[str, Update], Verdict]:
-        """Return the updates that the rule may see, and the findings about clients.
+    def verdict(self, table: Sequence[Mapping[str, float]]) -> Verdict:
+        """Return the findings about clients. Those that are ``left_out`` of it must not reach the
+        rule.
 
         Args:
-            updates: the updates that are finite.
             table: four mappings with the findings of :meth:`judge`, as read from the device: client
                 → size, and client → whether it is suspicious, far and grown.
         """
@@ -191,11 +189,8 @@ class Guard:
         if 2 * len(named) >= looked_at and not far:
             verdict = replace(verdict, doubt=tuple(named))
         if self.mode == "watch":
-            return updates, replace(verdict, watched={**named, **far})
-        near = updates
-        if far:
-            near = {name: update for name, update in updates.items() if name not in far}
-        return near, replace(verdict, left_out=far, watched=named)
+            return replace(verdict, watched={**named, **far})
+        return replace(verdict, left_out=far, watched=named)
 
     def note(self, received: Mapping[str, State], sent: Iterable[int] = ()) -> None:
         """Remember what clients were given, as references; tensors that a client has sent and will
@@ -231,49 +226,3 @@ class Guard:
         """Restore a state that ``state_dict`` returned."""
         self.given = {client: dict(tensors) for client, tensors in state["given"].items()}
         self._past = [(level, change) for level, change in state["past"]]
-
-
-def screen(
-    updates: Updates, sharing: Sharing, guard: Guard | None
-) -> tuple[Updates, tuple[str, ...], Verdict]:
-    """Leave out updates that are not finite, and updates that the guard does not pass. All values
-    that decide this are read from the device at once.
-
-    Args:
-        updates: the updates of all clients that take part.
-        sharing: which tensors of each client are federated.
-        guard: None for no guard.
-
-    Returns:
-        The updates that the rule may see, the clients whose update is not finite, and the findings
-        of the guard.
-    """
-    if not updates:
-        return updates, (), Verdict()
-    finite = _finite(updates)
-    columns = [finite]
-    if guard is not None:
-        far = guard.judge(updates, sharing, finite)
-        columns += [far.size, far.suspicious, far.far, far.grown]
-    values = torch.cat(columns).tolist()
-    lost = tuple(name for name, is_finite in zip(updates, values, strict=False) if not is_finite)
-    usable: Mapping[str, Update] = updates
-    if lost:
-        usable = {name: update for name, update in updates.items() if name not in lost}
-    if guard is None:
-        return Updates.of(usable), lost, Verdict()
-    names = sorted(sharing.names)
-    rest = iter(values[len(updates) :])
-    table = [dict(zip(names, rest, strict=False)) for _ in columns[1:]]
-    near, verdict = guard.act(usable, table)
-    return Updates.of(near), lost, verdict
-
-
-def _finite(updates: Updates) -> Tensor:
-    """Return whether each client's update is finite, as a vector of booleans on its device."""
-    finite = torch.ones(len(updates), dtype=torch.bool, device=updates.columns.device)
-    for column in chain(updates.columns, updates.published):
-        of_column = torch.ones_like(finite)
-        column.into(of_column, rows_finite(column.values).to(finite.device))
-        finite &= of_column
-    return finite

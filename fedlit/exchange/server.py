@@ -4,25 +4,33 @@ what comes out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedlit.errors import failed_in
+from fedlit.errors import RunError, failed_in
+from fedlit.exchange.ahead import UnreadRounds, masked_mean
 from fedlit.exchange.asked import Asked
 from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.checks import check_received, unchanged, where_of
 from fedlit.exchange.columns import Updates, relative_distances
-from fedlit.exchange.guard import Guard, GuardMode, Verdict, screen
+from fedlit.exchange.guard import Guard, GuardMode, Verdict
 from fedlit.exchange.minimum import Minimum, least, require
 from fedlit.exchange.named import Incidents
 from fedlit.exchange.outcome import Outcome
+from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Ask, Round, Rule, Update, settings_of
 from fedlit.exchange.schedule import BEGIN, round_seed
+from fedlit.exchange.screening import decide, examine, screen
 from fedlit.seeding import isolated_rng
 from fedlit.sharing import Sharing, State
+
+
+def no_answers(questions: Mapping[str, Question]) -> Mapping[str, Any]:
+    """Refuse to ask: a rule that needs the mean alone asks nothing."""
+    raise RunError("exchange.rule: expected a rule that needs the mean alone, found that it asks")
 
 
 def no_blueprint(client: str) -> Blueprint | None:
@@ -51,6 +59,7 @@ class Server:
 
     Attributes:
         incidents: counts and logs which clients were left out or watched.
+        unread: the rounds of this epoch that were not read yet (:meth:`round_ahead`).
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class Server:
         self.blueprint = blueprint
         self.device = device or torch.device("cpu")
         self.incidents = Incidents()
+        self.unread = UnreadRounds()
 
     # ------------------------------------------------------------------ a round
 
@@ -133,6 +143,77 @@ class Server:
             received, lost, records, weight, getattr(self.rule, "clustering", None), verdict
         )
 
+    def round_ahead(
+        self,
+        number: int,
+        collected: Mapping[str, Update],
+        taking_part: Sequence[str],
+        *,
+        measure: bool,
+    ) -> Outcome:
+        """Run one round as :meth:`round` does, for a rule that needs the mean alone, and read
+        nothing from the device: who was left out is known after :meth:`read` (see
+        :mod:`fedlit.exchange.ahead`).
+
+        Args:
+            number: the number of exchanges before it.
+            collected: maps each client to what it sent, in any order.
+            taking_part: the clients that take part.
+            measure: whether to compute each client's drift.
+        """
+        collected = Updates.of(collected)
+        guard = self.guard if self.sharing.forms else None
+        findings = examine(collected, self.sharing, guard)
+        usable = findings.usable(guard)
+        by_rows = "rows" in self.rule.needs
+        weights = {name: update.rows if by_rows else 1 for name, update in collected.items()}
+        mean = masked_mean(collected.columns, weights, usable)
+        questions = Asked(no_answers, self.sharing)
+        receivers = self._receivers(collected)
+        received = self._apply(number, mean.as_update(collected), receivers, questions, read=False)
+        if guard is not None:
+            guard.note(received, collected.addresses)
+        self.unread.add(number, tuple(taking_part), findings, mean.finite(received), received)
+        drift: dict[str, Tensor] = {}
+        if measure:
+            drift = self._drift(collected, received)
+            row_of = {name: row for row, name in enumerate(collected)}
+            drift = {
+                name: torch.where(usable[row_of[name]], value, torch.nan)
+                for name, value in drift.items()
+            }
+        weight = questions.weigh(collected, received)
+        return Outcome(received, records=self._records(number, drift, weight), bytes=weight)
+
+    def read(self) -> tuple[dict[str, float], set[str]]:
+        """Read from the device what the rounds since the last call found; count and log who was left
+        out.
+
+        Returns:
+            The values to log, by ``<client>/<tag>``, and the clients that were left out.
+
+        Raises:
+            RunError: a round had too few usable updates, or its result was not finite.
+        """
+        records: dict[str, float] = {}
+        gone: set[str] = set()
+        for unread, numbers in self.unread.read():
+            lost, verdict = decide(unread.clients, unread.judged, numbers, self.guard)
+            far = tuple(verdict.left_out)
+            remaining = len(unread.clients) - len({*lost, *far})
+            exchange = f"exchange {unread.number + 1}"
+            require(remaining, lost, far, least(self.minimum, len(unread.clients)), exchange)
+            if not numbers[-1]:
+                raise RunError(
+                    f"exchange.rule: {type(self.rule).__name__}, {exchange}: expected finite "
+                    "numbers, found some that are not, although the updates were finite; lower the "
+                    "learning rates, or set exchange.guard: leave_out"
+                )
+            taking_part = unread.taking_part
+            records |= self.incidents.take(verdict, unread.number, taking_part, lost)
+            gone |= {*lost, *far}
+        return records, gone
+
     def _receivers(self, collected: Mapping[str, Update]) -> dict[str, tuple[str, ...]]:
         """Map each client to the names of its federated tensors: as in the plan, or as it has just
         sent them.
@@ -146,8 +227,10 @@ class Server:
         updates: Updates,
         receivers: Mapping[str, tuple[str, ...]],
         ask: Asked,
+        *,
+        read: bool = True,
     ) -> Mapping[str, State]:
-        """Apply the rule, and check what it returns."""
+        """Apply the rule, and check what it returns; its values only if they may be read."""
         begin = number == BEGIN
         model = None
         if updates:
@@ -163,7 +246,7 @@ class Server:
             failed_in(where_of(self.rule, round, begin)),
         ):
             received = self.rule.begin(round) if begin else self.rule(round)
-        check_received(self.rule, round, received, self.sharing.forms, begin=begin)
+        check_received(self.rule, round, received, self.sharing.forms, begin=begin, read=read)
         return received
 
     def _drift(self, updates: Updates, received: Mapping[str, State]) -> dict[str, Tensor]:
@@ -208,6 +291,9 @@ class Server:
         }
         if self.guard is not None:
             state["guard"] = self.guard.state_dict()
+        unread = self.unread.state_dict()
+        if unread:
+            state["unread"] = unread
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -216,6 +302,7 @@ class Server:
         self.incidents.load_state_dict(state["named"])
         if self.guard is not None and "guard" in state:
             self.guard.load_state_dict(state["guard"])
+        self.unread.load_state_dict(state.get("unread", {}))
 
 
 def _tensors_of(updates: Updates) -> Iterator[tuple[tuple[str, str], Tensor]]:

@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 
 from fedlit.errors import RunError
+from fedlit.exchange.ahead import SUM
 from fedlit.exchange.questions import AnswerForm, Own, Question, wrong_forms
 from fedlit.exchange.rule import Ask, Rule, Update
 from fedlit.exchange.wire import pack, question_to
 from fedlit.privacy.masking import Layout, Total, dtype_of, layout_of, sum_of
 from fedlit.privacy.settings import Masked
 from fedlit.sharing import Form, Sharing, all_finite
-
-SUM = "sum/"
-"""The name under which a rule gets the mean. It is no client's, so that none receives what it does
-not have."""
 
 Put = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Mapping[str, Any]]]
 """Asks sites, all at once, and waits for all of them: maps questions by site to answers by site."""

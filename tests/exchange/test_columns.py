@@ -10,9 +10,9 @@ from torch import Tensor
 from fedlit.exchange.apply import write_back_all
 from fedlit.exchange.columns import Columns, Updates, relative_distances
 from fedlit.exchange.far import norms_of
-from fedlit.exchange.guard import screen
 from fedlit.exchange.rule import Update
 from fedlit.exchange.rules.mean import mean
+from fedlit.exchange.screening import screen
 from fedlit.sharing import Sharing, State
 from fedlit.stacks import LONG, starts_of
 
