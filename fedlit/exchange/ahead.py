@@ -40,11 +40,11 @@ class MaskedMean:
     Attributes:
         state: the mean of each tensor; a tensor that no usable update has is as the first client
             sent it.
-        known: whether some usable update has the tensor, as a boolean on its device.
+        present: whether some usable update has the tensor, as a boolean on its device.
     """
 
     state: dict[str, Tensor]
-    known: dict[str, Tensor]
+    present: dict[str, Tensor]
 
     def as_update(self, updates: Mapping[str, Update]) -> Updates:
         """Return the mean as the only update of a round."""
@@ -63,8 +63,8 @@ class MaskedMean:
             return torch.tensor(True)
         norms = torch.stack(torch._foreach_norm(list(distinct.values()), float("inf")))
         yes = torch.ones_like(norms[0], dtype=torch.bool)
-        known = torch.stack([self.known.get(name, yes) for _, name in distinct])
-        return (norms.isfinite() | ~known).all()
+        present = torch.stack([self.present.get(name, yes) for _, name in distinct])
+        return (norms.isfinite() | ~present).all()
 
 
 @torch.no_grad()
@@ -90,7 +90,7 @@ def masked_mean(columns: Columns, weights: Mapping[str, float], usable: Tensor) 
     on_device = to_device(torch.tensor(numbers, dtype=widest(device)), device)
     counted = torch.where(usable, on_device, 0.0)
     state: dict[str, Tensor] = {}
-    known: dict[str, Tensor] = {}
+    present: dict[str, Tensor] = {}
     for name, parts in columns.by_name.items():
         first = parts[0].values[0]
         wide = torch.promote_types(first.dtype, torch.float32)
@@ -102,9 +102,9 @@ def masked_mean(columns: Columns, weights: Mapping[str, float], usable: Tensor) 
             values = torch.where(mask, column.values.to(wide), -0.0)
             add_rows(total, values, [numbers[row] for row in column.rows])
             weight += counted[rows].sum()
-        known[name] = weight > 0
-        state[name] = torch.where(known[name], (total / weight).to(first.dtype), first)
-    return MaskedMean(state, known)
+        present[name] = weight > 0
+        state[name] = torch.where(present[name], (total / weight).to(first.dtype), first)
+    return MaskedMean(state, present)
 
 
 @dataclass(frozen=True)

@@ -407,8 +407,8 @@ class Exchange(Callback):
 
     def _can_run_ahead(self, members: Members) -> bool:
         """Return whether an exchange can do without values that are read from the device."""
-        here = self.transport.everybody_here and self.transport.size == 1
-        return here and runs_ahead(members.device) and can_run_ahead(self.rule)
+        one_process = self.transport.everybody_here and self.transport.size == 1
+        return one_process and runs_ahead(members.device) and can_run_ahead(self.rule)
 
     @torch.no_grad()
     def _read(self, members: Members) -> None:

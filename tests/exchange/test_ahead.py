@@ -44,7 +44,7 @@ def test_masked_mean_has_the_bits_of_a_mean_of_the_others(weight: float) -> None
         expected = mean({name: states[name] for name in usable}, of_clients)
         found = masked_mean(Columns(sent), of_clients, mask)
         assert not different(expected, found.state), usable
-        assert {name for name, known in found.known.items() if known} == set(expected)
+        assert {name for name, present in found.present.items() if present} == set(expected)
 
 
 CORE: dict[str, Any] = {"federated": ["core"]}

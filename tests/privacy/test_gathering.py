@@ -19,11 +19,12 @@ from torch import Tensor
 import fedlit
 from fedlit import CFL, IFCA, GrowForest, Mean, Newton
 from fedlit.errors import ConfigError, FedlitError, RunError
+from fedlit.exchange.ahead import SUM
 from fedlit.exchange.questions import AnswerForm, Own
 from fedlit.exchange.rule import Rule, Update
 from fedlit.exchange.wire import pack, question_to, unpack
 from fedlit.privacy.client_level import epsilon, noised
-from fedlit.privacy.coordinator import SUM, Gathering
+from fedlit.privacy.coordinator import Gathering
 from fedlit.privacy.keys import Pairs, fingerprint_of, registered_key
 from fedlit.privacy.ledger import TOGETHER, Ledger
 from fedlit.privacy.masking import largest, layout_of
