@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument(
         "--later", type=int, help="test rows of each hospital, instead of its own number"
     )
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     counts: Counter[bool] = Counter()
     for draw in parse_seeds(asked.draws, "--draws"):
@@ -46,7 +46,7 @@ def main() -> None:
         bootstrap = shipped.bootstrap if asked.later is None else 0
         study = replace(shipped, scenarios={name: Scenario(set=changes)}, bootstrap=bootstrap)
         answers = compare(
-            study, scenario=name, jobs=asked.jobs, out=asked.folder, quiet=True
+            study, scenario=name, workers=asked.workers, out=asked.folder, quiet=True
         ).answers
         verdicts = {answer.client: answer.verdict for answer in answers}
         counts[verdicts == MEANT] += 1

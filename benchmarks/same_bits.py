@@ -165,7 +165,7 @@ def study(folder: Path) -> Hashes:
 
     import fedlit
 
-    result = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, jobs=1)
+    result = fedlit.compare("quickstart", seeds="1:2", out=folder / "study", quiet=True, workers=1)
     table = pd.read_csv(
         result.folder / "results.csv", keep_default_na=False, na_values={"value": [""]}
     )

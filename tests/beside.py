@@ -54,7 +54,7 @@ COMMANDS: dict[str, tuple[str, Sequence[str], int]] = {
     "export": ("run", ["export", "--run", ".", "--client", "north", "--out", "exported"], 0),
     "explain": ("run", ["explain", "--run", "."], 2),
     "add-client": ("run", ["add-client", "--run", ".", "--config", "config.yaml"], 2),
-    "compare": ("project", ["compare", "study.yaml", "--jobs", "1", "--out", "out"], 0),
+    "compare": ("project", ["compare", "study.yaml", "--workers", "1", "--out", "out"], 0),
     "search": ("project", ["search", "study.yaml", "--out", "searched"], 2),
     "methods": ("project", ["methods"], 0),
     "methods show": ("project", ["methods", "show", "fedavg"], 0),

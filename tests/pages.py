@@ -31,8 +31,8 @@ SHORTER = {
     "make fit": "fedlit fit --config quickstart.yaml --trainer.max_epochs 2",
     # more seeds, epochs, trials and baselines are more of the same; a second process would import
     # while it trains
-    "fedlit compare hospitals.yaml --jobs 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' "
-    "mine.yaml && fedlit compare hospitals.yaml --jobs 1 --seeds 1:1 --baselines "
+    "fedlit compare hospitals.yaml --workers 2": "sed -i 's/max_epochs: [0-9]*/max_epochs: 2/' "
+    "mine.yaml && fedlit compare hospitals.yaml --workers 1 --seeds 1:1 --baselines "
     "logistic_regression",
     "--trials 20": "--trials 2",
 }

@@ -6,7 +6,7 @@ from fedlit.cli.commands import names
 from fedlit.errors import Told, expect, must_be_known
 from fedlit.run.config import STUDIES, find_config, read_yaml, shown
 from fedlit.run.keys import GROUPS
-from fedlit.show.shown import for_terminal, say
+from fedlit.show.shown import Printer, for_terminal, say
 from fedlit.study.parse import load_study
 from fedlit.study.study import StudyFile
 
@@ -15,7 +15,7 @@ def compare(
     study: str,
     *,
     seeds: str | None = None,
-    jobs: int | None = None,
+    workers: int | None = None,
     methods: str | None = None,
     scenarios: str | None = None,
     baselines: str | None = None,
@@ -30,14 +30,14 @@ def compare(
     Args:
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
-        jobs: runs at once, each with its share of the cores (default: one per core)
+        workers: runs at once, each with its share of the cores (default: one per core)
         methods: only these methods, separated by commas (the reference is added)
         scenarios: only these scenarios, if the study has any, separated by commas
         baselines: only these local baselines, separated by commas, or none
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
     named = {"methods": names(methods), "scenarios": names(scenarios)}
-    loaded = _checked(study, jobs=jobs)  # refused before torch is imported
+    loaded = _checked(study, workers=workers)  # refused before torch is imported
     for key, only in named.items():
         must_be_known(f"--{key}", only or (), getattr(loaded, key) or only or ())
     from fedlit.study import compare as work
@@ -54,12 +54,14 @@ def compare(
     for current in every:
         if current is not None:
             print(f"\n=== {current} ===")
+        tell = Printer()
         comparison = work.compare(
-            loaded, seeds=seeds, jobs=jobs, methods=named["methods"], baselines=names(baselines), out=out,
-            scenario=current, say=_print,
+            loaded, seeds=seeds, workers=workers, methods=named["methods"], baselines=names(baselines), out=out,
+            scenario=current, say=tell,
         )  # fmt: skip
-        print(f"\n{for_terminal(comparison)}\n")
-        print(f"All scores and lifts: {comparison.folder / 'report.html'}")
+        print()
+        tell.show(comparison)
+        print(f"\nAll scores and lifts: {comparison.folder / 'report.html'}")
         for name, error in comparison.failures.items():
             say(f"FAILED {name}: {error}")
         failed |= bool(comparison.failures)
@@ -71,16 +73,12 @@ def compare(
     return int(failed)
 
 
-def _print(line: str) -> None:
-    print(for_terminal(line), flush=True)
-
-
 def search(
     study: str,
     *,
     seeds: str | None = None,
     trials: int = 20,
-    jobs: int | None = None,
+    workers: int | None = None,
     out: str | None = None,
 ) -> None:
     """Search for what to federate, how often and how much, and for hyperparameters.
@@ -92,13 +90,13 @@ def search(
         study: a YAML file, or the name of one in configs/studies/
         seeds: 8:28 (both ends included) or 1,2,5 (default: the study's)
         trials: the total number of trials
-        jobs: the number of simultaneous runs, which share the cores (default: one per core)
+        workers: runs at once, each with its share of the cores (default: one per core)
         out: the study's folder (default: lightning_logs/studies/NAME)
     """
-    loaded = _checked(study, jobs=jobs, trials=trials)
+    loaded = _checked(study, workers=workers, trials=trials)
     from fedlit.study import search as work
 
-    print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, jobs=jobs, out=out)))
+    print(for_terminal(work.search(loaded, seeds=seeds, trials=trials, workers=workers, out=out)))
 
 
 def _checked(study: str, **counts: int | None) -> StudyFile:

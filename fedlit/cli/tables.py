@@ -16,7 +16,7 @@ from fedlit.errors import ConfigError, FedlitError, Told, expect
 from fedlit.mixture.written import is_mixture
 from fedlit.run.arguments import Asked, read
 from fedlit.run.config import find_config, shown
-from fedlit.show.shown import for_terminal, say
+from fedlit.show.shown import Printer, for_terminal, say
 from fedlit.show.text import Verbatim, counted, shorten
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def recommend(
         folds: the number of folds, 2 or more
         seed: the seed of everything, a whole number (default: the configuration's)
         by: the score that decides (default: the main one of the task)
-        workers: the number of processes at once (default: one per core)
+        workers: trainings at once, each with its share of the cores (default: one per core)
         matters: percentage points below which a difference does not matter
         out: the folder for what is written (default: recommended/NAME)
     """
@@ -304,6 +304,7 @@ def recommend(
     say(f"Reading {shown(path)}")
     from fedlit.mixture import recommend as work
 
+    tell = Printer()
     recommendation = work.recommend(
         path,
         budget=budget,
@@ -313,5 +314,7 @@ def recommend(
         workers=workers,
         matters=matters,
         out=out,
+        tell=tell,
     )
-    print(f"\n{for_terminal(recommendation)}")
+    print()
+    tell.show(recommendation)

@@ -9,14 +9,17 @@ its final name only if its checksum is right.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from fedlit.data.reach import unreachable
 from fedlit.errors import DataError
+
+if TYPE_CHECKING:
+    from fedlit.show.bar import Bar
 
 
 @dataclass(frozen=True)
@@ -142,12 +145,45 @@ def locate(
 def _download(file: RemoteFile, address: str, cache: Path) -> Path:
     """Download a file into the cache."""
     import pooch
+    from rich.progress import DownloadColumn, TimeRemainingColumn
+
+    from fedlit.show.bar import Bar
 
     target = cache / file.path
-    loader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
     # Made here because pooch's own check-then-make fails when two processes arrive together.
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = pooch.retrieve(
-        address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader
-    )
+    with Bar(None, 0, DownloadColumn(), TimeRemainingColumn()) as bar:
+        bar.show(words=file.path)
+        loader = pooch.HTTPDownloader(progressbar=_Bytes(bar), chunk_size=1 << 16)
+        path = pooch.retrieve(
+            address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader
+        )
     return Path(path)
+
+
+class _Bytes:
+    """Shows how much of a file has come, as pooch reports it.
+
+    Args:
+        bar: the bar.
+
+    Attributes:
+        total: the size of the file; 0 if the server does not say it.
+    """
+
+    def __init__(self, bar: Bar) -> None:
+        self.total = 0
+        self._bar = bar
+        self._done = 0
+
+    def update(self, size: int) -> None:
+        """Advance by a number of bytes."""
+        self._done += size
+        self._bar.show(self._done, total=self.total or None)
+
+    def reset(self) -> None:
+        """Begin again: the number of bytes was an estimate."""
+        self._done = 0
+
+    def close(self) -> None:
+        """End."""

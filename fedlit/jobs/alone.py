@@ -50,11 +50,13 @@ class Fitted:
         settings: the best settings, the first among equals.
         models: the model of each fold.
         held_out: the predictions of each fold's model for its held-out rows.
+        value: the score of these predictions; NaN if it is undefined.
     """
 
     settings: dict[str, Any]
     models: list[Any]
     held_out: list[Tensor]
+    value: float
 
 
 def fit_alone(
@@ -73,22 +75,22 @@ def fit_alone(
     Returns:
         The best, and whether all combinations were tried.
     """
-    best: tuple[float, Fitted] | None = None
+    best: Fitted | None = None
     combinations = ParameterGrid({key: list(values) for key, values in grid.items()})
     for settings in combinations:
         if best is not None and time.monotonic() > until:
-            return best[1], False
+            return best, False
         models = [fit_rows(fold.task, fold.make(settings), fold.train) for fold in folds]
         held_out = [_unseen(fold, model) for fold, model in zip(folds, models, strict=True)]
-        value = _value(folds, held_out, score) if len(combinations) > 1 else 0.0
+        value = _value(folds, held_out, score)
         if (
             best is None
-            or score.gain(value, best[0]) > 0
-            or (math.isnan(best[0]) and not math.isnan(value))
+            or score.gain(value, best.value) > 0
+            or (math.isnan(best.value) and not math.isnan(value))
         ):
-            best = value, Fitted(dict(settings), models, held_out)
+            best = Fitted(dict(settings), models, held_out, value)
     assert best is not None
-    return best[1], True
+    return best, True
 
 
 def _unseen(fold: Fold, model: Any) -> Tensor:

@@ -10,8 +10,11 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.encoding import EncodedClient
@@ -19,7 +22,7 @@ from fedlit.errors import RunError, Told, expect
 from fedlit.files import write_text
 from fedlit.jobs.alone import Fold, fit_alone, maker
 from fedlit.jobs.record import Output
-from fedlit.mixture.parts import Part
+from fedlit.mixture.parts import HeldOut, Part
 from fedlit.score.arrays import ArrayFunction
 from fedlit.score.as_arrays import as_arrays
 from fedlit.score.folder import write
@@ -52,18 +55,24 @@ def fit_part(part: Part, digest: str, seconds: float = math.inf) -> Output:
     end = time.monotonic() + seconds
     whole = True
     before = 0.0
+    values = dict[str, list[float]]()
     for position, name in enumerate(clients):
         share = (end - time.monotonic()) / (len(clients) - position)
         fitted = fit_client(part, name, digest, share)
         whole &= fitted["whole"]
         before += fitted["seconds"]
+        values.setdefault(fitted["score"], []).append(fitted["value"])
     files = list[Path]()
     for fold in part.each_fold:
         for path in part.fold(fold).iterdir():
             if path.name not in clients:  # of another configuration
                 shutil.rmtree(path)
         files += [path for path in part.fold(fold).rglob("*") if path.is_file()]
-    return Output(files, {"whole": whole}, seconds=before)
+    details: dict[str, Any] = {"whole": whole}
+    if len(values) == 1:  # scores of several names have no mean
+        ((score, of_clients),) = values.items()
+        details["held_out"] = asdict(HeldOut(score, float(np.nanmean(of_clients))))
+    return Output(files, details, seconds=before)
 
 
 def fit_client(part: Part, name: str, digest: str, seconds: float = math.inf) -> dict[str, Any]:
@@ -76,14 +85,20 @@ def fit_client(part: Part, name: str, digest: str, seconds: float = math.inf) ->
         seconds: the time after which only the best of the settings tried counts.
 
     Returns:
-        Whether all settings were tried, as ``whole``, and the ``seconds`` that it took before.
+        Whether all settings were tried, as ``whole``; the ``seconds`` that it took before; and the
+        ``value`` of the ``score`` on held-out rows.
     """
     record = part.folder / "fitted" / f"{name}.json"
     # It may be missing, or cut short by more than a killed process.
     with suppress(OSError, ValueError, LookupError):
         fitted = json.loads(record.read_text(encoding="utf-8"))
         if fitted["digest"] == digest:
-            return {"whole": bool(fitted["whole"]), "seconds": float(fitted["seconds"])}
+            return {
+                "whole": bool(fitted["whole"]),
+                "seconds": float(fitted["seconds"]),
+                "score": str(fitted["score"]),
+                "value": float(fitted["value"]),
+            }
     begun = time.monotonic()
     data = [part.load(fold).data for fold in part.each_fold]
     for fold, fold_data in enumerate(data):
@@ -94,11 +109,11 @@ def fit_client(part: Part, name: str, digest: str, seconds: float = math.inf) ->
     clients = [fold_data.clients[position] for fold_data in data]
     encoders = [fold_data.encoders[name] for fold_data in data]
     model = clients[0].spec.task.go_alone[str(part.settings.go_alone)]
-    whole = _write(part, model, clients, encoders, begun + seconds)
+    about = _write(part, model, clients, encoders, begun + seconds)
     record.parent.mkdir(parents=True, exist_ok=True)
     took = time.monotonic() - begun
-    write_text(json.dumps({"digest": digest, "whole": whole, "seconds": took}), record)
-    return {"whole": whole, "seconds": 0.0}
+    write_text(json.dumps({"digest": digest, **about, "seconds": took}), record)
+    return {**about, "seconds": 0.0}
 
 
 def _write(
@@ -107,8 +122,10 @@ def _write(
     clients: Sequence[EncodedClient],
     encoders: Sequence[TableEncoder],
     until: float,
-) -> bool:
-    """Fit and write one client's models. Return whether all settings were tried."""
+) -> dict[str, Any]:
+    """Fit and write one client's models. Return whether all settings were tried, and the score of
+    held-out rows.
+    """
     task = clients[0].spec.task
     name = clients[0].spec.name
     score = task.scores[0]
@@ -141,4 +158,4 @@ def _write(
             part.fold(fold) / name,
             Scorer(name, encoder, function, state, classes=classes, batch=_BATCH, about=about),
         )
-    return whole
+    return {"whole": whole, "score": score.name, "value": fitted.value}

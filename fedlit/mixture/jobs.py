@@ -5,20 +5,21 @@ processes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from fedlit.jobs import runner
-from fedlit.jobs.bar import Bar
+from fedlit.jobs.bar import JobsBar
 from fedlit.jobs.job import FitAlone, Job
-from fedlit.jobs.record import Output, execute
+from fedlit.jobs.record import Output, execute, finished
 from fedlit.jobs.runner import Report, Say, nothing, without_class
 from fedlit.mixture.alone import fit_client, fit_part
 from fedlit.mixture.folders import CONFIG
 from fedlit.mixture.parts import MORE_TIME, Part
 from fedlit.mixture.written import settings_of
+from fedlit.tasks import SCORES
 
 
 def run_jobs(
@@ -49,7 +50,7 @@ def run_jobs(
     jobs = list[Job]()
     for part in parts.values():
         jobs += part.jobs()
-    report = Report() if say is nothing else Bar(say)
+    report = Report() if say is nothing else _Candidates(say)
     failures = runner.run_jobs(
         jobs,
         workers,
@@ -66,6 +67,40 @@ def run_jobs(
         if job.name in failures:
             out[job.method] = " ".join(without_class(failures[job.name]).split())
     return out
+
+
+class _Candidates(JobsBar):
+    """Shows a bar, a line for each training that ends, and the best part so far by the score that
+    decides.
+    """
+
+    def begin(self, jobs: Sequence[Job], pending: Sequence[Job]) -> None:
+        """Show a bar with the trainings that were done before."""
+        super().begin(jobs, pending)
+        self._jobs = jobs
+
+    def ended(self, job: Job, failed: bool, seconds: float) -> None:
+        """Report that a training has ended."""
+        self.best = best_so_far(self._jobs)
+        super().ended(job, failed, seconds)
+
+
+def best_so_far(jobs: Sequence[Job]) -> str:
+    """Return the part with the best mean over its folds, among those whose folds are all trained,
+    for the user; empty if there is none, or if parts have different scores.
+    """
+    values = dict[str, list[float]]()
+    scores = set[str]()
+    for job in jobs:
+        held_out = (finished(job) or {}).get("held_out", {"value": math.nan})
+        values.setdefault(job.method, []).append(held_out["value"])
+        scores |= {held_out["score"]} if "score" in held_out else set()
+    if len(scores) != 1:
+        return ""
+    score = SCORES[scores.pop()]
+    means = {part: sum(of_folds) / len(of_folds) for part, of_folds in values.items()}
+    best = score.best(means)
+    return "" if best is None else f"best so far {score.label} {score.text(means[best])} ({best})"
 
 
 def serve(request: Mapping[str, Any]) -> None:

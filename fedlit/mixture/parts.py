@@ -13,8 +13,9 @@ configuration
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,6 +46,19 @@ _ALONE = {
 }  # fmt: skip
 _SET = ("seed", "data.fold")
 """Keys that a mixture sets itself: its own settings say whether they changed."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How good a training is on its held-out rows.
+
+    Attributes:
+        score: the name of the score that decides.
+        value: its mean over clients.
+    """
+
+    score: str
+    value: float
 
 
 class ReadOnce(Source):
@@ -252,7 +266,12 @@ class Part:
             raise type(error)(f"part {self.name!r}, fold {fold}: {error}") from error
         assert run.folder is not None
         files = [run.folder / CONFIG, run.folder / CHECKPOINTS / LAST]
-        return Output(files, {"whole": trained.whole}, trained.resumed)
+        score = self.by or trained.results.main.name
+        value = trained.results.summary["mean"].get(score, math.nan)
+        held_out = HeldOut(score, value)
+        return Output(
+            files, {"whole": trained.whole, "held_out": asdict(held_out)}, trained.resumed
+        )
 
     @property
     def lacks(self) -> str:

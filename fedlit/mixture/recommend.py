@@ -28,6 +28,7 @@ from fedlit.mixture.combine import Combined
 from fedlit.mixture.folders import newest
 from fedlit.mixture.inquiry import DONE, Inquiry
 from fedlit.mixture.mixture import Mixture
+from fedlit.run.config import shown
 from fedlit.score.plain import write_json
 from fedlit.show.shown import Grid, Part, Shown, card_html, for_terminal
 from fedlit.show.text import MOST_ROWS, Verbatim, counted, more, shorten
@@ -108,16 +109,18 @@ class Recommendation(Shown):
         """
         trained, total, budget = self.seconds
         settings = self.mixture.settings
-        best = shlex.quote(str(self.best))
+        best = shlex.quote(shown(self.best))
+        assert settings.origin is not None
+        config = shlex.quote(shown(settings.origin))
         rows = [self._row(name, answer) for name, answer in self.clients.items()]
         scores = list(dict.fromkeys(answer.score.label for answer in self.clients.values()))
         header = ["client", "rows", "shared", "alone", "by", "lift", "95 % interval", "verdict"]
         lines: list[Part] = [f"Note: {sentence}" for sentence in self.survey.findings.sentences()]
         if not self.notes:  # all notes are shown below, these questions among them
-            questions = self.survey.findings.open_questions(shlex.quote(str(settings.origin)))
+            questions = self.survey.findings.open_questions(config)
             lines += [f"Note: {sentence}." for sentence in questions]
         if self.survey.findings.blocks:
-            lines += [Verbatim(f"  fedlit check --fix {shlex.quote(str(settings.origin))}"), ""]
+            lines += [Verbatim(f"  fedlit check --fix {config}"), ""]
         lines += [f"{' or '.join(scores)} of held-out rows:", Grid(header, rows[:MOST_ROWS])]
         lines += [*more(rows, "clients"), ""]
         lines += self._answers()
@@ -152,7 +155,7 @@ class Recommendation(Shown):
                 "rows."
             )
         return [
-            *lines, "", f"Wrote {self.best}, and next to it the candidates' configurations and "
+            *lines, "", f"Wrote {shown(self.best)}, and next to it the candidates' configurations and "
                 f"{DONE}. Next:",
             Verbatim(f"  fedlit fit --config {best}"), Verbatim(f"  fedlit test --config {best}"),
             *([""] if self.notes else []), *self.notes.parts(),

@@ -187,6 +187,49 @@ def _coloured(text: str) -> str:
     return text
 
 
+class Printer:
+    """Prints what a command has to say, each sentence once.
+
+    Example:
+        >>> class Answer(Shown):
+        ...     def parts(self):
+        ...         return ["Note: few rows", "", "north gains."]
+        >>> tell = Printer()
+        >>> tell("Note: few rows")
+        Note: few rows
+        >>> tell.show(Answer())
+        north gains.
+    """
+
+    def __init__(self) -> None:
+        self._said = set[str]()
+
+    def __call__(self, line: str) -> None:
+        """Print a line."""
+        self._said.add(line)
+        print(for_terminal(line), flush=True)
+
+    def show(self, content: Shown) -> None:
+        """Print a result without the lines that were printed before."""
+        parts = [part for part in content.parts() if not self._has_said(part)]
+        while parts and parts[0] == "":
+            del parts[0]
+        print(for_terminal(_Rest(parts)), flush=True)
+
+    def _has_said(self, part: Part) -> bool:
+        return isinstance(part, str) and part != "" and part in self._said
+
+
+class _Rest(Shown):
+    """Some parts of a result."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+
+    def parts(self) -> Sequence[Part]:
+        return self._parts
+
+
 def say(text: str) -> None:
     """Print a message that is not a result (an error, a notice) to standard error, at the
     terminal's width. If there are several processes, one of them prints it.

@@ -58,7 +58,7 @@ def compare(
     seeds: str | Iterable[int] | None = None,
     methods: Iterable[str] | None = None,
     baselines: Iterable[str] | None = None,
-    jobs: int | None = None,
+    workers: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
     say: Callable[[str], None] = print,
@@ -75,7 +75,7 @@ def compare(
         seeds: the seeds, instead of the study's.
         methods: the methods to train, if not all; the reference is always among them.
         baselines: the local baselines to fit, if not all.
-        jobs: the number of simultaneous runs, each with its share of the cores; by default one per
+        workers: the number of simultaneous runs, each with its share of the cores; by default one per
             core, or fewer if memory is short.
         out: the study's folder; by default ``lightning_logs/studies/<name>``.
         quiet: print nothing.
@@ -97,12 +97,12 @@ def compare(
         >>> local = Method("quickstart.yaml", set={"exchange.federated": [], "trainer.max_epochs": 1})
         >>> models = {"logistic_regression": {"C": [1.0]}}
         >>> study = Study({"local": local}, seeds=[1], baselines=models, metrics=["auroc"])
-        >>> found = compare(study, out=tempfile.mkdtemp(), jobs=1, quiet=True)
+        >>> found = compare(study, out=tempfile.mkdtemp(), workers=1, quiet=True)
         >>> sorted(found.collected.results["method"].unique())
         ['local', 'logistic_regression']
     """
     say = nothing if quiet else say
-    expect(jobs is None or jobs > 0, "--jobs", "at least 1", jobs)
+    expect(workers is None or workers > 0, "--workers", "at least 1", workers)
     file = load_study(study) if isinstance(study, str) else study
     whole, folder = _placed(file, scenario, out)
     part = whole.restricted(methods, baselines)
@@ -113,7 +113,7 @@ def compare(
     with locked(folder):
         basis = Basis(part, folder)
         resolved = resolve(part, None, basis.rows.tasks)
-        slots = slots_of(jobs, say)
+        slots = slots_of(workers, say)
         complete, tuned = tune(resolved, folder, basis, slots, say)
         planned = plan_jobs(complete, numbers, folder, basis)
         _say_without(planned, say)

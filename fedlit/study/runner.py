@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedlit.files import exclusive
 from fedlit.jobs import runner
-from fedlit.jobs.bar import Bar, clock_time
+from fedlit.jobs.bar import JobsBar, clock_time
 from fedlit.jobs.job import Job
 from fedlit.jobs.pool import Pool
 from fedlit.jobs.runner import Report, Say, nothing
@@ -25,12 +25,12 @@ SERVE = "fedlit.study.runs:serve"
 """Does the work of a job in a worker process."""
 
 
-def slots_of(jobs: int | None, say: Say) -> int:
+def slots_of(workers: int | None, say: Say) -> int:
     """Return the number of simultaneous runs: as many as were asked for or, if none were, as the
     machine can carry, which is then said. The tables must have been read.
     """
-    if jobs is not None:
-        return jobs
+    if workers is not None:
+        return workers
     room = Room.here()
     say(f"{room.sentence}.")
     return room.workers
@@ -65,7 +65,7 @@ def run_jobs(jobs: Sequence[Job], pool: Pool | int, say: Say = nothing) -> dict[
     return runner.run_jobs(jobs, pool, SERVE, report, memory=data_key)
 
 
-class Scores(Bar):
+class Scores(JobsBar):
     """Shows a bar, and a line for each run that ends, with its scores."""
 
     def begin(self, jobs: Sequence[Job], pending: Sequence[Job]) -> None:
@@ -78,7 +78,7 @@ class Scores(Bar):
 
     def line(self, text: str) -> None:
         """Print a line to standard error."""
-        if self._shown:
+        if self._bar.shown:
             super().line(text)
         else:
             print_notice(text)

@@ -25,7 +25,6 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.trial import FrozenTrial, TrialState
-from tqdm import tqdm
 
 from fedlit.errors import ConfigError, RunError, expect
 from fedlit.jobs.job import digest_of
@@ -34,7 +33,8 @@ from fedlit.jobs.runner import nothing
 from fedlit.mixture.written import is_mixture
 from fedlit.run.config import known_configs, typed_value
 from fedlit.seeding import derive_seed
-from fedlit.show.shown import Grid, Shown
+from fedlit.show.bar import Bar
+from fedlit.show.shown import Grid, Shown, print_notice
 from fedlit.show.text import Verbatim
 from fedlit.study.basis import Basis
 from fedlit.study.method import Method, Search, coded_choices, refuse_row_key
@@ -154,7 +154,7 @@ def search(
     *,
     trials: int = 20,
     seeds: str | Iterable[int] | None = None,
-    jobs: int | None = None,
+    workers: int | None = None,
     out: str | Path | None = None,
     quiet: bool = False,
 ) -> Found:
@@ -168,7 +168,7 @@ def search(
         study: its name, its path, or a :class:`~fedlit.study.study.StudyFile`.
         trials: the total number of trials, including failed ones.
         seeds: the seeds, instead of those of the study's ``search``.
-        jobs: the number of simultaneous runs, each with its share of the cores; by default one per
+        workers: the number of simultaneous runs, each with its share of the cores; by default one per
             core, or fewer if memory is short.
         out: the search's folder; by default ``lightning_logs/studies/<name>_search``.
         quiet: no progress bar.
@@ -178,7 +178,7 @@ def search(
         RunError: no trial came to its end.
     """
     file = load_study(study) if isinstance(study, str) else study
-    for option, number in (("--trials", trials), ("--jobs", jobs)):
+    for option, number in (("--trials", trials), ("--workers", workers)):
         expect(number is None or number > 0, option, "at least 1", number)
     definition = _search_of(file)
     numbers = parse_seeds(definition.seeds if seeds is None else seeds)
@@ -188,7 +188,7 @@ def search(
     with locked(folder), ExitStack() as stack:
         basis = Basis(file)
         resolved = resolve(file, None, basis.rows.tasks)
-        slots = slots_of(jobs, nothing if quiet else print)
+        slots = slots_of(workers, nothing if quiet else print)
         pool = stack.enter_context(Pool(slots, [SERVE.partition(":")[0]]))
         if len(resolved.choices) > 1:
             raise ConfigError(
@@ -204,18 +204,14 @@ def search(
 
         ((gain, error),) = judge([{}])
         unchanged = None if error else score.gain(gain, 0.0)
-        remaining = trials - len(_ended(drawn))
-        with tqdm(
-            total=trials,
-            initial=trials - remaining,
-            disable=quiet,
-            unit="trial",
-            dynamic_ncols=True,
-        ) as bar:
-            while remaining > 0:
-                _next_trials(drawn, space, judge, min(slots, remaining))
-                bar.update(min(slots, remaining))
-                remaining = trials - len(_ended(drawn))
+        done = len(_ended(drawn))
+        with Bar(trials, done, hidden=quiet) as bar:
+            while done < trials:
+                bar.show(done, words=_best_so_far(drawn, score))
+                _next_trials(drawn, space, judge, min(slots, trials - done))
+                done = len(_ended(drawn))
+                if not quiet and not bar.shown:
+                    print_notice(f"[{done}/{trials}] {_best_so_far(drawn, score)}".rstrip())
         ended = [_trial(trial, space, score) for trial in _ended(drawn)]
         result = Found(resolved, definition, numbers, ended, unchanged, folder)
     if not result.ranked:
@@ -247,6 +243,14 @@ def _next_trials(
             drawn.tell(trial, None, TrialState.FAIL)
         else:
             drawn.tell(trial, gain)
+
+
+def _best_so_far(drawn: optuna.Study, score: Score) -> str:
+    """Return the best value of all trials for the user; empty if none has a value."""
+    gains = [trial.value for trial in _ended(drawn) if trial.value is not None]
+    if not gains:
+        return ""
+    return f"best so far {score.label} {score.text(score.gain(max(gains), 0.0))}"
 
 
 def _search_of(study: StudyFile) -> Search:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlit.jobs.bar import Bar
+from fedlit.jobs.bar import JobsBar
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.jobs.pool import Call, Pool
 from fedlit.jobs.processes import WorkerProcess, Workshop
@@ -108,7 +108,7 @@ def _reported(monkeypatch: pytest.MonkeyPatch, stream: io.TextIOBase) -> list[st
     divided = Job("trees", 1, "a", {}, FitAlone("c", {}, {}, clients=["north", "west"]))
     alone = Job("linear", 1, "b", {}, FitAlone("c", {}, {}, clients=["north"]))
     lines = list[str]()
-    with Bar(lines.append) as bar:
+    with JobsBar(lines.append) as bar:
         bar.begin([divided, alone], [divided, alone])
         bar.began(divided)
         bar.best = "\x1b[31mbest so far AUROC 81.23"
@@ -147,6 +147,6 @@ def test_a_terminal_gets_one_bar_of_its_width(monkeypatch: pytest.MonkeyPatch) -
     os.close(controller)
     assert "?[31m" in written  # what comes from elsewhere colours nothing
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written)
-    frames = [line for line in re.split(r"[\r\n]+", plain) if "/3" in line]
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "/2" in line]
     assert frames and all(len(line) <= 60 for line in frames)
-    assert "best so far" in frames[-1] and "3/3" in frames[-1] and frames[-1].endswith("0:00:00")
+    assert "best so far" in frames[-1] and "2/2" in frames[-1] and frames[-1].endswith("0:00:00")

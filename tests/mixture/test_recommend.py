@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from mixture.test_combine import rows_of
+from sklearn.metrics import roc_auc_score
 
 from fedlit.__main__ import main
 from fedlit.answers.verdict import Verdict
@@ -20,6 +21,7 @@ from fedlit.mixture import candidates
 from fedlit.mixture.advice import advise
 from fedlit.mixture.candidates import Survey, candidates_of
 from fedlit.mixture.candidates import survey as survey_of
+from fedlit.mixture.jobs import best_so_far
 from fedlit.mixture.parts import MORE_TIME
 from fedlit.mixture.recommend import Recommendation, recommend
 from fedlit.mixture.settings import Mixing
@@ -110,6 +112,29 @@ def test_only_those_who_gain_are_told_to_join(found: Recommendation, place: Path
     ]
     used = {name for own in mixed.values() for name in own["weights"]}
     assert used <= set(best.parts)  # the mixture that was trained predicts with these, too
+
+
+def test_the_best_so_far_is_the_best_on_held_out_rows(
+    found: Recommendation, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Local models are scored on the rows of all folds together, federated ones fold by fold."""
+    monkeypatch.chdir(place)
+    means = dict[str, float]()
+    for name in found.labels:
+        of_clients = list[float]()
+        for rows in found.mixture.held.values():
+            assert rows.fold is not None
+            fold = np.zeros(len(rows.y)) if name in found.mixture.plan.local else rows.fold
+            y = rows.y.numpy()
+            predicted = np.asarray(rows.parts[name])
+            of_clients += [
+                float(roc_auc_score(y[fold == one], predicted[fold == one, 1])) / len(set(fold))
+                for one in set(fold)
+            ]
+        means[name] = sum(of_clients) / len(found.mixture.held)
+    best = max(means, key=lambda name: means[name])
+    jobs = [job for part in found.mixture.built().values() for job in part.jobs()]
+    assert best_so_far(jobs) == f"best so far AUROC {100 * means[best]:.2f} ({best})"
 
 
 def test_many_clients_are_told_in_groups_and_each_is_in_the_file(found: Recommendation) -> None:

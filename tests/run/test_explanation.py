@@ -182,7 +182,7 @@ def test_a_study_keeps_what_was_corrected(run: Path, tmp_path: Path) -> None:
     methods = {"ifedavg": Method(config, label="iFedAvg", set=short)}
     study = StudyFile(methods, seeds=[1], baselines={}, metrics=["weighted_f1", "auroc_ovo"], bootstrap=0,
                   reference="ifedavg")  # fmt: skip
-    found = compare(study, out=tmp_path, jobs=1, quiet=True)
+    found = compare(study, out=tmp_path, workers=1, quiet=True)
     assert not found.failures
     assert (
         len(pd.read_csv(tmp_path / "runs" / "ifedavg" / "seed_1" / "version_0" / "corrections.csv"))

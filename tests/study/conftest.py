@@ -87,4 +87,4 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def compared(study_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    return compare(str(study_file), out=tmp_path_factory.mktemp("compared"), jobs=1, quiet=True)
+    return compare(str(study_file), out=tmp_path_factory.mktemp("compared"), workers=1, quiet=True)

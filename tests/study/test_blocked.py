@@ -13,6 +13,7 @@ import yaml
 from ranks import on_ranks
 
 import fedlit
+from fedlit.__main__ import main
 from fedlit.answers.verdict import VERDICTS, Verdict
 from fedlit.data.sources import Tables
 from fedlit.errors import DataError
@@ -101,7 +102,7 @@ def test_a_study_has_no_verdict_above_an_open_leak(
     place: Path, known: dict[str, str] | None
 ) -> None:
     write(known=known)
-    found = compare("study.yaml", jobs=1, quiet=True)
+    found = compare("study.yaml", workers=1, quiet=True)
     verdicts = {*found.lift["verdict"]}
     if known is None:
         assert found.answers == [] and verdicts == {Verdict.BLOCKED}
@@ -112,6 +113,21 @@ def test_a_study_has_no_verdict_above_an_open_leak(
     assert "alone predicts outcome" in report and ("is set at admission" in report) is (
         known is not None
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["compare", "study.yaml", "--workers", "1"],
+        ["recommend", "mine.yaml", "--budget", "0", "--folds", "2"],
+    ],
+)
+def test_a_command_prints_a_finding_once(
+    place: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 0
+    notes = " ".join(capsys.readouterr().out.split()).split("Note: ")
+    assert sum("alone predicts outcome" in note for note in notes) == 1
 
 
 def test_a_column_that_a_study_leaves_out_blocks_nothing(place: Path) -> None:
@@ -187,13 +203,13 @@ def test_recommend_and_compare_repeat_what_is_asked(place: Path) -> None:
     of_two_units()
     said = [
         str(recommend("mine.yaml", budget=0.0, folds=2)),
-        str(compare("study.yaml", jobs=1, quiet=True)),
+        str(compare("study.yaml", workers=1, quiet=True)),
     ]
     for text in said:
         (line,) = (
             own for own in " ".join(text.split()).split("Note: ") if "fedlit check --config" in own
         )
-        assert "glucose (scale)" in line and "mine.yaml" in line
+        assert "glucose (scale)" in line and "--config mine.yaml" in line
     write(known={"glucose": "each site standardises its own numbers"})
     assert not [*Basis(load_study("study.yaml")).rows.open_questions]
 
@@ -206,7 +222,7 @@ def test_a_leak_blocks_the_verdicts_of_those_who_have_it(place: Path) -> None:
     found = recommend("mine.yaml", budget=0.0, folds=2)
     blocked = {client for client, own in found.clients.items() if own.verdict == Verdict.BLOCKED}
     assert blocked == {"north", "south"}
-    study = compare("study.yaml", jobs=1, quiet=True)
+    study = compare("study.yaml", workers=1, quiet=True)
     assert [own.client for own in study.answers] == ["west"]
     free = study.lift[study.lift["verdict"] != Verdict.BLOCKED]
     assert {*free["client"]} == {"west"}  # not the mean over all

@@ -296,7 +296,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     study = write_study(
         tmp_path_factory.mktemp("four"), methods=methods, leave_one_out=True, **other
     )
-    return compare(str(study), out=study.parent / "out", jobs=1, quiet=True)
+    return compare(str(study), out=study.parent / "out", workers=1, quiet=True)
 
 
 def test_each_clients_card_shows_the_score_of_its_task(four: Comparison) -> None:

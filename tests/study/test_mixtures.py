@@ -127,7 +127,7 @@ def test_methods_mixed_anew_follow_the_trained_one(study_file: Path) -> None:
 def test_a_mixture_that_failed_is_named_and_the_rest_is_reported(tmp_path: Path) -> None:
     best = {"config": "mixture.yaml", "set": {"parts.federated.exchange.federated": ["cores"]}}
     asked = study(tmp_path, "local", best=best, own=METHODS["own"])
-    made = compare(asked, out=tmp_path / "out", seeds=[1], jobs=1, quiet=True)
+    made = compare(asked, out=tmp_path / "out", seeds=[1], workers=1, quiet=True)
     assert sorted(made.failures) == ["best, seed 1", "own, seed 1"]
     assert (
         made.failures["own, seed 1"]

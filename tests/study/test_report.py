@@ -142,7 +142,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         scenarios={"flipped": {"set": FLIPPED}},
         **changed,
     )
-    return compare(str(study), scenario="flipped", out=study.parent / "out", jobs=1, quiet=True)
+    return compare(str(study), scenario="flipped", out=study.parent / "out", workers=1, quiet=True)
 
 
 PLANTED = (("c01", "c03"), ("c02", "c04"))  # as seed 1 draws them

@@ -46,7 +46,7 @@ STUDY = {
 }
 
 
-COMMAND = [sys.executable, "-m", "fedlit", "compare", "tiny.yaml", "--jobs", "1", "--out", "out"]
+COMMAND = [sys.executable, "-m", "fedlit", "compare", "tiny.yaml", "--workers", "1", "--out", "out"]
 
 
 def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
@@ -57,7 +57,7 @@ def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
     Path("dies.py").write_text(DIES, encoding="utf-8")
     Path("tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False), encoding="utf-8")
     # never cut short, in this process
-    whole = compare("tiny.yaml", out="whole", jobs=1, quiet=True).folder
+    whole = compare("tiny.yaml", out="whole", workers=1, quiet=True).folder
     Path("deadly").touch()
     first = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until = time.monotonic() + 500
@@ -77,7 +77,7 @@ def test_a_dead_worker_takes_its_run_and_a_killed_study_goes_on(
         str(path.parent.relative_to("out/runs")) for path in Path("out").glob("runs/*/seed_*/DONE")
     }
     assert "dies/seed_1" not in done and {"local/seed_1", "local/seed_2"} <= done
-    compare("tiny.yaml", out="out", jobs=1, say=(said := list[str]()).append)
+    compare("tiny.yaml", out="out", workers=1, say=(said := list[str]()).append)
     assert f"{len(done)} of 6 runs are done already" in said
     resumed, expected = (pd.read_csv(out / "results.csv") for out in (Path("out"), whole))
     pd.testing.assert_frame_equal(resumed, expected)

@@ -56,7 +56,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> StudyFile:
 
 @pytest.fixture(scope="module")
 def found(file: StudyFile) -> Found:
-    return search(file, trials=4, jobs=1, out=Path(file.folder) / "out", quiet=True)
+    return search(file, trials=4, workers=1, out=Path(file.folder) / "out", quiet=True)
 
 
 def scores(found: Found, trial: Trial) -> pd.DataFrame:
@@ -110,9 +110,9 @@ def test_a_changed_search_begins_anew_but_trains_no_run_twice(
     file: StudyFile, found: Found
 ) -> None:
     kept = {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")}
-    again = search(file, trials=4, jobs=1, out=found.folder, quiet=True)
+    again = search(file, trials=4, workers=1, out=found.folder, quiet=True)
     assert again.trials == found.trials
-    other = search(file, trials=4, seeds=[1], jobs=1, out=found.folder, quiet=True)
+    other = search(file, trials=4, seeds=[1], workers=1, out=found.folder, quiet=True)
     assert [trial.params for trial in other.trials] == [trial.params for trial in found.trials]
     assert other.best.value == pytest.approx(scores(other, other.best).iloc[0].mean())
     assert {path: path.read_text() for path in found.folder.glob("runs/*/*/DONE")} == kept
@@ -170,7 +170,7 @@ def test_what_is_no_search_is_refused(tmp_path: Path) -> None:
         search(replace(study(tmp_path, SPACE), search=None), out=tmp_path, quiet=True)
     other = replace(study(tmp_path, SPACE), search=Search("gl", {"model.optimizer.lrate": RATE}))
     with pytest.raises(RunError, match="lrate"):
-        search(other, trials=2, jobs=1, out=tmp_path, quiet=True)
+        search(other, trials=2, workers=1, out=tmp_path, quiet=True)
 
 
 def test_a_search_that_was_cut_short_goes_on(
@@ -189,9 +189,9 @@ def test_a_search_that_was_cut_short_goes_on(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "judged", cut_short)
-        search(searched, trials=2, jobs=1, out=tmp_path / "out", quiet=True)
+        search(searched, trials=2, workers=1, out=tmp_path / "out", quiet=True)
     done = {path: path.read_text() for path in tmp_path.glob("out/runs/*/*/DONE")}
-    found = search(searched, trials=2, jobs=1, out=tmp_path / "out", quiet=True)
+    found = search(searched, trials=2, workers=1, out=tmp_path / "out", quiet=True)
     assert len(found.trials) == 2 and not found.failures
     assert len(done) == 2 and all(path.read_text() == text for path, text in done.items())
     # the trial that was cut short has been told

@@ -111,7 +111,7 @@ def test_a_small_run_of_a_papers_study_prints_theirs_and_ours(
     monkeypatch.setenv("FEDLIT_DATA", str(data))
     monkeypatch.setenv("FEDLIT_CACHE", str(recorded(tmp_path / "cache", GLASS)))
     study = small(shipped(name), changes)
-    found = compare(study, scenario=scenario, out=tmp_path / "out", jobs=1, quiet=True)
+    found = compare(study, scenario=scenario, out=tmp_path / "out", workers=1, quiet=True)
     assert not found.failures
     results = pd.read_csv(found.folder / "results.csv")
     trained = results[results["method"].isin(list(study.methods))]

@@ -24,7 +24,7 @@ def compared(folder: Path, score: dict[str, object]) -> Comparison:
     )
     models: dict[str, dict[str, Any] | None] = {"logistic_regression": {"C": [1.0]}}
     study = Study({"local": local}, seeds=[1, 2], baselines=models, metrics=["auroc"], bootstrap=0)
-    return compare(study, out=folder, jobs=1, quiet=True)
+    return compare(study, out=folder, workers=1, quiet=True)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_what_is_done_is_kept(
     """What is done in part, or damaged: test_compare.py."""
     said: list[str] = []
     done = [*compared.folder.glob("runs/*/*/DONE")]
-    again = compare(str(study_file), out=compared.folder, jobs=1, say=said.append)
+    again = compare(str(study_file), out=compared.folder, workers=1, say=said.append)
     assert (
         f"{len(done)} of {len(done)} runs are done already" in said and not capfd.readouterr().out
     )
@@ -231,7 +231,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (folder / "krum.yaml").write_text(krum, encoding="utf-8")
     study = write_study(folder, **CONTENT, baselines=[], choose=None, paper=None)
     with redirect_stdout(io.StringIO()) as said:
-        assert main(["compare", str(study), "--out", str(folder / "out"), "--jobs", "1"]) == 1
+        assert main(["compare", str(study), "--out", str(folder / "out"), "--workers", "1"]) == 1
     return folder / "out", said.getvalue()
 
 

@@ -3,6 +3,7 @@ reader, the progress bar, and who belongs together.
 """
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,17 +142,34 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_shows_scores_loss_and_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "140")
+@pytest.mark.parametrize("columns", [140, 50])
+def test_one_bar_over_all_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
     with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", terminal := Terminal())
-        run = trained(
-            tmp_path, exchange={"federated": ["core"]}, callbacks=[Progress(refresh_rate=1)]
-        )
-    assert run.trainer is not None
-    auroc = float(run.trainer.callback_metrics["val/auroc"])
-    last = terminal.getvalue().replace("\r", "\n").strip().splitlines()[-1]
-    assert all(part in last for part in (f"val auroc={auroc:.3f}", "loss=", "round=3", "4/4"))
+        patch.setattr(sys, "stderr", terminal := Terminal())
+        patch.setattr(sys, "stdout", piped := io.StringIO())
+        run = trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[Progress()])
+    assert run.trainer is not None and piped.getvalue() == ""
+    written = terminal.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written)
+    frames = [line for line in re.split(r"[\r\n]+", plain) if "/3" in line]
+    assert frames and all(len(line) <= columns for line in frames)
+    auroc = 100 * float(run.trainer.callback_metrics["val/auroc"])
+    assert f"AUROC {auroc:.2f}" in frames[-1] and "3/3" in frames[-1]
+    assert frames[-1].endswith("0:00:00")
+    if columns == 140:
+        best = 100 * max(series(read(tmp_path), f"{RUN}/federation", "val/best/auroc").values())
+        assert f"best so far {best:.2f}" in frames[-1] and "round 3" in frames[-1]
+
+
+def test_a_pipe_gets_no_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", piped := io.StringIO())
+        trained(tmp_path, exchange={"federated": ["core"]}, callbacks=[Progress()])
+    assert piped.getvalue() == ""
 
 
 # ------------------------------------------------------------------ clusters

@@ -1,20 +1,13 @@
-"""What is shown while a run trains: a progress bar, and what TensorBoard shows in addition to
-curves over steps.
-"""
+"""What TensorBoard shows in addition to curves over steps."""
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from torch import Tensor
 
-from fedlit.client.client import main_score
 from fedlit.data.table import Split
-from fedlit.exchange.exchange import Exchange
 from fedlit.names import joined
 from fedlit.show.heatmap import confusion_figure
 from fedlit.train.logger import (
@@ -27,50 +20,6 @@ from fedlit.train.logger import (
 from fedlit.train.loop import FederatedLoop
 from fedlit.train.results import Results
 
-Shown = dict[str, int | str | float | dict[str, float]]
-"""What a progress bar shows beside itself."""
-
-
-class Progress(TQDMProgressBar):
-    """A bar for each epoch, with the mean main score of the last validation, the mean training loss
-    and the round. It is silent if standard output is not a terminal.
-
-    Args:
-        refresh_rate: the number of aligned steps between two redraws; values are read from the
-            device only then.
-    """
-
-    # A terminal that is too narrow cuts the bar off on its right.
-    BAR_FORMAT = "{desc}{percentage:3.0f}%{postfix} |{bar}| {n_fmt}/{total_fmt} {remaining}"
-
-    def __init__(self, refresh_rate: int = 10) -> None:
-        super().__init__(refresh_rate=refresh_rate if sys.stdout.isatty() else 0)
-
-    def init_validation_tqdm(self) -> Tqdm:
-        """Return a disabled bar, because validation is short."""
-        return Tqdm(disable=True)
-
-    def get_metrics(self, trainer: Trainer, pl_module: FederatedLoop) -> Shown:  # type: ignore[override]
-        """Return the main score and the loss of the last epoch, and the number of exchanges so
-        far.
-        """
-        keys = {"loss": "train/loss"}
-        if pl_module.federation:
-            main = main_score(pl_module.federation.scores_of).name
-            keys = {f"val {main}": f"val/{main}", **keys}
-        logged = trainer.callback_metrics
-        metrics: Shown = {
-            name: f"{float(logged[key]):.3f}" for name, key in keys.items() if key in logged
-        }
-        exchanges = [
-            callback
-            for callback in getattr(trainer, "callbacks", [])
-            if isinstance(callback, Exchange) and callback.on
-        ]
-        if exchanges:
-            metrics["round"] = exchanges[0].rounds
-        return metrics
-
 
 class Board(Callback):
     """Writes scalars and hyperparameters to all loggers, and text and images to the runs of
@@ -81,6 +30,9 @@ class Board(Callback):
     Args:
         plan: the plan as Markdown, shown in the federation's run.
         settings: the configuration's keys and values, shown as hyperparameters.
+
+    Attributes:
+        best: the best mean of the main score so far; NaN before the first one.
     """
 
     def __init__(
@@ -88,15 +40,15 @@ class Board(Callback):
     ) -> None:
         self.plan = plan
         self.settings = settings
-        self._best = math.nan
+        self.best = math.nan
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best score so far."""
-        return {"best": self._best}
+        return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score so far."""
-        self._best = state_dict["best"]
+        self.best = state_dict["best"]
 
     def on_fit_start(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Write the plan and the configuration."""
@@ -117,9 +69,9 @@ class Board(Callback):
         mean = _mean(results)
         if mean is not None:
             # The gain is NaN if there is no earlier score to compare with.
-            if not main.gain(mean, self._best) <= 0:
-                self._best = mean
-            best = {f"val/best/{main.name}": self._best}
+            if not main.gain(mean, self.best) <= 0:
+                self.best = mean
+            best = {f"val/best/{main.name}": self.best}
             self._compare_by(trainer, {f"val/{main.name}": mean, **best}, step)
             log_scalars(trainer, best, step)
 
