@@ -54,13 +54,13 @@ def compare(
     for current in every:
         if current is not None:
             print(f"\n=== {current} ===")
-        tell = Printer()
+        printer = Printer()
         comparison = work.compare(
             loaded, seeds=seeds, workers=workers, methods=named["methods"], baselines=names(baselines), out=out,
-            scenario=current, say=tell,
+            scenario=current, say=printer,
         )  # fmt: skip
         print()
-        tell.show(comparison)
+        printer.show(comparison)
         print(f"\nAll scores and lifts: {comparison.folder / 'report.html'}")
         for name, error in comparison.failures.items():
             say(f"FAILED {name}: {error}")

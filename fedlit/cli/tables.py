@@ -304,7 +304,7 @@ def recommend(
     say(f"Reading {shown(path)}")
     from fedlit.mixture import recommend as work
 
-    tell = Printer()
+    printer = Printer()
     recommendation = work.recommend(
         path,
         budget=budget,
@@ -314,7 +314,7 @@ def recommend(
         workers=workers,
         matters=matters,
         out=out,
-        tell=tell,
+        tell=printer,
     )
     print()
-    tell.show(recommendation)
+    printer.show(recommendation)

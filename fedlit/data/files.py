@@ -153,7 +153,7 @@ def _download(file: RemoteFile, address: str, cache: Path) -> Path:
     # Made here because pooch's own check-then-make fails when two processes arrive together.
     target.parent.mkdir(parents=True, exist_ok=True)
     with Bar(None, 0, DownloadColumn(), TimeRemainingColumn()) as bar:
-        bar.show(words=file.path)
+        bar.show(description=file.path)
         loader = pooch.HTTPDownloader(progressbar=_Bytes(bar), chunk_size=1 << 16)
         path = pooch.retrieve(
             address, f"sha256:{file.sha256}", target.name, target.parent, downloader=loader

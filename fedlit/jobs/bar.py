@@ -32,7 +32,7 @@ class JobsBar(Report):
 
     def began(self, job: Job) -> None:
         """Show which job has begun, and the best one so far."""
-        self._bar.show(words="; ".join(filter(None, (job.name, self.best))))
+        self._bar.show(description="; ".join(filter(None, (job.name, self.best))))
 
     def prepared(self, job: Job) -> None:
         """Advance by a client of a job."""

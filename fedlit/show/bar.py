@@ -46,13 +46,13 @@ class Bar:
         widgets = console.is_jupyter and find_spec("ipywidgets") is not None
         self.shown = not hidden and (console.is_terminal or widgets)
         # A narrow terminal cuts the words, and neither the numbers nor the time.
-        words = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        description = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         numbers = columns or (
             MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=5)),
             TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
         )
         self._progress = Progress(
-            TextColumn("{task.description}", markup=False, table_column=words),
+            TextColumn("{task.description}", markup=False, table_column=description),
             BarColumn(bar_width=12),
             *numbers,
             console=console,
@@ -76,18 +76,22 @@ class Bar:
         self._progress.stop()
 
     def show(
-        self, done: float | None = None, *, words: str | None = None, total: float | None = None
+        self,
+        done: float | None = None,
+        *,
+        description: str | None = None,
+        total: float | None = None,
     ) -> None:
         """Show how many steps are done, and words. What is None stays as it is.
 
         Args:
             done: the number of steps, with those that were done before.
-            words: the words on the left, the most important first.
+            description: the words on the left, the most important first.
             total: the number of all steps.
         """
-        if words is not None:
-            words = printable(words)
-        self._progress.update(self._task, completed=done, description=words, total=total)
+        if description is not None:
+            description = printable(description)
+        self._progress.update(self._task, completed=done, description=description, total=total)
 
     def print(self, text: str) -> None:
         """Print a line above the bar."""

@@ -194,10 +194,10 @@ class Printer:
         >>> class Answer(Shown):
         ...     def parts(self):
         ...         return ["Note: few rows", "", "north gains."]
-        >>> tell = Printer()
-        >>> tell("Note: few rows")
+        >>> printer = Printer()
+        >>> printer("Note: few rows")
         Note: few rows
-        >>> tell.show(Answer())
+        >>> printer.show(Answer())
         north gains.
     """
 

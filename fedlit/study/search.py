@@ -207,7 +207,7 @@ def search(
         done = len(_ended(drawn))
         with Bar(trials, done, hidden=quiet) as bar:
             while done < trials:
-                bar.show(done, words=_best_so_far(drawn, score))
+                bar.show(done, description=_best_so_far(drawn, score))
                 _next_trials(drawn, space, judge, min(slots, trials - done))
                 done = len(_ended(drawn))
                 if not quiet and not bar.shown:

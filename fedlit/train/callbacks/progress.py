@@ -64,7 +64,7 @@ class Progress(ProgressBar):
     def on_validation_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Show the score of an epoch."""
         if self._bar is not None and not trainer.sanity_checking:
-            self._bar.show(words=self._words(trainer, pl_module))
+            self._bar.show(description=self._description(trainer, pl_module))
 
     def on_train_end(self, trainer: Trainer, pl_module: FederatedLoop) -> None:  # type: ignore[override]
         """Remove the bar."""
@@ -90,7 +90,7 @@ class Progress(ProgressBar):
             limits.append(math.ceil(trainer.max_steps / self.total_train_batches))
         return min(limits, default=None)
 
-    def _words(self, trainer: Trainer, loop: FederatedLoop) -> str:
+    def _description(self, trainer: Trainer, loop: FederatedLoop) -> str:
         """Return the main score of the last validation, the best so far, the exchanges, and the
         training loss.
         """
@@ -103,13 +103,13 @@ class Progress(ProgressBar):
                 best = callback.best
             if isinstance(callback, Exchange) and callback.on:
                 rounds = f"round {callback.rounds}"
-        words = list[str]()
+        parts = list[str]()
         if (key := f"val/{main.name}") in logged:
-            words.append(f"{main.label} {main.text(float(logged[key]))}")
+            parts.append(f"{main.label} {main.text(float(logged[key]))}")
         if math.isfinite(best):
-            words.append(f"best so far {main.text(best)}")
+            parts.append(f"best so far {main.text(best)}")
         if rounds:
-            words.append(rounds)
+            parts.append(rounds)
         if "train/loss" in logged:
-            words.append(f"loss {float(logged['train/loss']):.3f}")
-        return ", ".join(words)
+            parts.append(f"loss {float(logged['train/loss']):.3f}")
+        return ", ".join(parts)
