@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -15,6 +15,7 @@ from fedlit.client.build import ClientFactory, ClientOverride
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
+from fedlit.devices import choose_tf32
 from fedlit.engine.base import Engine, EngineName
 from fedlit.engine.stacked import SharedStacks, StackedEngine, make_engine
 from fedlit.errors import ConfigError, expect
@@ -63,6 +64,8 @@ class FederatedLoop(LightningModule):
             compiling them (``auto``; ``torch`` under the plain engine). They agree to float32
             tolerance.
         threads: the total number of threads; if None, as many as PyTorch would use.
+        tf32: whether NVIDIA GPUs may round the inputs of float32 products to 10 binary digits
+            (TensorFloat-32), which is faster. Other devices ignore it.
         seed: the run's seed.
         overrides: client's name or pattern → its own settings.
         start: a trained run that clients start from (see :class:`fedlit.train.start.Start`); random
@@ -94,6 +97,7 @@ class FederatedLoop(LightningModule):
         engine: EngineName = "auto",
         kernels: Kernels = "auto",
         threads: int | None = None,
+        tf32: bool = False,
         seed: int = 0,
         overrides: dict[str, ClientOverride] | None = None,
         start: Start | None = None,
@@ -114,6 +118,7 @@ class FederatedLoop(LightningModule):
             average, keep, then_of(then), stop,
         )  # fmt: skip
         self.threads = threads
+        self.tf32 = tf32
         self.seed = seed
         self.start = start
         self.engine_name: EngineName = engine
@@ -121,7 +126,9 @@ class FederatedLoop(LightningModule):
         self.federation = Clients(training)
         self.clients = nn.ModuleDict()
         self._engine: Engine | None = None
-        self._threads_before: int  # known while there is an engine
+        # Both are known while there is an engine.
+        self._threads_before: int
+        self._reset_tf32: Callable[[], None]
         self._kernels_told = False
         self._scored = False  # whether validation rows were scored in this epoch
         self._resumed_stacks: SharedStacks | None = None
@@ -161,6 +168,7 @@ class FederatedLoop(LightningModule):
         """
         if self._engine is None:
             self._threads_before = torch.get_num_threads()
+            self._reset_tf32 = choose_tf32(self.tf32)
             self.threads = self.threads or torch.get_num_threads()
             clients = list(self.federation.clients.values())
             alone = not all(client.side_by_side for client in clients)
@@ -180,6 +188,7 @@ class FederatedLoop(LightningModule):
             self._engine.close()
             self._engine = None
             torch.set_num_threads(self._threads_before)
+            self._reset_tf32()
 
     def configure_model(self) -> None:
         """Build the clients, whose sizes are known now, before optimizers and checkpoints need
