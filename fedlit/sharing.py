@@ -18,9 +18,9 @@ from typing import Literal, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedlit.errors import ConfigError, did_you_mean
+from fedlit.errors import ConfigError, RunError, did_you_mean
 from fedlit.names import Share
-from fedlit.slices import Axes, named_axes, slice_name
+from fedlit.slices import Axes, Live, live_of, named_axes, slice_name
 
 State = Mapping[str, Tensor]
 """Named tensors: what travels."""
@@ -319,3 +319,26 @@ def all_finite(states: Mapping[str, State]) -> dict[str, Tensor]:
             else torch.tensor(True)
         )
     return flags
+
+
+def taken_again(live: Live, module: nn.Module, owner: str) -> Live:
+    """Select the same tensors of a module again, after some have been replaced.
+
+    Args:
+        live: the tensors as they were.
+        module: the module.
+        owner: whose they are, for a message.
+
+    Raises:
+        RunError: a tensor is gone, or has another type or shape.
+    """
+    tensors = named_tensors(module)
+    for name in map(live.tensor_of, live):
+        expected = form_of(live.tensor(name))
+        actual = form_of(tensors[name]) if name in tensors else "none"
+        if actual != expected:
+            raise RunError(
+                f"{owner}: expected {name}, which is federated, to stay {expected}, found {actual} "
+                "after it or its module was replaced; write into the tensor instead (copy_)"
+            )
+    return live_of(module, tensors, live.names)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import Tensor, nn
 
 from fedlit.errors import ConfigError
+from fedlit.held import Held
 
 Axes = Mapping[str, tuple[int, tuple[str, ...]]]
 """Tensor → (axis, names along it)."""
@@ -69,6 +70,7 @@ class Live(Mapping[str, Tensor]):
         tensors: whole tensors, by name.
         names: the names of the selected tensors or slices.
         axes: the axis and the names of slices of each tensor that is cut.
+        parts: where the module holds the tensors, if they are a module's.
 
     Attributes:
         names: the names of the selected tensors or slices.
@@ -89,8 +91,10 @@ class Live(Mapping[str, Tensor]):
         tensors: Mapping[str, Tensor] | None = None,
         names: Sequence[str] = (),
         axes: Axes | None = None,
+        parts: Held | None = None,
     ) -> None:
         self._tensors = tensors or {}
+        self._parts = parts
         slices: dict[str, tuple[str, int, int]] = {}
         for tensor, (axis, labels) in (axes or {}).items():
             for position, label in enumerate(labels):
@@ -110,6 +114,11 @@ class Live(Mapping[str, Tensor]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
+
+    @property
+    def intact(self) -> bool:
+        """Whether the module still holds these tensors."""
+        return self._parts is None or self._parts.intact
 
     def pick(self, tensors: Mapping[str, Tensor], name: str) -> Tensor:
         """Return the tensor or slice with this name from other tensors of the same names and
@@ -204,6 +213,7 @@ class Detached(Mapping[str, Tensor]):
 
 def live_of(module: nn.Module, tensors: Mapping[str, Tensor], names: Sequence[str]) -> Live:
     """Select the tensors of a module by name."""
-    if all(name in tensors for name in names):
-        return Live(tensors, names)
-    return Live(tensors, names, named_axes(module))
+    axes: Axes = {}
+    if any(name not in tensors for name in names):
+        axes = named_axes(module)
+    return Live(tensors, names, axes, Held(module))

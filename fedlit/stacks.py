@@ -4,6 +4,9 @@ dimension.
 
 from __future__ import annotations
 
+import threading
+import weakref
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -20,6 +23,90 @@ LONG = 2**15
 """The number of values from which on a tensor counts as long. torch divides the sum of a long
 tensor among threads, so that it is not that of a row of a stack, bit for bit; and for a long
 tensor, the cost of starting an operation does not matter."""
+
+_registered: tuple[list[int], list[weakref.ref[Tensor]]] = ([], [])
+"""The stacks that were divided by :func:`parts_of`: their addresses, in order, and the stacks."""
+_registering = threading.Lock()
+
+
+def parts_of(stack: Tensor) -> list[Tensor]:
+    """Return the slices of a stack, each in a storage of its own that lies in the stack's memory.
+    What saves, pickles or copies a slice with all of its storage writes the slice alone, and no
+    other client's values.
+
+    Args:
+        stack: the clients' tensors, contiguous and without a gradient. The slices are recognised as
+            its parts (:func:`starts_of`) as long as it is referred to.
+
+    Shape:
+        - stack: (K, ...)
+        - output: K tensors, (...)
+
+    Example:
+        >>> stack = torch.zeros(3, 2)
+        >>> part = parts_of(stack)[1]
+        >>> _ = part.add_(1.0)
+        >>> stack.tolist(), part.untyped_storage().nbytes(), stack.untyped_storage().nbytes()
+        ([[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], 8, 24)
+    """
+    rows = stack.unbind()
+    if not stack.data_ptr():
+        return list(rows)  # They hold nothing, or are on the device "meta".
+    _register(stack)
+    storage = stack.untyped_storage()
+    size = rows[0].nbytes
+    begin = stack.data_ptr() - storage.data_ptr()
+    parts = []
+    for position, row in enumerate(rows):
+        start = begin + position * size
+        part = torch.empty(0, dtype=stack.dtype, device=stack.device)
+        parts.append(part.set_(storage[start : start + size], 0, row.shape, row.stride()))
+    return parts
+
+
+def _register(stack: Tensor) -> None:
+    """Remember a stack, and forget those that are gone, whose memory may be another one's now."""
+    global _registered
+    with _registering:
+        live = {stack.data_ptr(): weakref.ref(stack)}
+        for address, reference in zip(*_registered, strict=True):
+            if reference() is not None:
+                live.setdefault(address, reference)
+        addresses = sorted(live)
+        _registered = (addresses, [live[address] for address in addresses])
+
+
+def _stack_at(tensor: Tensor) -> Tensor | None:
+    """Return the registered stack in whose memory a tensor lies, if there is one."""
+    addresses, references = _registered
+    address = tensor.data_ptr()
+    position = bisect_right(addresses, address) - 1
+    if position < 0:
+        return None
+    stack = references[position]()
+    if stack is None or address >= addresses[position] + stack.nbytes:
+        return None
+    return stack
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Return the address of the memory that a tensor shares with others: that of its stack, or
+    of its storage.
+
+    Example:
+        >>> rows = torch.zeros(3, 2)
+        >>> memory_of(rows[1]) == memory_of(rows[2]) == rows.data_ptr()
+        True
+    """
+    return _memory(tensor).data_ptr()
+
+
+def _memory(tensor: Tensor) -> torch.UntypedStorage:
+    """Return the storage of a tensor's stack, or its own."""
+    stack = _stack_at(tensor)
+    if stack is None:
+        return tensor.untyped_storage()
+    return stack.untyped_storage()
 
 
 def starts_of(tensors: Sequence[Tensor]) -> list[int]:
@@ -53,7 +140,7 @@ def starts_of(tensors: Sequence[Tensor]) -> list[int]:
     for position, address in enumerate(addresses):
         if address != follows or address + size > end:
             starts.append(position)
-            storage = tensors[position].untyped_storage()
+            storage = _memory(tensors[position])
             end = storage.data_ptr() + storage.nbytes()
         follows = address + size
     return starts
@@ -81,8 +168,13 @@ def run_of(tensors: Sequence[Tensor]) -> Tensor:
         [[2.0, 3.0], [4.0, 5.0]]
     """
     first = tensors[0]
+    shape = (len(tensors), *first.shape)
     strides = (first.numel(), *first.stride())
-    return first.detach().as_strided((len(tensors), *first.shape), strides)
+    stack = _stack_at(first)
+    if stack is None:
+        return first.detach().as_strided(shape, strides)
+    offset = (first.data_ptr() - stack.untyped_storage().data_ptr()) // stack.element_size()
+    return stack.detach().as_strided(shape, strides, offset)
 
 
 def base_of(tensors: Sequence[Tensor]) -> Tensor | None:

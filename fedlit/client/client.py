@@ -22,7 +22,7 @@ from fedlit.data.loader import Batch
 from fedlit.errors import ConfigError
 from fedlit.inputs import Input
 from fedlit.nn.network import Network, NetworkFactory
-from fedlit.sharing import State, select
+from fedlit.sharing import State, select, taken_again
 from fedlit.slices import Live
 from fedlit.spec import ClientSpec
 from fedlit.stacks import alone, parts_in
@@ -168,7 +168,7 @@ class FederatedClient(LightningModule):
         self._optimizers: list[Optimizer] = []
         self._scheduler_configs: list[LRSchedulerConfig] = []
         self._logged: dict[str, list[Tensor]] = {}
-        self._federated = Live()
+        self._live = Live()
         # Set by the federation: optimizer steps since the last exchange, and whether the last batch
         # was skipped.
         self.steps_taken = 0
@@ -464,6 +464,17 @@ class FederatedClient(LightningModule):
         starts.
         """
         return {name: tensor.detach() for name, tensor in self._federated.items()}
+
+    @property
+    def _federated(self) -> Live:
+        """The federated tensors. They are looked up again where one was replaced."""
+        if not self._live.intact:
+            self._live = taken_again(self._live, self, f"client {self.spec.name!r}")
+        return self._live
+
+    @_federated.setter
+    def _federated(self, live: Live) -> None:
+        self._live = live
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the client's tensors by name, as every module of torch does. A client that is

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedlit.client.client import FederatedClient
+from fedlit.client.client import FederatedClient, has_hook
 from fedlit.nn.native.stacked import StackedDropout
 from fedlit.tasks.base import Task
 
@@ -23,7 +23,7 @@ larger ones take longer than the Python around them, and the kernels that ``vmap
 faster."""
 
 SAME_FOR_ALL = ("forward", "objective", "loss", "training_step")
-"""Methods that a class must inherit unchanged from FederatedClient."""
+"""Methods that a client must have unchanged from FederatedClient."""
 
 ACTIVATIONS = frozenset(
     {
@@ -168,8 +168,7 @@ class PlainNetwork:
             >>> len(PlainNetwork.of_client(FederatedClient(spec, MLP)).layers)
             7
         """
-        kind = type(client)
-        if any(getattr(kind, name) is not getattr(FederatedClient, name) for name in SAME_FOR_ALL):
+        if any(has_hook(client, method) for method in SAME_FOR_ALL):
             return None
         task = client.spec.task
         if type(task).row_losses is Task.row_losses:

@@ -8,7 +8,6 @@ stack starts each operation once for all its clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -17,8 +16,9 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.layers import PlainNetwork, StackValues
 from fedlit.engine.stacked_optimizer import StackedOptimizer
-from fedlit.engine.views import entries_of, join
+from fedlit.engine.views import Watch, join
 from fedlit.engine.vmapped import VmappedNetwork
+from fedlit.stacks import memory_of
 
 Seed = Callable[[], int]
 """Computes a seed. Few networks draw, and for thousands of clients this takes time."""
@@ -47,7 +47,7 @@ class Stack:
         for name, parameter in clients[0].named_parameters():
             self.parameters[name].requires_grad_(parameter.requires_grad)
         self._take_gradients()
-        self._entries = [entries_of(client) for client in clients]
+        self._watch = Watch(self.clients)
         for client in clients:
             client.stacked = True
         self.optimizer = StackedOptimizer(self.clients, self.parameters)
@@ -67,17 +67,16 @@ class Stack:
         used afterwards.
         """
         self.report()
-        shared = {
-            value.untyped_storage().data_ptr()
-            for value in (*self.parameters.values(), *self.buffers.values())
-        }
+        stacked = (*self.parameters.values(), *self.buffers.values())
+        shared = set(map(memory_of, stacked))
         for position, client in enumerate(self.clients):
             client.stacked = False
+            stacked_ids = set(map(id, self._watch.tensors[position]))
             for name, parameter in client.named_parameters():
-                accumulated = self.parameters[name].grad
+                accumulated = self.parameters[name].grad if id(parameter) in stacked_ids else None
                 parameter.grad = None if accumulated is None else accumulated[position].clone()
             for tensor in (*client.parameters(), *client.buffers()):
-                if tensor.untyped_storage().data_ptr() in shared:
+                if memory_of(tensor) in shared:
                     tensor.data = tensor.data.clone()
         self.optimizer.separate()
 
@@ -121,26 +120,20 @@ class Stack:
 
     @property
     def consistent(self) -> bool:
-        """Whether the clients' optimizers still agree, and no parameter has been frozen or unfrozen
-        since.
+        """Whether the clients can still be stepped as one: their modules are as they were when they
+        were stacked (:attr:`~fedlit.engine.views.Watch.as_stacked`), and their optimizers agree.
         """
-        entries = chain(*self._entries)
-        return self.optimizer.consistent and all(
-            entry.tensor.requires_grad == entry.trained for entry in entries
-        )
+        return self._watch.as_stacked and self.optimizer.consistent
 
     @property
     def replaced(self) -> list[FederatedClient]:
-        """The clients with a tensor that is no longer the stack's, because somebody has put another
-        one in its place.
-        """
-        clients = []
-        for client, entries in zip(self.clients, self._entries, strict=True):
-            for tensors, name, tensor, address, _ in entries:
-                if tensors.get(name) is not tensor or tensor.data_ptr() != address:
-                    clients.append(client)
-                    break
-        return clients
+        """See :attr:`~fedlit.engine.views.Watch.replaced`."""
+        return self._watch.replaced
+
+    @property
+    def scores_alike(self) -> bool:
+        """Whether the clients can be scored as one, whatever their optimizers are."""
+        return self._watch.as_stacked
 
     # ------------------------------------------------------------------ evaluation
 

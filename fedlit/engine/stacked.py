@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fedlit.client.client import FederatedClient
+from fedlit.client.client import FederatedClient, has_hook
 from fedlit.data.loader import Batch
 from fedlit.engine.base import (
     ClientStep,
@@ -30,7 +30,7 @@ from fedlit.engine.base import (
 from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack
 from fedlit.engine.trial import why_not
-from fedlit.engine.views import join
+from fedlit.engine.views import STEP_METHODS, has_hooks, join
 from fedlit.errors import RunError
 from fedlit.show.text import shorten
 from fedlit.stacks import one_after_another
@@ -56,7 +56,13 @@ ELEMENTWISE = frozenset(
 
 _MODULE = frozenset(vars(nn.Module()))
 _SAME = _MODULE | {"axes"}
-_STEP_HOOKS = ("on_after_backward", "on_before_optimizer_step", "on_before_zero_grad", "optimizers")
+_STEP_HOOKS = (
+    "training_step",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_before_zero_grad",
+    "optimizers",
+)
 _Scalar = bool | int | float | str | None
 
 
@@ -68,12 +74,13 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     its modules), with one optimizer that treats numbers one by one. Clients match if their tasks
     have the same loss and their networks the same modules, shapes and settings.
     """
-    if not _has_plain_step(client, batch) or _has_hooks(client):
+    if not _has_plain_step(client, batch) or has_hooks(client):
         return None
     optimizer = client._optimizers[0]
     steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
     structure: list[object] = [
         type(client),
+        client.training,
         client.spec.task.alike,
         client.gradient_clip_val,
         batch.x.shape,
@@ -98,30 +105,13 @@ def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
     kind = type(client)
     if not vars(kind).get("stackable") or not client.automatic_optimization:
         return False
-    if kind.training_step is not FederatedClient.training_step:
+    if any(has_hook(client, hook) for hook in _STEP_HOOKS):
         return False
-    if any(getattr(kind, hook) is not getattr(FederatedClient, hook) for hook in _STEP_HOOKS):
+    if any(method in vars(client) for method in STEP_METHODS):
         return False
     if batch.weight is not None or len(batch.y) > MAX_ROWS:
         return False
     return len(client._optimizers) == 1 and type(client._optimizers[0]) in ELEMENTWISE
-
-
-def _has_hooks(client: FederatedClient) -> bool:
-    """Return whether a module or a parameter of the client has hooks."""
-    for module in client.modules():
-        hooks = (
-            module._forward_hooks,
-            module._forward_pre_hooks,
-            module._backward_hooks,
-            module._backward_pre_hooks,
-        )
-        if any(hooks):
-            return True
-    for parameter in client.parameters():
-        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return True
-    return False
 
 
 def _optimizer_settings(optimizer: Optimizer) -> Hashable:
@@ -347,7 +337,7 @@ class StackedEngine(Engine):
         position: dict[int, int] = {}
         for _, stack in self._stacks.values():
             for index, client in enumerate(stack.clients):
-                if type(client).evaluate is FederatedClient.evaluate:
+                if stack.scores_alike and not has_hook(client, "evaluate"):
                     stack_of[id(client)] = stack
                     position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedlit.client.client import FederatedClient
+from fedlit.stacks import parts_of
 
 
 class StackedOptimizer:
@@ -70,12 +71,14 @@ class StackedOptimizer:
 
     @property
     def consistent(self) -> bool:
-        """Whether the clients' optimizers still agree: they have the same settings, and all or none
-        of them have state.
+        """Whether the clients' optimizers still agree: they have the same settings, all clip at the
+        same limit, and all or none of them have state.
         """
+        if len({client.gradient_clip_val for client in self.clients}) > 1:
+            return False
         optimizers = [client._optimizers[0] for client in self.clients]
-        settings = list(map(_settings, optimizers))
-        if any(groups != settings[0] for groups in settings):
+        settings = _settings(optimizers[0])
+        if any(_settings(optimizer) != settings for optimizer in optimizers):
             return False
         return len({bool(optimizer.state) for optimizer in optimizers}) == 1
 
@@ -110,16 +113,19 @@ class StackedOptimizer:
         """Let each client's optimizer hold views of the stack's state."""
         assert self._optimizer is not None
         self._shared = len(self._optimizer.state)
-        for position, client in enumerate(self.clients):
-            parameters = dict(client.named_parameters())
-            for name, stacked in self.parameters.items():
-                if stacked not in self._optimizer.state:
-                    continue  # The parameter is frozen, or not one of the optimizer's.
-                state = dict(self._optimizer.state[stacked])
-                for key, value in state.items():
-                    if _by_number(key, value, stacked.shape):
-                        state[key] = value[position]
-                client._optimizers[0].state[parameters[name]] = state
+        parameters = [dict(client.named_parameters()) for client in self.clients]
+        for name, stacked in self.parameters.items():
+            if stacked not in self._optimizer.state:
+                continue  # The parameter is frozen, or not one of the optimizer's.
+            state = self._optimizer.state[stacked]
+            parts = {
+                key: parts_of(value)
+                for key, value in state.items()
+                if _by_number(key, value, stacked.shape)
+            }
+            for position, client in enumerate(self.clients):
+                of_client = {key: values[position] for key, values in parts.items()}
+                client._optimizers[0].state[parameters[position][name]] = {**state, **of_client}
 
     def separate(self) -> None:
         """Give each client's optimizer a state of its own again."""
@@ -131,9 +137,12 @@ class StackedOptimizer:
                             state[key] = value.clone()
 
 
-def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+def _settings(optimizer: Optimizer) -> list[tuple[object, ...]]:
     """Return the settings of an optimizer's groups."""
-    return [{**group, "params": None} for group in optimizer.param_groups]
+    settings = []
+    for group in optimizer.param_groups:
+        settings.append(tuple(value for key, value in group.items() if key != "params"))
+    return settings
 
 
 def _by_number(key: str, value: object, shape: torch.Size) -> bool:

@@ -1,15 +1,45 @@
-"""Parameters and buffers of several clients as slices of one tensor for each name."""
+"""Parameters and buffers of several clients as slices of one tensor for each name, and whether the
+clients are still what a stack computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import chain, product
+from operator import attrgetter, itemgetter
 
 import torch
 from torch import Tensor
 
 from fedlit.client.client import FederatedClient
-from fedlit.stacks import base_of
+from fedlit.held import Held
+from fedlit.stacks import base_of, parts_of
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+"""The attributes by which a module holds what runs beside its ``forward``."""
+
+HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""The attributes by which a parameter holds what runs when its gradient is computed."""
+
+STEP_METHODS = (
+    "forward",
+    "objective",
+    "loss",
+    "training_step",
+    "descend",
+    "clipped_apart",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_before_zero_grad",
+    "optimizers",
+)
+"""The methods whose work a stack does. A class says whether it may (``stackable``); a client with
+such a method of its instance is stepped alone."""
 
 
 def join(clients: Sequence[FederatedClient]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -29,37 +59,79 @@ def _joined(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         base = base_of(tensors)
         if base is None:
             base = torch.stack([tensor.detach() for tensor in tensors])
-            for tensor, part in zip(tensors, base.unbind(), strict=True):
+            for tensor, part in zip(tensors, parts_of(base), strict=True):
                 tensor.data = part
         joined[name] = base
     return joined
 
 
-class Entry(NamedTuple):
-    """Where a module of a client holds a tensor.
+def has_hooks(client: FederatedClient) -> bool:
+    """Return whether a module or a parameter of the client has hooks."""
+    of_modules = [getattr(module, hooks) for module, hooks in product(client.modules(), HOOKS)]
+    of_parameters = [
+        getattr(parameter, hooks)
+        for parameter, hooks in product(client.parameters(), HOOKS_OF_TENSORS)
+    ]
+    return any(of_modules) or any(of_parameters)
+
+
+class Watch:
+    """Notices when clients are no longer what their stack computes.
+
+    It is asked before each step, so the facts about all clients are compared as lists, without a
+    loop over clients.
+
+    Args:
+        clients: the clients, as they are stacked.
 
     Attributes:
-        tensors: the module's parameters or buffers by name.
-        name: the tensor's name.
-        tensor: the tensor.
-        address: its address in the stack.
-        trained: whether it had a gradient when the clients were stacked.
+        tensors: the parameters and buffers of each client.
     """
 
-    tensors: dict[str, Any]
-    name: str
-    tensor: Tensor
-    address: int
-    trained: bool
+    def __init__(self, clients: Sequence[FederatedClient]) -> None:
+        self._clients = clients
+        self._parts = [Held(client) for client in clients]
+        self.tensors = [parts.tensors for parts in self._parts]
+        self._addresses = [_addresses(tensors) for tensors in self.tensors]
+        self._flat = list(chain.from_iterable(self.tensors))
+        self._trained = list(map(attrgetter("requires_grad"), self._flat))
+        modules = [list(client.modules()) for client in clients]
+        self._modules = len(modules[0])
+        every_module = list(chain.from_iterable(modules))
+        self._vars = list(map(vars, every_module))
+        self._attributes = [vars(client).keys() for client in clients]
+        self._hooks = [getattr(module, hooks) for module, hooks in product(every_module, HOOKS)]
+
+    @property
+    def replaced(self) -> list[FederatedClient]:
+        """The clients with a module or a tensor that is no longer the stack's, because somebody has
+        put another one in its place.
+        """
+        facts = zip(self._clients, self._parts, self.tensors, self._addresses, strict=True)
+        return [
+            client
+            for client, parts, tensors, addresses in facts
+            if not parts.intact or _addresses(tensors) != addresses
+        ]
+
+    @property
+    def as_stacked(self) -> bool:
+        """Whether no client has hooks, methods that were replaced on the instance, a module in
+        another mode than the others' (training or evaluation), or a parameter that was frozen or
+        unfrozen.
+        """
+        if any(self._hooks) or any("forward" in attributes for attributes in self._vars):
+            return False
+        if not all(attributes.isdisjoint(STEP_METHODS) for attributes in self._attributes):
+            return False
+        for hooks in HOOKS_OF_TENSORS:
+            if any(map(attrgetter(hooks), self._flat)):
+                return False
+        modes = list(map(itemgetter("training"), self._vars))
+        if modes != modes[: self._modules] * len(self._clients):
+            return False
+        return list(map(attrgetter("requires_grad"), self._flat)) == self._trained
 
 
-def entries_of(client: FederatedClient) -> list[Entry]:
-    """Return where a client's tensors are held."""
-    entries = []
-    for module in client.modules():
-        for tensors in (module._parameters, module._buffers):
-            for name, tensor in tensors.items():
-                if tensor is not None:
-                    address = tensor.data_ptr()
-                    entries.append(Entry(tensors, name, tensor, address, tensor.requires_grad))
-    return entries
+def _addresses(tensors: Sequence[Tensor]) -> list[int]:
+    return list(map(Tensor.data_ptr, tensors))

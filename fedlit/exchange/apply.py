@@ -7,8 +7,9 @@ from torch import Tensor
 
 from fedlit.client import FederatedClient
 from fedlit.errors import RunError
-from fedlit.exchange.columns import Columns
+from fedlit.exchange.columns import Columns, Updates
 from fedlit.sharing import State, named_tensors
+from fedlit.stacks import memory_of
 
 
 @torch.no_grad()
@@ -33,13 +34,37 @@ def write_back(client: FederatedClient, received: State, rate: float) -> None:
 
 
 @torch.no_grad()
+def apart(received: Mapping[str, State], updates: Updates) -> Mapping[str, State]:
+    """Return what clients receive, with a copy of each tensor that lies in the memory of what a
+    client sent: all of that is written while clients take over what they receive, so that a client
+    could otherwise be given what another one has just received.
+
+    Args:
+        received: maps each client to what it receives.
+        updates: the clients' own updates.
+    """
+    copies: dict[int, Tensor] = {}  # Most clients receive the same tensors.
+    copied: dict[str, State] = {}
+    for client, state in received.items():
+        new = {}
+        for name, value in state.items():
+            if id(value) not in copies:
+                copies[id(value)] = value
+                if memory_of(value) in updates.memories:
+                    copies[id(value)] = value.clone()
+            new[name] = copies[id(value)]
+        copied[client] = new
+    return copied
+
+
+@torch.no_grad()
 def write_back_all(columns: Columns, received: Mapping[str, State], rate: float) -> None:
     """Compute ω_k ← (1 − r) ω_k + r ω̄_k in place for many clients (see :func:`write_back`).
 
     Args:
         columns: the clients' tensors, which are written.
-        received: maps each client to what it received, ω̄_k; a client that is missing stays as it
-            is.
+        received: maps each client to what it received, ω̄_k, in other memory (see :func:`apart`);
+            a client that is missing stays as it is.
         rate: the update rate r.
     """
     for column in columns:
@@ -54,10 +79,7 @@ def write_back_all(columns: Columns, received: Mapping[str, State], rate: float)
         if rate != 1 and old:
             torch._foreach_lerp_(old, [value.to(old[0].dtype) for value in new], rate)
         elif run is not None and len(new) == len(run) and len(set(map(id, new))) == 1:
-            value = new[0]
-            if value.untyped_storage().data_ptr() == run.untyped_storage().data_ptr():
-                value = value.clone()  # A client sent it, and its memory is among what is written.
-            run.copy_(value)
+            run.copy_(new[0])
         elif old:
             torch._foreach_copy_(old, new)
 
@@ -86,13 +108,12 @@ class Lending:
         self._lent: dict[str, dict[str, Tensor]] = {}
         self._versions: dict[str, dict[str, int]] = {}
 
-    def lend(self, client: FederatedClient, received: State, sent: set[int]) -> State:
+    def lend(self, client: FederatedClient, received: State) -> State:
         """Let the tensors of an idle client use the memory of what it received, without a copy.
 
         Args:
             client: the idle client.
-            received: named tensors.
-            sent: addresses of tensors that clients sent; these stay theirs.
+            received: named tensors, none of which a client holds (see :func:`apart`).
 
         Returns:
             The tensors that must be copied after all.
@@ -102,12 +123,7 @@ class Lending:
         copied = {}
         for name, value in received.items():
             tensor = None if client._federated.is_slice(name) else client._federated.get(name)
-            if (
-                tensor is None
-                or value.dtype != tensor.dtype
-                or value.data_ptr() in sent
-                or not value.is_contiguous()
-            ):
+            if tensor is None or value.dtype != tensor.dtype or not value.is_contiguous():
                 copied[name] = value
             else:
                 tensor.data = value.detach()

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedlit.exchange.rule import Update
 from fedlit.sharing import State
 from fedlit.slices import Detached
-from fedlit.stacks import LONG, positions, row_norms, run_of, starts_of
+from fedlit.stacks import LONG, memory_of, positions, row_norms, run_of, starts_of
 
 SHORT_RUN = 8
 """The mean number of clients in a run below which the tensors are copied into one."""
@@ -175,12 +175,17 @@ class Updates(dict[str, Update]):
         return Columns({name: update.state for name, update in self.items()})
 
     @cached_property
-    def addresses(self) -> set[int]:
-        """The memory addresses of the federated tensors, which the clients will change."""
-        addresses: set[int] = set()
+    def memories(self) -> set[int]:
+        """The addresses of the memory in which the federated tensors lie, which the clients will
+        change.
+        """
+        memories: set[int] = set()
         for column in self.columns:
-            addresses.update(tensor.data_ptr() for tensor in column.tensors)
-        return addresses
+            if column.run is None:
+                memories.update(map(memory_of, column.tensors))
+            else:
+                memories.add(memory_of(column.run))
+        return memories
 
     @cached_property
     def published(self) -> Columns:

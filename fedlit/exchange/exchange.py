@@ -20,7 +20,7 @@ from fedlit.devices import runs_ahead
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.ahead import can_run_ahead
 from fedlit.exchange.answerer import Answerer
-from fedlit.exchange.apply import Lending, recover, write_back, write_back_all
+from fedlit.exchange.apply import Lending, apart, recover, write_back, write_back_all
 from fedlit.exchange.checks import unchanged
 from fedlit.exchange.collect import collect, planned
 from fedlit.exchange.columns import Updates
@@ -331,10 +331,12 @@ class Exchange(Callback):
 
     @torch.no_grad()
     def _begin(self, members: Members) -> None:
-        collected = {
-            name: self.collect(members, client, begin=True)
-            for name, client in members.clients.items()
-        }
+        collected = Updates.of(
+            {
+                name: self.collect(members, client, begin=True)
+                for name, client in members.clients.items()
+            }
+        )
         outcome = self._round(members, BEGIN, collected, measure=False)
         if self.started and any(outcome.received.values()):
             raise ConfigError(
@@ -342,8 +344,7 @@ class Exchange(Callback):
                 f"{type(self.rule).__name__}, which gives them something else; join with a frozen "
                 "core (fedlit add-client)"
             )
-        for name, state in outcome.received.items():
-            write_back(members.clients[name], state, 1.0)
+        write_back_all(collected.columns, apart(outcome.received, collected), 1.0)
         self.bytes += outcome.bytes
 
     def _round(
@@ -448,18 +449,18 @@ class Exchange(Callback):
         rate = self.rate
         if outcome.void:
             rate = 1.0
-        sent = collected.addresses
-        usual = {name: state for name, state in outcome.received.items() if name not in gone}
+        received = apart(outcome.received, honest)
+        usual = {name: state for name, state in received.items() if name not in gone}
         write_back_all(honest.columns, usual, rate)
         for name, client in members.clients.items():
-            state = outcome.received.get(name, {})
+            state = received.get(name, {})
             if name in gone:
                 recover(client, named_tensors(members.fresh(client.spec)))
                 write_back(client, state, 1.0)
             elif name not in honest and rate != 1:
                 write_back(client, state, rate)
             elif name not in honest:
-                write_back(client, self._lending.lend(client, state, sent), 1.0)
+                write_back(client, self._lending.lend(client, state), 1.0)
             self._tell(members, client, state, self.rounds)
             self._lending.check(name)
             client.steps_taken = 0

@@ -16,7 +16,7 @@ from fedlit.exchange.columns import Updates
 from fedlit.exchange.far import Far, find_far, norms_of
 from fedlit.exchange.rule import DOWN
 from fedlit.sharing import Sharing, State
-from fedlit.stacks import positions
+from fedlit.stacks import memory_of, positions
 
 REMEMBERED = 10
 """The number of exchanges in a client's history."""
@@ -198,15 +198,15 @@ class Guard:
 
         Args:
             received: maps each client to what it was given.
-            sent: the memory addresses of tensors that clients sent, which they will change.
+            sent: the addresses of the memory of what clients sent, which they will change.
         """
-        addresses = set(sent)
+        memories = set(sent)
         values: dict[int, Tensor] = {}  # Most clients receive the same tensors.
         for client, state in received.items():
             state_of_client = dict(self.given.get(client, {}))
             for name, value in state.items():
                 if id(value) not in values:
-                    values[id(value)] = value.clone() if value.data_ptr() in addresses else value
+                    values[id(value)] = value.clone() if memory_of(value) in memories else value
                 if not name.startswith(DOWN):
                     state_of_client[name] = values[id(value)]
             self.given[client] = state_of_client

@@ -129,7 +129,7 @@ class Server:
         received = self._apply(number, updates, self._receivers(collected), questions)
         if guard is not None:
             # Clients will change the tensors that they sent, so the guard copies these.
-            guard.note(received, collected.addresses)
+            guard.note(received, collected.memories)
         weight = 0
         if received or not begin:
             weight = questions.weigh(collected, received)
@@ -172,7 +172,7 @@ class Server:
         receivers = self._receivers(collected)
         received = self._apply(number, mean.as_update(collected), receivers, questions, read=False)
         if guard is not None:
-            guard.note(received, collected.addresses)
+            guard.note(received, collected.memories)
         self.unread.add(number, tuple(taking_part), findings, mean.finite(received), received)
         drift: dict[str, Tensor] = {}
         if measure:

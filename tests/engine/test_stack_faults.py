@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -69,6 +70,26 @@ def test_a_client_with_a_replaced_tensor_is_scored_with_it() -> None:
         scored = job.outcome.result()[0]
         assert torch.allclose(scored, client.evaluate(ROWS)[0], atol=1e-5)
     assert engine.shared["leavers"] == ["site1"]
+
+
+@pytest.mark.parametrize("method", ["forward", "loss", "objective", "training_step"])
+def test_a_method_of_an_instance_keeps_its_client_alone(method: str) -> None:
+    (client,) = clients_of(1)
+    assert stack_key(client, ROWS) is not None and PlainNetwork.of_client(client) is not None
+    setattr(client, method, getattr(client, method))
+    assert stack_key(client, ROWS) is None and PlainNetwork.of_client(client) is None
+
+
+def test_a_client_with_a_hook_is_scored_with_it() -> None:
+    clients = clients_of(4)
+    engine = stepped(clients)
+    for client in clients:
+        client.eval()
+    clients[1].head.register_forward_hook(lambda module, x, outputs: -outputs)
+    jobs = [Evaluation(client, ROWS, lambda c=client: c.evaluate(ROWS)) for client in clients]  # type: ignore[misc]
+    engine.evaluate(jobs)
+    for client, job in zip(clients, jobs, strict=True):
+        assert torch.allclose(job.outcome.result()[0], client.evaluate(ROWS)[0], atol=1e-5)
 
 
 def test_a_module_that_comes_twice_is_computed_twice() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedlit.exchange.apply import write_back_all
+from fedlit.exchange.apply import apart, write_back_all
 from fedlit.exchange.columns import Columns, Updates, relative_distances
 from fedlit.exchange.far import norms_of
 from fedlit.exchange.rule import Update
@@ -132,7 +132,8 @@ def test_every_client_takes_over_what_it_receives(layout: str, rate: float) -> N
     received["site02"] = own
     del received["site07"]
     before = states_of(layout)
-    write_back_all(Columns(states), received, rate)
+    updates = Updates.of({client: Update(state) for client, state in states.items()})
+    write_back_all(updates.columns, apart(received, updates), rate)
     for client, state in states.items():
         for name, value in state.items():
             expected = before[client][name]

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from federations import different, make_run, trained
+from federations import ALIKE, Dry, different, make_run, trained
+from lightning.pytorch import Callback
 from torch import Tensor, nn
 
 from fedlit import IFCA, FedAvgM, Mean, Network, Round
@@ -62,6 +63,106 @@ def test_written_back_is_the_share_of_the_aggregate(
             np.testing.assert_allclose(
                 client.state_dict()[key].numpy(), expected, rtol=2e-6, atol=1e-7
             )
+
+
+class Rotate(Before):
+    """Gives each client what the next one sent, without a copy."""
+
+    def __call__(self, round: Round) -> Any:
+        super().__call__(round)
+        names = list(round.updates)
+        following = zip(names, names[1:] + names[:1], strict=True)
+        return {name: dict(round.updates[other].state) for name, other in following}
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_a_rule_may_give_clients_the_tensors_of_others(
+    engine: str, rate: float, tmp_path: Path
+) -> None:
+    rule = Rotate()
+    exchange = {"federated": ["core"], "rule": rule, "rate": rate, "guard": False}
+    heard: dict[str, State] = {}
+
+    class Hears(FederatedClient):
+        stackable = True
+        adapts = False
+
+        def on_receive(self, received: State) -> None:
+            heard[self.spec.name] = {key: value.clone() for key, value in received.items()}
+
+    run = make_run(
+        tmp_path,
+        clients=ALIKE,
+        epochs=1,
+        exchange=exchange,
+        loop={"engine": engine, "client": partial(Hears, network=Dry)},
+    )
+    run.fit(quiet=True)
+    names = list(rule.given)
+    for name, other in zip(names, names[1:] + names[:1], strict=True):
+        state = run.loop.federation[name].state_dict()
+        for key, value in rule.given[name].items():
+            target = rule.given[other][key]
+            assert torch.equal(heard[name][key], target)
+            expected = target if rate == 1 else value.lerp(target, rate)
+            assert torch.equal(state[key], expected), (name, key)
+
+
+class Assigns(Callback):
+    """Assigns a new parameter, or a new layer, to one client's federated part."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step != 2:
+            return
+        core = pl_module.federation["birch"].core
+        torch.manual_seed(0)
+        if self.part == "layer":
+            core[0] = nn.Linear(core[0].in_features, core[0].out_features)
+        else:
+            core[0].weight = nn.Parameter(torch.randn_like(core[0].weight))
+
+
+@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("part", ["parameter", "layer"])
+def test_a_new_parameter_of_a_client_is_exchanged(engine: str, part: str, tmp_path: Path) -> None:
+    rule = Before()
+    run = make_run(
+        tmp_path,
+        clients=ALIKE,
+        epochs=1,
+        exchange={"federated": ["core"], "rule": rule, "guard": False},
+        loop={"engine": engine, "client": partial(FederatedClient, network=Dry)},
+        callbacks=[Assigns(part)],
+    )
+    run.fit(quiet=True)
+    states = [client.state_dict() for client in run.loop.federation.values()]
+    mean = torch.stack([state["core.0.weight"] for state in rule.given.values()]).mean(0)
+    for state in states:
+        assert torch.equal(state["core.0.weight"], states[0]["core.0.weight"])
+    torch.testing.assert_close(states[0]["core.0.weight"], mean)
+    torch.manual_seed(0)
+    assert not torch.equal(rule.given["birch"]["core.0.weight"], rule.given["ash"]["core.0.weight"])
+
+
+def test_a_replaced_part_without_federated_tensors_is_named(tmp_path: Path) -> None:
+    class Removes(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+            pl_module.federation["birch"].core = nn.Sequential(nn.Tanh())
+
+    run = make_run(
+        tmp_path,
+        clients=ALIKE,
+        epochs=1,
+        exchange={"federated": ["core"]},
+        loop={"engine": "plain", "client": partial(FederatedClient, network=Dry)},
+        callbacks=[Removes()],
+    )
+    with pytest.raises(RunError, match=r"birch.*core"):
+        run.fit(quiet=True)
 
 
 class Tied(Network):
