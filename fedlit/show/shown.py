@@ -7,15 +7,18 @@ from __future__ import annotations
 import html
 import logging
 import os
-import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from fedlit.session import Session, session
-from fedlit.show.text import printable, terminal_width, text_table, wrap
+from fedlit.show.text import printable, tables, terminal_width, text_table, wrap
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,17 @@ def for_terminal(
     width = terminal_width(stream)
     if width is None:
         return printable(_text_of(content, otherwise))
-    return _coloured(printable(_text_of(content, width)))
+    from rich.console import Console
+    from rich.text import Text
+
+    colours = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(file=stream, width=width, color_system=colours, highlight=False)
+    parts = [content] if isinstance(content, str) else content.parts()
+    with console.capture() as capture:
+        for part in parts:
+            for renderable in _renderables(part, width):
+                console.print(renderable, soft_wrap=isinstance(renderable, Text))
+    return capture.get().removesuffix("\n")
 
 
 def _text_of(content: Shown | str, width: int | None) -> str:
@@ -169,22 +182,35 @@ def _text_of(content: Shown | str, width: int | None) -> str:
     return content.text(width)
 
 
-_COLOURS = {
-    r"fedlit: error:": 31,
-    r"fedlit: interrupted": 33,
-    r"(Note|Warning|FAILED)\b": 33,
-    r"[a-z]+: +rows\b.*": 1,
-    r"[A-Z][-\w' ()]+:$": 1,
+_STYLES = {
+    r"(?m)^fedlit: error:": "red",
+    r"(?m)^fedlit: interrupted": "yellow",
+    r"(?m)^(Note|Warning|FAILED)\b": "yellow",
+    r"(?m)^[a-z]+: +rows\b.*": "bold",
+    r"(?m)^[A-Z][-\w' ()]+:$": "bold",
 }
-"""Pattern of a line's beginning → ANSI colour code: errors red, warnings yellow, headings bold."""
+"""Pattern of a line's beginning → Rich's style: errors red, warnings yellow, headings bold."""
 
 
-def _coloured(text: str) -> str:
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return text
-    for begin, colour in _COLOURS.items():
-        text = re.sub(rf"^{begin}", f"\x1b[{colour}m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
-    return text
+def _renderables(part: Part, width: int) -> Iterator[Text | Table]:
+    """Yield what Rich prints for a part."""
+    from rich.text import Text
+
+    if isinstance(part, str):
+        text = Text(printable(wrap(part, width)))
+        for pattern, style in _STYLES.items():
+            text.highlight_regex(pattern, style)
+        yield text
+    elif isinstance(part, Folded):
+        for inner in (part.title, *part.inner):
+            yield from _renderables(inner, width)
+    else:
+        rows = [list(map(printable, row)) for row in part.rows]
+        for position, table in enumerate(tables([*map(printable, part.header)], rows, width)):
+            if position:
+                yield Text()
+            table.header_style = "bold"
+            yield table
 
 
 class Printer:

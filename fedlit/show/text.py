@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain, zip_longest
-from typing import TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_ROWS = 24
 """The maximum number of rows of a printed table."""
 
 _NARROWEST = 20
 """The smallest width of text, in columns, even if a terminal reports fewer."""
+_WIDEST = 100_000
+"""More columns than a line can have."""
 
 _NUMBER = re.compile(r"[-+−]?\d|[–·]?$")
 
@@ -109,24 +112,17 @@ def in_rows(rows: Iterable[object], cells: Collection[object], most: int = 5) ->
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Return the number of columns of the terminal that a stream (standard output) writes to:
-    ``COLUMNS`` if it is set, otherwise what the terminal reports. Return None for a pipe, a file, a
-    notebook, or a terminal that reports no width; lines are then not broken, so that logs keep
-    tables whole.
+    """Return the number of columns of the terminal that a stream (standard output) writes to, as
+    Rich finds it: ``COLUMNS`` if it is set, otherwise what the terminal reports. Return None for a
+    pipe, a file or a notebook; lines are then not broken, so that logs keep tables whole.
     """
     if stream is None:
         stream = sys.stdout
-    try:
-        if not stream.isatty():
-            return None
-        columns = int(os.environ.get("COLUMNS") or 0)
-        if not columns:
-            columns = os.get_terminal_size(stream.fileno()).columns
-    except (AttributeError, ValueError, OSError):
+    if not stream.isatty():
         return None
-    if columns <= 0:
-        return None
-    return max(columns, _NARROWEST)
+    from rich.console import Console
+
+    return max(Console(file=stream).width, _NARROWEST)
 
 
 def wrap(text: str, width: int | None = None) -> str:
@@ -214,34 +210,62 @@ def text_table(
         comanche        30
         neota           12
     """
-    most = None
-    if width is not None:
-        most = width // 2 - 1
-    columns = []
-    for name, *cells in zip(header, *rows, strict=True):
-        numeric = right_aligned(cells)
-        lines = [_lines(name, most)]
-        if numeric:
-            lines += [[cell] for cell in cells]
-        else:
-            lines += [_lines(cell, most) for cell in cells]
-        columns.append(_Column(lines, numeric))
-    return "\n\n".join(map(_aligned, _blocks(columns, width)))
+    from rich.console import Console
+
+    console = Console(color_system=None, width=_WIDEST)
+    blocks = []
+    for table in tables(header, rows, width):
+        with console.capture() as capture:
+            console.print(table)
+        lines = capture.get().splitlines()
+        blocks.append("\n".join(line.rstrip() for line in lines))
+    return "\n\n".join(blocks)
+
+
+def tables(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None
+) -> list[Table]:
+    """Return a table in blocks that fit a width; see :func:`text_table`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    half = _WIDEST if width is None else width // 2 - 1
+    columns = [_Column(name, cells, half) for name, *cells in zip(header, *rows, strict=True)]
+    blocks = []
+    for block in _blocks(columns, width):
+        size = sum(column.width + 2 for column in block) - 2
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, width=size)
+        for column in block:
+            table.add_column(
+                Text(column.name), justify=column.justify, width=column.width, overflow="fold"
+            )
+        for cells in zip(*(column.cells for column in block), strict=True):
+            table.add_row(*map(Text, cells))
+        blocks.append(table)
+    return blocks
 
 
 class _Column:
-    """A column of a table: the lines of each cell, header first, and whether it holds numbers."""
+    """A column of a table.
 
-    def __init__(self, cells: list[list[str]], numeric: bool) -> None:
+    Args:
+        name: its header.
+        cells: its cells.
+        half: the width at which text is broken.
+    """
+
+    def __init__(self, name: str, cells: Sequence[str], half: int) -> None:
+        from rich.cells import cell_len
+
+        self.name = name
         self.cells = cells
-        self.width = max(map(len, chain.from_iterable(cells)))
-        self.numeric = numeric
-
-    def aligned(self, line: str) -> str:
-        """Return a line of a cell at the column's width."""
-        if self.numeric:
-            return line.rjust(self.width)
-        return line.ljust(self.width)
+        numeric = right_aligned(cells)
+        self.justify: Literal["left", "right"] = "right" if numeric else "left"
+        widths = [min(cell_len(name), half)]
+        for cell in cells:
+            whole = numeric or isinstance(cell, Verbatim)
+            widths.append(cell_len(cell) if whole else min(cell_len(cell), half))
+        self.width = max(widths)
 
 
 def _blocks(columns: list[_Column], width: int | None) -> list[list[_Column]]:
@@ -256,22 +280,3 @@ def _blocks(columns: list[_Column], width: int | None) -> list[list[_Column]]:
         else:
             blocks[-1] = block
     return blocks
-
-
-def _lines(cell: str, most: int | None) -> list[str]:
-    if most is None or isinstance(cell, Verbatim):
-        return [cell]
-    lines = textwrap.wrap(
-        cell, most, subsequent_indent="  ", break_on_hyphens=False, expand_tabs=False
-    )
-    return lines or [""]
-
-
-def _aligned(columns: Sequence[_Column]) -> str:
-    """Join columns side by side, row by row."""
-    lines = []
-    for row in zip(*(column.cells for column in columns), strict=True):
-        for parts in zip_longest(*row, fillvalue=""):
-            cells = [column.aligned(part) for column, part in zip(columns, parts, strict=True)]
-            lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)

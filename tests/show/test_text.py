@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 import threading
@@ -25,8 +26,8 @@ from hypothesis import strategies as st
 
 from fedlit.run.plan import Plan
 from fedlit.show.heatmap import confusion_figure
-from fedlit.show.shown import Grid, for_terminal
-from fedlit.show.text import Verbatim, definitions, in_markdown, terminal_width, text_table, wrap
+from fedlit.show.shown import Grid, Part, Shown, for_terminal
+from fedlit.show.text import Verbatim, definitions, in_markdown, text_table, wrap
 from fedlit.study.sections import Section
 from fedlit.study.sections import html as report_of
 from fedlit.tasks import Classification
@@ -53,12 +54,12 @@ def on_terminal(
 ) -> Callable[[int, Callable[[], object]], list[str]]:
     """Do something with standard output on a pseudo-terminal of so many columns; the lines that it
     printed."""
-    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
     def run(columns: int, work: Callable[[], object]) -> list[str]:
         controller, end = pty.openpty()
-        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        # Rich asks the process's own streams for their width, not this one.
+        monkeypatch.setenv("COLUMNS", str(columns))
         written: list[bytes] = []
 
         def read() -> None:
@@ -165,16 +166,47 @@ def test_long_text_is_broken_and_whole_when_put_together() -> None:
     assert definitions([("--key", "what it is")], 40) == "  --key\n      what it is"
 
 
+@pytest.mark.parametrize(("columns", "width"), [({}, 72), ({"COLUMNS": "55"}, 55)])
 def test_a_pipe_keeps_whole_lines_and_columns_says_the_width(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on_terminal: Callable[..., list[str]]
+    columns: dict[str, str], width: int, tmp_path: Path
 ) -> None:
-    widths: list[int | None] = []
-    on_terminal(72, lambda: widths.append(terminal_width()))
-    monkeypatch.setenv("COLUMNS", "55")
-    on_terminal(72, lambda: widths.append(terminal_width()))
-    with (tmp_path / "log").open("w") as stream:
-        widths.append(terminal_width(stream))
-    assert widths == [72, 55, None]
+    code = (
+        "from fedlit.show.text import terminal_width; "
+        "print(terminal_width(), terminal_width(open('log', 'w')))"
+    )
+    controller, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 72, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**environment, **columns},
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        check=True,
+    )
+    os.close(end)
+    assert os.read(controller, 1000).decode().strip() == f"{width} None"
+    os.close(controller)
+
+
+def test_a_terminal_has_colours_and_a_pipe_has_none(
+    on_terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hostile(Shown):
+        def parts(self) -> list[Part]:
+            return ["Note: \x1b[32mgreen", Grid(["client"], [["\x1b[32mash"]])]
+
+    def show() -> None:
+        monkeypatch.delenv("NO_COLOR")
+        monkeypatch.setenv("TERM", "xterm")
+        print(for_terminal(Hostile()))
+
+    lines = "\n".join(on_terminal(80, show))
+    assert "\x1b[33mNote" in lines and "\x1b[1mclient" in lines and "\x1b[32m" not in lines
+    plain = for_terminal(Hostile())
+    assert "\x1b" not in plain and re.sub(r"\x1b\[\d*m", "", lines).split() == plain.split()
 
 
 def test_html_escapes_and_has_no_colours(plan: Plan) -> None:
