@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedlit.client.client import FederatedClient
 from fedlit.data.encoding import Rows
 from fedlit.data.loader import Batch
+from fedlit.methods.cases import PeriodInput, cases_of
 from fedlit.nn.network import NetworkFactory
 from fedlit.seeding import repeat_draws
 from fedlit.sharing import State
@@ -113,16 +114,25 @@ class Fitted(FederatedClient):
     """A client that learns only in exchanges, from its training rows as a whole. It takes no steps,
     so that optimizer, batches and their sizes have no effect.
 
+    A model of single labels fits the time to an event by its person-periods: it reads
+    :attr:`cases`, which are rows for any other task.
+
     Args:
         spec: the client's description.
+
+    Attributes:
+        period_input: how the period of a case becomes inputs.
+        cases: what the model is fitted to, with the description that the model needs.
     """
 
     automatic_optimization = False
     takes_steps = False
     weighs_rows = False
+    period_input: PeriodInput = "indicators"
 
     def __init__(self, spec: ClientSpec) -> None:
         super().__init__(spec, None)
+        self.cases = cases_of(spec, self.period_input)
         self._rows: Rows | None = None
 
     def training_step(self, batch: Batch, batch_idx: int) -> None:  # type: ignore[override]

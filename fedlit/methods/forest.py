@@ -17,7 +17,7 @@ from fedlit.seeding import derive_seed
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
 from fedlit.trees.draws import Growth
-from fedlit.trees.grow import finished
+from fedlit.trees.grow import finished, usual_smoothing
 from fedlit.trees.nodes import Grown, find_leaves, root_keys
 from fedlit.trees.party import Party
 
@@ -61,6 +61,7 @@ class Forest(Fitted):
         [[0.5, 0.5]]
     """
 
+    period_input = "number"
     requires: Mapping[str, tuple[str, ...]] = {
         "data.align": ("both",),
         "data.scaling": ("pooled", "none"),
@@ -71,17 +72,17 @@ class Forest(Fitted):
         super().__init__(spec)
         if smoothing is not None:
             expect(smoothing >= 0, "Forest: smoothing", "rows, at least 0", smoothing)
-        task = spec.task
+        cases = self.cases.spec
         self.smoothing = smoothing
-        if task.glm not in ("logistic", "gaussian"):
+        if cases.task.glm not in ("logistic", "gaussian"):
             raise ConfigError(
                 f"client {spec.name!r}: Forest: expected a task of one label, or of a number with "
-                f"loss: squared, found {task.title}; leave the client out, or use another "
+                f"loss: squared, found {spec.task.title}; leave the client out, or use another "
                 "model.client"
             )
-        self._classes = len(task.classes)
+        self._classes = len(cases.task.classes)
         absent = set(spec.absent)
-        self._lacks = [column for column, name in enumerate(spec.features) if name in absent]
+        self._lacks = [column for column, name in enumerate(cases.features) if name in absent]
         self._growing: tuple[Party, Growth, Rows] | None = None
         self._totals = np.zeros((0, 0), np.int64)
 
@@ -101,7 +102,7 @@ class Forest(Fitted):
         return super().answer(topic, tensors, rows)
 
     def _start(self, question: Mapping[str, np.ndarray], rows: Rows) -> dict[str, Any]:
-        columns = self.spec.num_features
+        columns = self.cases.spec.num_features
         growth = Growth(
             self._classes,
             columns,
@@ -111,10 +112,13 @@ class Forest(Fitted):
             levels=int(question["levels"]),
             summed=bool(question["summed"]),
         )
-        x = rows.x.cpu().numpy()
-        y = rows.y.cpu().numpy()
+        cases = self.cases.of(rows)
+        x = cases.x.cpu().numpy()
+        y = cases.y.cpu().numpy()
+        facts_from = self.cases.behind(self.spec.facts_from)
+        least = self.cases.least(growth.minimum)
         try:
-            party = Party(x, y, growth, self._lacks, self.spec.facts_from)
+            party = Party(x, y, growth, self._lacks, facts_from, least)
         except DataError as error:
             raise DataError(f"client {self.spec.name!r}: {error}") from error
         self._growing = party, growth, rows
@@ -129,7 +133,8 @@ class Forest(Fitted):
             getattr(task, "scale", 1.0),
         )
         # Digests show whether columns and targets mean the same everywhere without revealing them.
-        digests = [derive_seed(0, *map(str, parts)) for parts in (self.spec.features, target)]
+        features = self.cases.spec.features
+        digests = [derive_seed(0, *map(str, parts)) for parts in (features, target)]
         return {**start, "classes": np.array(self._classes), "meaning": np.array(digests)}
 
     def on_receive(self, received: State) -> None:
@@ -146,19 +151,26 @@ class Forest(Fitted):
         totals[leaves] = arrays["totals"]
         roots = int(arrays["trees"])
         grown = Grown(arrays["feature"], arrays["threshold"], arrays["child"], totals, roots)
-        grown.check(self.spec.num_features)
+        columns = self.cases.spec.num_features
+        grown.check(columns)
+        count = 0
         if growing is None:  # The client only receives the trees, which others grew.
-            growth = Growth(self._classes, self.spec.num_features, 1)
-            x = np.zeros((0, self.spec.num_features), np.float32)
+            growth = Growth(self._classes, columns, 1)
+            x = np.zeros((0, columns), np.float32)
             y = np.zeros(0)
         else:
             _, growth, rows = growing
-            x = rows.x.cpu().numpy()
-            y = rows.y.cpu().numpy()
+            count = len(rows)
+            cases = self.cases.of(rows)
+            x = cases.x.cpu().numpy()
+            y = cases.y.cpu().numpy()
         alone = growth.minimum > 1
+        smoothing = self.smoothing
+        if smoothing is None:
+            smoothing = usual_smoothing(count, alone=alone)
         keys = root_keys(int(arrays["seed"]), roots)
         grown, values = finished(
-            grown, keys, growth, x, y, self._lacks, alone=alone, smoothing=self.smoothing
+            grown, keys, growth, x, y, self._lacks, alone=alone, smoothing=smoothing
         )
         self._add(grown, values)
 
@@ -199,6 +211,10 @@ class Forest(Fitted):
         """
         if "trees" not in self.state:
             return x.new_zeros(x.shape[0], self.spec.num_outputs)
+        return self.cases.outputs(self._of_cases, x)
+
+    def _of_cases(self, x: Tensor) -> Tensor:
+        """Return the outputs for cases."""
         trees = {name: tensor.to(x.device) for name, tensor in self.state["trees"].items()}
         values: Tensor = trees["values"][self._leaves(x, trees)].mean(1)
         if not self._classes:

@@ -69,12 +69,14 @@ class MixedModel(Fitted):
 
     def __init__(self, spec: ClientSpec) -> None:
         super().__init__(spec)
-        self.family = _family(spec)
+        self.family = _family(self.cases.spec)
         ending = {"gaussian": " (number)", "poisson": " (count)"}.get(self.family, "")
-        self.outputs = [f"{safe_name(name, '.:')}{ending}" for name in spec.task.output_names]
+        self.outputs = [
+            f"{safe_name(name, '.:')}{ending}" for name in self.cases.spec.task.output_names
+        ]
         self.inputs = {
             safe_name(name, "."): column
-            for column, name in enumerate(spec.features)
+            for column, name in enumerate(self.cases.spec.features)
             if name not in spec.absent
         }
         self.effects = nn.Module()
@@ -103,6 +105,7 @@ class MixedModel(Fitted):
         columns = {name.removeprefix(prefix): tensors[name].tolist() for name in names}
         theta = tensors["theta"].numpy()
         if output in self.outputs:
+            rows = self.cases.of(rows)
             x, y, z, beta = self._design(rows, self.outputs.index(output), columns)
             weight = self._weights(rows)
             terms = reml.site_answer(
@@ -144,8 +147,9 @@ class MixedModel(Fitted):
         private = np.zeros(q)
         covariance = np.zeros((q, q))
         if self._rows is not None:
-            x, y, z, beta = self._design(self._rows, position, columns)
-            weight = self._weights(self._rows)
+            rows = self.cases.of(self._rows)
+            x, y, z, beta = self._design(rows, position, columns)
+            weight = self._weights(rows)
             theta = fit["theta"].numpy()
             private, covariance = reml.own_effects(x, y, z, theta, beta, self.family, weight)
         fit["own"] = torch.from_numpy(private)
@@ -155,7 +159,7 @@ class MixedModel(Fitted):
         """Return how often each row with a known label counts (n,), float64."""
         if rows.weight is None:
             return None
-        labelled = self.spec.task.known(rows.y)
+        labelled = self.cases.spec.task.known(rows.y)
         weights: np.ndarray = double_on_cpu(rows.weight[labelled]).numpy()
         return weights
 
@@ -170,7 +174,7 @@ class MixedModel(Fitted):
             columns: maps the name of each column to its position in X, its position in Z (0 for
                 none), and its effect.
         """
-        task: Any = self.spec.task
+        task: Any = self.cases.spec.task
         labelled = task.known(rows.y)
         inputs = double_on_cpu(rows.x[labelled]).numpy()
         y = double_on_cpu(rows.y[labelled]).numpy()
@@ -195,7 +199,7 @@ class MixedModel(Fitted):
     def effect_rows(self) -> list[dict[str, Any]]:
         """The rows of ``effects.csv``. Effects are per standard deviation of a number."""
         rows: list[tuple[Any, ...]] = []
-        names = [INTERCEPT, *(self.spec.features[column] for column in self.inputs.values())]
+        names = [INTERCEPT, *(self.cases.spec.features[column] for column in self.inputs.values())]
         for output, fit in self.state.items():
             effects = fit["effects"].numpy()
             slopes = sorted(
@@ -227,8 +231,12 @@ class MixedModel(Fitted):
             - x: (n, d) float32
             - output: (n, num_outputs)
         """
+        return self.cases.outputs(self._of_cases, x)
+
+    def _of_cases(self, x: Tensor) -> Tensor:
+        """Return the outputs for cases."""
         task: Any = self.spec.task
-        coefficients = x.new_zeros(len(self.outputs), self.spec.num_features)
+        coefficients = x.new_zeros(len(self.outputs), x.shape[1])
         offsets = []
         values: dict[str, Tensor] = dict(self.effects.named_parameters())
         columns = list(self.inputs.values())

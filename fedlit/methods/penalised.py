@@ -214,6 +214,7 @@ def choose(
     ridges: Sequence[float] = RIDGES,
     strengths: Sequence[float] = STRENGTHS,
     rows: Tensor | None = None,
+    persons: Tensor | None = None,
 ) -> Chosen:
     """Choose ridge and strength by cross-validation: first the ridge of a model that ignores other
     clients, then, with this ridge, the strength.
@@ -227,20 +228,27 @@ def choose(
         ridges: the ridges to choose from.
         strengths: the strengths to choose from; if others have no information, the strength is 0.
         rows: how often each row counts, (n,) float64; once if None.
+        persons: the position of the person that each row belongs to, (n,) int64, whose rows are in
+            one fold; each row is a person if None.
 
     Returns:
-        The first of equally good values. With fewer than 10 rows nothing is compared: the strength
+        The first of equally good values. With fewer than 10 persons nothing is compared: the strength
         is the first one, and the ridge is the one nearest to 3.
     """
     pooled = bool((means != 0).any())
     strengths = list(strengths) if pooled else [0.0]
-    if len(x) < FEW:
-        return Chosen(min(ridges, key=lambda ridge: abs(ridge - 3)), strengths[0])
     labels = torch.stack(list(targets)).T @ torch.arange(1.0, len(targets) + 1, dtype=x.dtype)
+    if persons is not None:
+        count = len(persons.unique())
+        labels = labels.new_zeros(count).scatter_reduce(0, persons, labels, "amax")
+    if len(labels) < FEW:
+        return Chosen(min(ridges, key=lambda ridge: abs(ridge - 3)), strengths[0])
     # Folds are the same in every call, so that only the other clients' coefficients matter.
     generator = torch.Generator().manual_seed(0)
-    repeats = 1 if len(x) >= MANY else 2
+    repeats = 1 if len(labels) >= MANY else 2
     folds = [_folds(labels, FOLDS, generator) for _ in range(repeats)]
+    if persons is not None:
+        folds = [fold[persons] for fold in folds]
     held_out: list[Tensor] = []
     for fold in folds:
         held_out += [fold == number for number in range(FOLDS)]

@@ -76,27 +76,31 @@ class PooledLogistic(Fitted):
         ridge: float | Literal["cross_validated"] = "cross_validated",
     ) -> None:
         super().__init__(spec)
-        self.kind = _kind(spec)
+        cases = self.cases.spec
+        self.kind = _kind(cases)
         self.strengths = _values("strength", strength, STRENGTHS)
         self.ridges = _values("ridge", ridge, RIDGES)
         ending = " (number)" if self.kind == "gaussian" else ""
         self.cells: dict[str, tuple[int, int]] = {}
-        for row, output in enumerate(spec.task.output_names):
-            for column, name in enumerate(spec.features):
+        for row, output in enumerate(cases.task.output_names):
+            for column, name in enumerate(cases.features):
                 if name not in spec.absent:
                     cell = f"{safe_name(output, '.:')}{ending}: {safe_name(name, '.')}"
                     self.cells[cell] = row, column
         self.prior = nn.Module()
         for name in self.cells:
             self.prior.register_parameter(name, nn.Parameter(torch.zeros(())))
-        self.coefficients = nn.Parameter(torch.zeros(spec.num_outputs, spec.num_features))
-        self.intercept = nn.Parameter(torch.zeros(spec.num_outputs))
+        self.coefficients = nn.Parameter(torch.zeros(cases.num_outputs, cases.num_features))
+        self.intercept = nn.Parameter(torch.zeros(cases.num_outputs))
         self._sent = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the log odds of the positive class, a number, or, for several classes, the
         logarithm of each class's probability against the rest: (n, outputs).
         """
+        return self.cases.outputs(self._of_cases, x)
+
+    def _of_cases(self, x: Tensor) -> Tensor:
         z = functional.linear(x, self.coefficients, self.intercept)
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
 
@@ -110,7 +114,7 @@ class PooledLogistic(Fitted):
         """
         if topic != "curvature":
             return super().answer(topic, tensors, rows)
-        x, targets, counted = self._design(rows)
+        x, targets, counted = self._design(self.cases.of(rows))
         ridge = float(tensors["ridge"])
         names_by_output: dict[int, list[str]] = {}
         for name in sorted(name.removeprefix("prior.") for name in tensors if name != "ridge"):
@@ -149,15 +153,18 @@ class PooledLogistic(Fitted):
         before = self.state.get("means")
         if self._rows is None or (before is not None and torch.equal(means, before.cpu())):
             return
-        x, targets, counted = self._design(self._rows)
+        cases = self.cases.of(self._rows)
+        x, targets, counted = self._design(cases)
+        persons = self.cases.persons(cases)
+        count = len(x) if persons is None else len(persons.unique())
         strengths = self.strengths if bool((means != 0).any()) else (0.0,)
-        if len(x) < FEW and len(strengths) > 1:
+        if count < FEW and len(strengths) > 1:
             _log.warning(
                 "client %r: has %d training rows, too few to choose strength and ridge by "
                 "cross-validation; it uses the other clients' coefficients",
-                self.spec.name, len(x),
+                self.spec.name, count,
             )  # fmt: skip
-        chosen = choose(x, targets, self.kind, means, self.ridges, strengths, counted)
+        chosen = choose(x, targets, self.kind, means, self.ridges, strengths, counted, persons)
         for output, y in enumerate(targets):
             mean, precision = prior(means[output], chosen.ridge, chosen.strength)
             fitted = fit(x, y, self.kind, mean, precision, rows=counted)
@@ -182,7 +189,7 @@ class PooledLogistic(Fitted):
         """Return the inputs (n, d), the target of each output (n,), and how often each row counts
         (n,), float64 on the CPU.
         """
-        labelled = self.spec.task.known(rows.y)
+        labelled = self.cases.spec.task.known(rows.y)
         x = double_on_cpu(rows.x[labelled])
         y = rows.y[labelled].cpu()
         counted = None if rows.weight is None else double_on_cpu(rows.weight[labelled])

@@ -256,6 +256,23 @@ class Task(ABC):
         return None
 
     @property
+    def periods(self) -> tuple[str, ...]:
+        """The names of the periods of which each is a case of yes or no for models of single labels
+        (see :meth:`cases`); empty if a row is one case.
+        """
+        return ()
+
+    def cases(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the cases of a target with periods: the position of each case's row and of its
+        period, int64, and whether it is a yes, bool, (cases,) each. Rows keep their order.
+        """
+        raise NotImplementedError
+
+    def outputs_of_cases(self, logits: Tensor) -> Tensor:
+        """Return the outputs (n, outputs) of which these are the cases' logits (n, periods)."""
+        raise NotImplementedError
+
+    @property
     def glm(self) -> Family | None:
         """The generalised linear model whose negative log-likelihood the loss is: ``logistic`` for
         one of several labels, ``gaussian`` for the squared error, ``poisson`` for counts; None if

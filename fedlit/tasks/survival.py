@@ -268,6 +268,21 @@ class Survival(Task):
         """The logit that is added to outputs."""
         return math.log(self.hazard / (1 - self.hazard))
 
+    @property
+    def periods(self) -> tuple[str, ...]:
+        """The intervals."""
+        return self.output_names
+
+    def cases(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the intervals in which rows are at risk, and whether the event happens in them."""
+        at_risk, happens = self.intervals(y)
+        row, period = at_risk.nonzero(as_tuple=True)
+        return row, period, happens[row, period] > 0
+
+    def outputs_of_cases(self, logits: Tensor) -> Tensor:
+        """Return logit hazards as outputs."""
+        return logits - self.offset
+
     def counted(self, y: Tensor) -> Tensor:
         """Return the number of rows with a known target, not that of their intervals."""
         return self.known(y).sum()

@@ -336,6 +336,19 @@ _FADES = 100
 one row is added; chosen on validation rows."""
 
 
+def usual_smoothing(rows: int, *, alone: bool) -> float:
+    """Return the number of rows that are added to each leaf of a party with so many rows, if nobody
+    says so: 0 unless it goes on alone where the trees end.
+
+    Example:
+        >>> usual_smoothing(400, alone=True), usual_smoothing(400, alone=False)
+        (0.25, 0.0)
+    """
+    if not alone or not rows:
+        return 0.0
+    return min(_MOST, _FADES / rows)
+
+
 def sided(grown: Grown, keys: Keys, lacks: Sequence[int]) -> Grown:
     """Return the trees of a party that lacks columns: at their splits, all its rows take the side
     that was drawn.
@@ -382,8 +395,7 @@ def finished(
         alone: whether the party goes on where the trees end, with its rows alone, and sends nothing
             about it.
         smoothing: m, the number of rows that are added to each leaf, with the shares of classes of
-            all rows that were reported. If None, it is 0 unless the party goes on alone; then it is
-            larger the fewer rows the party has, at most 2.
+            all rows that were reported. If None, see :func:`usual_smoothing`.
 
     Returns:
         The trees; and (nodes, outputs) shares of classes, or (nodes, 1) numbers. Only the values of
@@ -393,9 +405,7 @@ def finished(
     grown = sided(grown, keys, lacks)
     reported = np.maximum(grown.totals[grown.leaves], 0).sum(0) + 1.0
     if smoothing is None:
-        smoothing = 0.0
-        if alone and len(x):
-            smoothing = min(_MOST, _FADES / len(x))
+        smoothing = usual_smoothing(len(x), alone=alone)
     prior = smoothing * reported / reported.sum()
     values = _predicted(grown.totals, growth, prior)
     if not alone or not len(x):

@@ -62,6 +62,7 @@ class Party:
         lacks: positions of columns that the party does not have: all its rows go to a side that is
             drawn.
         facts_from: the number of rows that stand behind each end of a column's range.
+        least: the minimum for each class; that of ``growth`` if None.
 
     Raises:
         DataError: numbers too large for exact sums.
@@ -74,11 +75,15 @@ class Party:
         growth: Growth,
         lacks: Sequence[int] = (),
         facts_from: int = 1,
+        least: Sequence[int] | None = None,
     ) -> None:
         self.columns = np.ascontiguousarray(x.T)
         self.growth = growth
         self.lacks = sorted(lacks)
         self._facts_from = facts_from
+        if least is None:
+            least = (growth.minimum,) * max(growth.classes, 1)
+        self._least = np.array(least)
         if growth.classes:
             # In the order of classes, the rows of a node and class lie together at every level.
             self.order = np.argsort(y, kind="stable")
@@ -110,14 +115,13 @@ class Party:
         self.rows = np.tile(self.order, len(keys)) if rows is None else rows
         self.sizes = np.full(len(keys), len(self.order)) if sizes is None else sizes
         classes = self.growth.classes
-        minimum = self.growth.minimum
         if classes:
             group = np.repeat(np.arange(len(keys)), self.sizes) * classes + self._y[self.rows]
             self._counts = np.bincount(group, minlength=len(keys) * classes)
         else:
             self._counts = self.sizes
-        if minimum > 1:
-            enough = self._counts >= minimum
+        if self.growth.minimum > 1:
+            enough = self._counts >= np.tile(self._least, len(keys))
             self.rows = self.rows[np.repeat(enough, self._counts)]
             self._counts = np.where(enough, self._counts, 0)
         self._place()
@@ -225,9 +229,8 @@ class Party:
         """
         totals = self.totals.T.astype(left_sums.dtype)[:, None, None]
         count_rows = slice(None) if self.growth.classes else slice(1)
-        too_few, left_is_larger = _few(
-            left_sums[count_rows], totals[count_rows], self.growth.minimum
-        )
+        least = self._least[:, None, None, None]
+        too_few, left_is_larger = _few(left_sums[count_rows], totals[count_rows], least)
         # This is faster than np.where.
         left_sums = left_sums * ~too_few + totals * (too_few & left_is_larger)
         counted = left_sums[count_rows]
@@ -238,7 +241,7 @@ class Party:
                 gap = np.maximum(later_counts, earlier_counts) - np.minimum(
                     later_counts, earlier_counts
                 )
-                near = (gap > 0) & (gap < self.growth.minimum)
+                near = (gap > 0) & (gap < least[:, :, 0])
                 if near.any():
                     left_sums[:, :, later] = (
                         left_sums[:, :, later] * ~near + left_sums[:, :, earlier] * near
@@ -394,7 +397,7 @@ class Party:
 
 
 def _few(
-    left_sums: NDArray, total: NDArray, minimum: int
+    left_sums: NDArray, total: NDArray, minimum: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return whether one side has some, but too few, and whether the left one has at least as many
     as the right.
