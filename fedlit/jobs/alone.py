@@ -151,4 +151,11 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *extra: Rows) -> Mak
     seed = 0 if model.seedless else seed
     # With few rows, to start threads takes longer than to fit a model.
     threads = torch.get_num_threads() if len(client.train) > _MANY else 1
-    return partial(model.make, categorical=categorical, seed=seed, threads=threads, wide=wide)
+    return partial(
+        model.make,
+        categorical=categorical,
+        seed=seed,
+        threads=threads,
+        wide=wide,
+        periods=client.spec.task.outcome.times,
+    )

@@ -17,6 +17,7 @@ from fedlit.errors import DataError, told_as
 from fedlit.outcomes import OneEach, Outcome
 from fedlit.outcomes.censored import Steps
 from fedlit.outcomes.models import Fitted
+from fedlit.outcomes.periods import OnPeriods
 from fedlit.score.array_models import CURVE, LINEAR, TREES, Linear, OneCurve, Trees, check_trees
 from fedlit.score.plain import read_json, unfit, write_json
 from fedlit.types import Arrays, PredictionArray, SingleFloats, State
@@ -110,7 +111,22 @@ def from_arrays(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> 
             every[int(label)][array_name] = one
         pairs = zip(state["models"], every, strict=True)
         return OneEach([from_arrays(model, part, inputs) for model, part in pairs])
-    raise ValueError(f"expected a model of trees, linear, a curve or one each, found {kind!r}")
+    if kind == "periods":
+        return _on_periods(state, arrays, inputs)
+    expected = "expected a model of trees, linear, a curve, periods or one each"
+    raise ValueError(f"{expected}, found {kind!r}")
+
+
+def _on_periods(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> OnPeriods:
+    ends = arrays["ends"]
+    if ends.ndim != 1 or not len(ends) or (np.diff([0.0, *ends]) <= 0).any():
+        raise ValueError("expected ascending ends of periods above 0")
+    indicators = bool(state["indicators"])
+    more = OnPeriods.inputs_of(len(ends), indicators=indicators).shape[1]
+    prefix = "of_periods."
+    inner = {name.removeprefix(prefix): arrays[name] for name in arrays if name != "ends"}
+    model = from_arrays(state["model"], inner, inputs + more)
+    return OnPeriods(model, ends, indicators=indicators)
 
 
 def _curve(times: np.ndarray, left: np.ndarray) -> Steps:

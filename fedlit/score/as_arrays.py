@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedlit.outcomes.models import Fitted, OneEach
+from fedlit.outcomes.periods import OnPeriods
 from fedlit.score.array_models import TREES
 from fedlit.types import Arrays, State
 
@@ -17,7 +18,7 @@ def as_arrays(model: Fitted, times: Sequence[float] = ()) -> tuple[State, Arrays
 
     Args:
         model: extra trees or a forest; a pipeline that ends in a linear model; a dummy; a
-            curve for all rows; or one of these for each label.
+            curve for all rows; or one of these for each label, or for person-periods.
         times: the times at which curves are predicted. A curve is written at these alone, because
             its steps are times of rows.
 
@@ -34,6 +35,11 @@ def as_arrays(model: Fitted, times: Sequence[float] = ()) -> tuple[State, Arrays
             states.append(state)
             arrays_of_all |= {f"{label}.{name}": array for name, array in arrays.items()}
         return {"kind": "one each", "models": states}, arrays_of_all
+    if isinstance(model, OnPeriods):
+        state, arrays = as_arrays(model.model)
+        inner = {f"of_periods.{name}": array for name, array in arrays.items()}
+        whole = {"kind": "periods", "indicators": model.indicators, "model": state}
+        return whole, {"ends": model.ends, **inner}
     classes: Arrays = {}
     if hasattr(model, "classes_"):
         classes["classes"] = np.asarray(model.classes_).astype(np.int64)

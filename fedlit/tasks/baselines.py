@@ -73,16 +73,6 @@ _POISSON = _linear(
 )  # fmt: skip
 
 
-CURVES: Mapping[str, GoAlone] = {
-    "mean": GoAlone(
-        "mean",
-        "fedlit.tasks.kaplan_meier.KaplanMeier",
-        label="Kaplan–Meier of its own rows",
-        seedless=True,
-    )
-}
-
-
 CLASSIFIERS = _models("Classifier", ["sqrt", None], _LOGISTIC)
 
 
@@ -93,3 +83,16 @@ LABELLERS = _one_each(CLASSIFIERS)
 
 
 COUNTERS = _one_each(_models("Regressor", [1.0, "sqrt"], _POISSON, poisson=True))
+
+
+CURVES: Mapping[str, GoAlone] = {
+    "extra_trees": replace(CLASSIFIERS["extra_trees"], period_input="number"),
+    "gradient_boosting": replace(CLASSIFIERS["gradient_boosting"], period_input="number"),
+    "logistic_regression": replace(_LOGISTIC, period_input="indicators"),
+    "mean": GoAlone(
+        "mean",
+        "fedlit.tasks.kaplan_meier.KaplanMeier",
+        label="Kaplan–Meier of its own rows",
+        seedless=True,
+    ),
+}

@@ -8,13 +8,14 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pydoc import locate
-from typing import Protocol, TypeGuard
+from typing import Literal, Protocol, TypeGuard
 
 import numpy as np
 
 from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
 from fedlit.outcomes import OneEach, Outcome
 from fedlit.outcomes.models import Fitted
+from fedlit.tasks.person_periods import FitPeriods
 from fedlit.types import State
 
 MOST_CATEGORIES = 255
@@ -81,6 +82,9 @@ class GoAlone:
         label: the name that is shown to the user.
         native: whether the model gets the positions of categorical columns.
         by_column: whether each column of the target gets a model of its own, see :class:`FitEach`.
+        period_input: how the period becomes inputs of a classifier that is fitted to person-periods,
+            see :class:`fedlit.tasks.person_periods.FitPeriods`: ``number`` or ``indicators``; ""
+            for a model of rows.
         seedless: whether the model gets no seed and is fitted only once, because on the same rows
             it does not vary by anything that matters.
         on_request: whether it is used only if a study names it, because it is no match for the others.
@@ -102,6 +106,7 @@ class GoAlone:
     label: str = ""
     native: bool = False
     by_column: bool = False
+    period_input: Literal["", "number", "indicators"] = ""
     seedless: bool = False
     on_request: bool = False
 
@@ -155,9 +160,11 @@ class GoAlone:
         """Return the model for a task with this outcome; None if the class predicts something
         else.
         """
+        seedless = "random_state" not in inspect.signature(self._class()).parameters
+        if outcome.estimator == "Curves" and self.kind == "Classifier":
+            return replace(self, period_input="number", seedless=seedless)
         if outcome.estimator != self.kind:
             return None
-        seedless = "random_state" not in inspect.signature(self._class()).parameters
         return replace(self, by_column=outcome.one_model_each, seedless=seedless)
 
     def make(
@@ -167,6 +174,7 @@ class GoAlone:
         seed: int = 0,
         threads: int = 1,
         wide: Collection[int] = (),
+        periods: Sequence[float] = (),
     ) -> Estimator:
         """Return an untrained model.
 
@@ -178,6 +186,7 @@ class GoAlone:
             threads: the number of threads that the model may use.
             wide: which of these columns have more categories than scikit-learn's gradient boosting
                 accepts (255); there, their codes are treated as numbers.
+            periods: the ends of periods, for a model of person-periods.
         """
         parameters = inspect.signature(self._class()).parameters
         arguments = dict(settings)
@@ -198,6 +207,8 @@ class GoAlone:
             model = _prepared(model, one_hot, scale=self.scale)
         if self.by_column:
             return FitEach(model)
+        if self.period_input:
+            return FitPeriods(model, periods, indicators=self.period_input == "indicators")
         return model
 
     def _class(self) -> Callable[..., ScikitModel]:

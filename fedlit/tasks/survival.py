@@ -16,6 +16,7 @@ from torch.nn import functional
 from fedlit.errors import ConfigError, DataError
 from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
+from fedlit.outcomes.periods import bounds_of, in_periods
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
 from fedlit.sketches import agreed_edges, sketch
@@ -291,16 +292,7 @@ class Survival(Task):
         """Return in which intervals each row is at risk, and in which it has the event, (n,
         intervals) float of y's type.
         """
-        ends = y.new_tensor(self.edges)
-        starts = y.new_tensor((-math.inf, *self.edges[:-1]))
-        middles = (y.new_tensor((0.0, *self.edges[:-1])) + ends) / 2
-        time = y[:, TIME, None]
-        entry = y[:, ENTRY, None]
-        happens = (y[:, EVENT, None] > 0) & (time > starts) & (time <= ends)
-        # An event in a later interval shows that this one was survived.
-        survived = (entry <= middles) & (time >= middles)
-        before_event = (y[:, EVENT, None] > 0) & (time <= ends) & ~happens
-        at_risk = (survived & ~before_event) | happens
+        at_risk, happens = in_periods(y, *map(y.new_tensor, bounds_of(self.edges)))
         return at_risk.to(y.dtype), happens.to(y.dtype)
 
     def loss(

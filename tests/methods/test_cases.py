@@ -11,6 +11,7 @@ import pytest
 import statsmodels.api as sm
 import torch
 from federations import make_run, trained
+from sklearn.linear_model import LogisticRegression
 
 from fedlit import Forest, GrowForest, MixedEffects, MixedModel, PooledLogistic
 from fedlit.client.client import FederatedClient
@@ -20,7 +21,11 @@ from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
 from fedlit.methods.penalised import choose
 from fedlit.run.run import Run
+from fedlit.score.arrays import from_arrays
+from fedlit.score.as_arrays import as_arrays
 from fedlit.spec import ClientSpec
+from fedlit.tasks.baselines import CURVES
+from fedlit.tasks.person_periods import FitPeriods
 from fedlit.tasks.survival import Survival
 
 EDGES = (10.0, 20.0, 40.0)
@@ -46,11 +51,11 @@ def people(ward: int, rows: int = 70) -> pd.DataFrame:
 
 def periods_of(frame: pd.DataFrame, *, indicators: bool) -> pd.DataFrame:
     """Return one row for each person and period, written as loops over the definition."""
-    cases = []
-    for person in frame.itertuples():
+    cases: list[dict[str, float]] = []
+    for person, (age, days, died) in enumerate(frame.to_numpy(np.float64).tolist()):
         for number, (start, end) in enumerate(zip((0.0, *EDGES), EDGES, strict=False)):
-            happens = bool(person.died) and start < person.days <= end
-            if not happens and person.days < (start + end) / 2:
+            happens = died == 1 and start < days <= end
+            if not happens and days < (start + end) / 2:
                 break
             inputs: dict[str, float] = {"period": number}
             if indicators:
@@ -58,9 +63,7 @@ def periods_of(frame: pd.DataFrame, *, indicators: bool) -> pd.DataFrame:
                     f"period {first:.5g} to {last:.5g}": float((first, last) == (start, end))
                     for first, last in pairwise(EDGES)
                 }
-            cases.append(
-                {"person": person.Index, "age": person.age, **inputs, "died": int(happens)}
-            )
+            cases.append({"person": person, "age": age, **inputs, "died": int(happens)})
             if happens:
                 break
     return pd.DataFrame(cases)
@@ -193,8 +196,52 @@ def test_folds_of_a_cross_validation_keep_a_person_together() -> None:
 
 
 @pytest.mark.parametrize("client", [MixedModel, Forest, PooledLogistic])
-def test_weights_by_rows_are_of_persons(tmp_path: Path, client: type[FederatedClient]) -> None:
+def test_weights_by_rows_are_of_persons(tmp_path: Path, client: Any) -> None:
     run = make_run(tmp_path, source=Wards(), loop={"client": client}, data=PLAIN)
     run.data.setup()
     for spec in run.data.specs:
         assert client(spec).spec.rows["train"] == 50
+
+
+def test_a_classifier_alone_fits_its_own_person_periods() -> None:
+    frame = people(2, 300)
+    x = frame[["age"]].to_numpy(np.float32)
+    y = np.column_stack([frame["days"], frame["died"], np.full(300, -np.inf)]).astype(np.float32)
+    ends = np.linspace(4, 40, 10)
+    model = FitPeriods(LogisticRegression(C=1e9), ends.tolist(), indicators=True).fit(x, y)
+    cases = [
+        (row, period, bool(event) and start < time <= end)
+        for row, (time, event, _) in enumerate(y.tolist())
+        for period, (start, end) in enumerate(pairwise([0.0, *ends]))
+        if time > end
+        or (event and start < time <= end)
+        or (not event and (start + end) / 2 <= time)
+    ]
+    row, period, happens = map(np.array, zip(*cases, strict=True))
+    design = np.column_stack([x[row], *(period == number for number in range(1, 10))])
+    oracle = LogisticRegression(C=1e9, tol=1e-8, max_iter=1000).fit(design, happens)
+    every = np.column_stack([np.repeat(x, 10, 0), np.tile(np.eye(10)[:, 1:], (300, 1))])
+    hazard = oracle.predict_proba(every)[:, 1].reshape(300, 10)
+    survival = np.cumprod(1 - hazard, 1)
+    np.testing.assert_allclose(model.survival_at(x, ends), survival, atol=2e-3)
+    later = model.survival_at(x, np.array([0.0, ends[-1], 9e9]))
+    assert (later[:, 0] == 1).all() and (later[:, 1] == later[:, 2]).all()
+
+
+@pytest.mark.parametrize("name", ["extra_trees", "logistic_regression"])
+def test_its_arrays_predict_the_same_curves(name: str) -> None:
+    frame = people(3, 200)
+    x = frame[["age"]].to_numpy(np.float32)
+    y = np.column_stack([frame["days"], frame["died"], np.full(200, -np.inf)]).astype(np.float32)
+    model: Any = CURVES[name].make({}, [], periods=EDGES).fit(x, y)
+    kept: Any = from_arrays(*as_arrays(model), 1)
+    times = np.linspace(0, 50, 9)
+    np.testing.assert_allclose(kept.survival_at(x, times), model.survival_at(x, times), atol=1e-6)
+
+
+def test_without_an_event_nobody_is_predicted_to_have_one() -> None:
+    y = np.array([[5.0, 0.0, -np.inf], [0.0, 0.0, -np.inf]], np.float32)
+    for rows in (y, y[1:]):
+        x = np.zeros((len(rows), 1))
+        model = FitPeriods(LogisticRegression(), [1.0, 5.0], indicators=True).fit(x, rows)
+        assert (model.survival_at(x, np.array([1.0, 9.0])) == 1).all()
