@@ -19,7 +19,8 @@ from torch import Tensor
 
 from fedlit.data.encoding import EncodedClient, Rows, joined
 from fedlit.tasks import Score, Task
-from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone, fit_weighted
+from fedlit.tasks.fitting import fit_weighted
+from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 Make = Callable[[Mapping[str, Any]], Any]
 _MANY = 1000

@@ -109,7 +109,7 @@ class Outcome(ABC):
         estimator: the kind of scikit-learn model that can predict it as a local baseline; None if
             no kind can.
         one_model_each: whether such a model is fitted for each column of the target, see
-            :class:`fedlit.tasks.go_alone.FitEach`.
+            :class:`fedlit.tasks.fitting.FitEach`.
         family: the distribution of :meth:`observed` around :meth:`link`, by which a mixture's
             predictions are corrected for each client; None if they are not.
         classes: the labels that can be predicted; empty if a number is predicted.

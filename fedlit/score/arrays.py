@@ -122,10 +122,10 @@ def _on_periods(state: State, arrays: Mapping[str, np.ndarray], inputs: int) -> 
     if ends.ndim != 1 or not len(ends) or (np.diff([0.0, *ends]) <= 0).any():
         raise ValueError("expected ascending ends of periods above 0")
     indicators = bool(state["indicators"])
-    more = OnPeriods.inputs_of(len(ends), indicators=indicators).shape[1]
+    width = OnPeriods.inputs_of(len(ends), indicators=indicators).shape[1]
     prefix = "of_periods."
     inner = {name.removeprefix(prefix): arrays[name] for name in arrays if name != "ends"}
-    model = from_arrays(state["model"], inner, inputs + more)
+    model = from_arrays(state["model"], inner, inputs + width)
     return OnPeriods(model, ends, indicators=indicators)
 
 

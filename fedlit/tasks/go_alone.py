@@ -8,14 +8,11 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pydoc import locate
-from typing import Literal, Protocol, TypeGuard
-
-import numpy as np
+from typing import Literal, TypeGuard
 
 from fedlit.errors import ConfigError, did_you_mean, expect, must_be_known
-from fedlit.outcomes import OneEach, Outcome
-from fedlit.outcomes.models import Fitted
-from fedlit.tasks.person_periods import FitPeriods
+from fedlit.outcomes import Outcome
+from fedlit.tasks.fitting import Estimator, FitEach, FitPeriods, ScikitModel
 from fedlit.types import State
 
 MOST_CATEGORIES = 255
@@ -37,21 +34,6 @@ _KEY_TYPES: Mapping[str, type] = {
     "scale": bool,
     "label": str,
 }
-
-
-class Estimator(Fitted, Protocol):
-    """A model with scikit-learn's interface, which can be fitted."""
-
-    @property
-    def fit(self) -> Callable[..., Estimator]:
-        """Fits the model to rows (n, d) and their targets, and returns it."""
-
-
-class ScikitModel(Estimator, Protocol):
-    """A model of a scikit-learn class, or of one with the same interface."""
-
-    def set_params(self, **settings: object) -> ScikitModel:
-        """Set keyword arguments, and return the model."""
 
 
 def is_any_model(settings: object) -> TypeGuard[State]:
@@ -81,9 +63,10 @@ class GoAlone:
         scale: whether columns are scaled to mean 0 and standard deviation 1.
         label: the name that is shown to the user.
         native: whether the model gets the positions of categorical columns.
-        by_column: whether each column of the target gets a model of its own, see :class:`FitEach`.
+        by_column: whether each column of the target gets a model of its own, see
+            :class:`fedlit.tasks.fitting.FitEach`.
         period_input: how the period becomes inputs of a classifier that is fitted to person-periods,
-            see :class:`fedlit.tasks.person_periods.FitPeriods`: ``number`` or ``indicators``; ""
+            see :class:`fedlit.tasks.fitting.FitPeriods`: ``number`` or ``indicators``; ""
             for a model of rows.
         seedless: whether the model gets no seed and is fitted only once, because on the same rows
             it does not vary by anything that matters.
@@ -251,90 +234,6 @@ class GoAlone:
                 f"baselines.{self.name}: expected settings of {self.class_path}, found "
                 f"{', '.join(map(str, {**self.init_args, **settings}))}; {error}"
             ) from error
-
-
-class FitEach(OneEach):
-    """One model for each column of a target, fitted to the rows that have a value in that column.
-
-    Scikit-learn models raise an error for a column with only one value, or none. In this case that
-    value is predicted, or 0 and 1 with equal probability if there is none.
-
-    Args:
-        model: the untrained model; each column gets a copy.
-
-    Example:
-        >>> from sklearn.linear_model import LogisticRegression
-        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([[0, 0], [1, 0], [np.nan, 0]])
-        >>> FitEach(LogisticRegression()).fit(x, y).predict_proba(x).round(1)
-        array([[0.4, 0. ],
-               [0.6, 0. ],
-               [0.7, 0. ]])
-    """
-
-    def __init__(self, model: Estimator) -> None:
-        super().__init__([])
-        self.model = model
-
-    def fit(self, x: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None = None) -> FitEach:
-        """Fit to rows.
-
-        Args:
-            x: (n, d) float.
-            y: (n,) or (n, columns) float, NaN if the value is unknown.
-            sample_weight: (n,) how much each row counts; None if all count alike.
-        """
-        self.fitted = [self._fit(x, column, sample_weight) for column in y.reshape(len(y), -1).T]
-        return self
-
-    def _fit(self, x: np.ndarray, y: np.ndarray, weight: np.ndarray | None) -> Estimator:
-        from sklearn.base import clone, is_regressor
-        from sklearn.dummy import DummyClassifier, DummyRegressor
-
-        observed = ~np.isnan(y)
-        if observed.any():
-            rows = x[observed]
-            target = y[observed]
-        else:
-            rows = x[:2]
-            target = np.array([0.0, 1.0])[: len(x)]
-        model: Estimator
-        if observed.any() and target.min() < target.max():
-            model = clone(self.model)
-        elif is_regressor(self.model):
-            model = DummyRegressor()
-        else:
-            model = DummyClassifier()
-        if weight is None:
-            return model.fit(rows, target)
-        return fit_weighted(model, rows, target, weight[observed])
-
-
-def fit_weighted(model: Estimator, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Estimator:
-    """Fit a model, and each step before it that takes weights of rows, to weighted rows.
-
-    Args:
-        model: an untrained model, or a pipeline.
-        x: (n, d) float.
-        y: (n,) or wider.
-        weight: (n,) how much each row counts.
-
-    Raises:
-        ConfigError: the model does not take weights of rows.
-    """
-    from sklearn.utils.validation import has_fit_parameter
-
-    steps = getattr(model, "steps", None)
-    if steps is None:
-        weighing = has_fit_parameter(model, "sample_weight")
-        last = model
-        weights = {"sample_weight": weight}
-    else:
-        names = [name for name, step in steps if has_fit_parameter(step, "sample_weight")]
-        last_name, last = steps[-1]
-        weighing = last_name in names
-        weights = {f"{name}__sample_weight": weight for name in names}
-    expect(weighing, "data.source.weight", "models that weigh rows", type(last).__name__)
-    return model.fit(x, y, **weights)
 
 
 def _prepared(model: Estimator, one_hot: list[int], *, scale: bool) -> Estimator:

@@ -25,7 +25,7 @@ from fedlit.score.arrays import from_arrays
 from fedlit.score.as_arrays import as_arrays
 from fedlit.spec import ClientSpec
 from fedlit.tasks.baselines import CURVES
-from fedlit.tasks.person_periods import FitPeriods
+from fedlit.tasks.fitting import FitPeriods
 from fedlit.tasks.survival import Survival
 
 EDGES = (10.0, 20.0, 40.0)
