@@ -45,6 +45,9 @@ class Forest(Fitted):
     rows there are split by draws of the same kind, until they are of one class. These branches
     never leave the client, so clients predict differently.
 
+    The time to an event is fitted by person-periods (see
+    :class:`~fedlit.methods.cases.PersonPeriods`): the minimum and the ends of ranges count persons.
+
     Args:
         spec: the client's description.
         smoothing: the number of rows that are added to each leaf, with the shares of classes of all

@@ -42,6 +42,10 @@ class MixedModel(Fitted):
     is set against the rest. A count is Poisson distributed with a logarithmic link. As in
     ``glmmPQL`` of R, the residual variance (the dispersion) is estimated for these, too.
 
+    The time to an event is fitted by person-periods (see
+    :class:`~fedlit.methods.cases.PersonPeriods`): effects are those of the logit hazard, and a
+    site's intercept is its frailty.
+
     A site that took no part is predicted by the shared effects. Its private effects follow from its
     training rows, if it has some.
 

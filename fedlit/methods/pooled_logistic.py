@@ -42,6 +42,9 @@ class PooledLogistic(Fitted):
     probabilities are scaled to sum to 1. A number is predicted by ridge regression on its
     standardised values, shared by the clients that give it the same name.
 
+    The time to an event is fitted by person-periods (see
+    :class:`~fedlit.methods.cases.PersonPeriods`), which stay together in folds.
+
     Coefficients mean the same at all clients only if inputs do: set ``data.scaling: pooled`` and,
     where there are categories, ``data.categories: indicators`` (and ``targets: pooled`` of a
     number).

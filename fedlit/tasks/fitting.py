@@ -101,7 +101,7 @@ class FitPeriods(OnPeriods):
         >>> y = np.array([[1.0, 1.0, -np.inf], [2.0, 0.0, -np.inf], [3.0, 1.0, -np.inf]])
         >>> model = FitPeriods(LogisticRegression(), [1.0, 3.0], indicators=True).fit(np.zeros((3, 1)), y)
         >>> model.survival_at(np.zeros((1, 1)), np.array([0.0, 3.0])).round(2)
-        array([[1.  , 0.31]])
+        array([[1.  , 0.36]])
     """
 
     def __init__(self, model: Estimator, ends: Sequence[float], *, indicators: bool) -> None:
