@@ -168,10 +168,14 @@ class Agreement:
             return agree_on_task(client, {client: client_target})
         targets = self.targets
         if client not in targets:
+            from fedlit.tasks import task_named
+
             task = client_target["task"]
             same_task = [name for name, sent in targets.items() if sent["task"] == task]
             if same_task:
-                client = same_task[0]
+                peer = same_task[0]
+                task_named(task).check_peer(client, client_target, peer, targets[peer])
+                client = peer
             else:
                 targets = {client: client_target}
         sent = targets[client]

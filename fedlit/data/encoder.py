@@ -104,7 +104,7 @@ class TableEncoder(RowEncoder):
                 "run in which heads are private (data.align: none)"
             )
         self.seen = tuple(map(self.task.classes.index, target.get("labels", ())))
-        self.target_name = str(table.target.name)
+        self.target_name = table.target_title
         coded = {*table.categorical}
         usual_kinds = {name: usual_kind(name in coded) for name in table.kinds}
         self.columns = {

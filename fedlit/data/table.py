@@ -89,6 +89,12 @@ class ClientTable:
         if isinstance(self.target.name, tuple) and self.task is None:
             object.__setattr__(self, "task", LABELS_TASK)
 
+    @property
+    def target_title(self) -> str:
+        """The name of the target, or the names of its columns."""
+        name: Any = self.target.name
+        return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
     @cached_property
     def kinds(self) -> Mapping[str, Kind | None]:
         """The kind of each column in training rows; None for a column without a value there."""

@@ -104,7 +104,7 @@ def survey(run: Run) -> Survey:
             "the pooled linear model and the forest are tried without columns that differ in kind "
             f"between clients: {shorten(differing)}"
         )
-    targets = {table.name: str(table.target.name) for table in tables}
+    targets = {table.name: table.target_title for table in tables}
     if len(set(targets.values())) > 1:
         listing = shorten([f"{target} at {client}" for client, target in targets.items()], 4)
         notes.append(
@@ -157,24 +157,7 @@ def candidates_of(
     expect(bool(surveyed.models), "fedlit recommend", expected, received, do)
     large = max(surveyed.rows.values()) >= _LARGE
     out = dict[str, str]()
-    linear = [name for name in LINEAR if name in surveyed.models]
-    candidates = {
-        name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name)
-        for name in linear
-    }
-    if TREES[0] in surveyed.models:
-        grid: dict[str, list[Any]] = {
-            "n_estimators": [200],
-            "min_samples_leaf": [1],
-            "max_features": ["sqrt", None],
-        }
-        small: dict[str, list[Any]] = {
-            "n_estimators": [100],
-            "min_samples_leaf": [1, 5],
-            "max_features": ["sqrt"],
-        }
-        tried = grid if large else small
-        candidates["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=tried)
+    candidates = _local(surveyed.models, large=large)
     federated = len(surveyed.rows) > 1
     shared = any(surveyed.shared.values())
     if not federated:
@@ -212,6 +195,32 @@ def candidates_of(
     elif "model" in raw or "exchange" in raw:
         candidates["yours"] = Candidate("the method of your configuration")
     return candidates, out
+
+
+def _local(models: Collection[str], *, large: bool) -> dict[str, Candidate]:
+    """Return the local baselines that are tried, of those that clients' tasks have."""
+    linear = [name for name in LINEAR if name in models]
+    candidates = {
+        name if len(linear) > 1 else "linear": Candidate("its own linear model", go_alone=name)
+        for name in linear
+    }
+    if TREES[0] in models:
+        grid: dict[str, list[Any]] = {
+            "n_estimators": [200],
+            "min_samples_leaf": [1],
+            "max_features": ["sqrt", None],
+        }
+        small: dict[str, list[Any]] = {
+            "n_estimators": [100],
+            "min_samples_leaf": [1, 5],
+            "max_features": ["sqrt"],
+        }
+        tried = grid if large else small
+        candidates["trees"] = Candidate("its own trees", go_alone=TREES[0], grid=tried)
+    if not candidates:  # a task with other local baselines than most
+        for name in sorted(models):
+            candidates[name] = Candidate(f"its own {name}", go_alone=name)
+    return candidates
 
 
 def _one_label_or_number(task: str) -> bool:

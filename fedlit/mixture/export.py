@@ -272,6 +272,7 @@ def model_card(scorer: Scorer, checked: str, scores: Mapping[str, Any] | None = 
     threshold = None if scorer.threshold is None else scorer.about.get("threshold")
     return environment.get_template("card.md.j2").render(
         scorer=scorer,
+        target=in_markdown(scorer.encoder.target_name),
         weights=weights,
         about=scorer.about,
         made=origin | {name: version(name) for name in ("fedlit", "torch")},

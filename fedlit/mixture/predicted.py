@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedlit.data.table import ClientTable, Split
 from fedlit.mixture.parts import Part
-from fedlit.score.mixed_scorer import aligned, united
+from fedlit.score.mixed_scorer import united
 from fedlit.score.scorer import Scorer
 from fedlit.tasks import Task, task_from
 from fedlit.tasks.predictions import Predictions
@@ -94,6 +94,8 @@ def _together(
 
 
 def _in_order(folds: Sequence[_OfFold], task: Task) -> list[np.ndarray]:
-    """Return the predictions of each fold's model in the order of the task's classes."""
-    classes = task.classes
-    return [aligned(fold.predictions, fold.scorer.outcome.classes, classes) for fold in folds]
+    """Return the predictions of each fold's model in the order of the task's classes, or at its
+    times.
+    """
+    outcome = task.outcome
+    return [outcome.aligned(fold.predictions, fold.scorer.outcome) for fold in folds]

@@ -189,6 +189,20 @@ class Outcome(ABC):
         """Return predictions for only some of the classes."""
         return predictions
 
+    def aligned(self, predictions: PredictionArray, part: Outcome) -> Floats:
+        """Return the predictions (n, width) float64 of a part of a mixture: 0 for a class that the
+        part does not know.
+
+        Args:
+            predictions: the predictions of the part, (n, width of the part).
+            part: what the part predicts.
+        """
+        if tuple(part.classes) == tuple(self.classes):
+            return predictions.astype(np.float64)
+        whole = np.zeros((len(predictions), len(self.classes)))
+        whole[:, [self.classes.index(label) for label in part.classes]] = predictions
+        return whole
+
     @abstractmethod
     def columns(self, predictions: PredictionArray) -> Columns:
         """Return predictions as columns for the user: ``predicted``, or ``predicted_<label>`` for

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from fedlit.errors import RunError
 from fedlit.outcomes.base import Columns, EstimatorKind, Logarithm, Outcome, RowLoss
 from fedlit.outcomes.brier import BrierTerms
 from fedlit.outcomes.censored import Steps
 from fedlit.outcomes.models import Fitted
-from fedlit.types import Floats, Numbers, PredictionArray
+from fedlit.types import Floats, Numbers, PredictionArray, State
 
 DAYS = {"day": 1.0, "week": 7.0, "month": 30.4375, "year": 365.25}
 """The days of each unit of time."""
@@ -66,6 +67,30 @@ class SurvivalCurve(Outcome):
         if not is_valid or not np.isfinite(edges).all():
             raise ValueError("expected ascending times above 0, with the horizons among them")
 
+    @classmethod
+    def united(cls, states: Sequence[State]) -> State:
+        """Return the state of the first task, with its intervals as far as those of all tasks reach.
+
+        Raises:
+            RunError: the tasks count times in different units.
+        """
+        first = states[0]
+        units = sorted({state["time_unit"] or "no unit" for state in states})
+        if len(units) > 1:
+            raise RunError(
+                f"mixture: expected parts that count times in one unit, found {' and '.join(units)}"
+            )
+        reach = min(state["edges"][-1] for state in states)
+        edges = [edge for edge in first["edges"] if edge < reach] + [reach]
+        horizons = [horizon for horizon in first["horizons"] if horizon in edges]
+        return {**first, "edges": edges, "horizons": horizons or [reach]}
+
+    def aligned(self, predictions: PredictionArray, part: Outcome) -> Floats:
+        """Return the curves (n, width) of a part that may have other intervals."""
+        if not isinstance(part, SurvivalCurve) or part.edges == self.edges:
+            return predictions.astype(np.float64)
+        return part.curve(predictions, np.asarray(self.edges))
+
     @property
     def width(self) -> int:
         """A probability for each interval."""
@@ -113,8 +138,14 @@ class SurvivalCurve(Outcome):
         survival = np.asarray(predictions, np.float64)
         logarithms = np.log(np.maximum(survival, np.finfo(np.float64).tiny))
         logarithms = np.hstack([np.zeros((len(survival), 1)), logarithms])
-        rows = [np.exp(np.interp(times, edges, row, right=np.nan)) for row in logarithms]
-        return np.asarray(rows).reshape(len(survival), len(times))
+        interval = np.clip(np.searchsorted(edges, times), 1, len(self.edges))
+        start = edges[interval - 1]
+        share = (times - start) / (edges[interval] - start)
+        before = logarithms[:, interval - 1]
+        after = logarithms[:, interval]
+        curve: Floats = np.exp(before + share * (after - before))
+        curve[:, times > edges[-1]] = np.nan
+        return curve
 
     def medians(self, predictions: PredictionArray) -> Floats:
         """Return the time by which half of such rows have the event, (n,); infinite if it is beyond

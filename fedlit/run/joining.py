@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedlit.data.table import ClientTable
+from fedlit.data.targets import task_for
 from fedlit.errors import ConfigError, Told, expect
 from fedlit.run.allowed import check_allowed, is_of_run
 from fedlit.run.arguments import Asked, layers_of, read
@@ -20,6 +21,7 @@ from fedlit.run.layers import Layer, laid, leaves
 from fedlit.run.load import parse
 from fedlit.run.run import Run
 from fedlit.show.text import shorten
+from fedlit.tasks import task_from
 from fedlit.train.manifest import Manifest, read_checkpoint
 from fedlit.yaml_text import as_read
 
@@ -45,6 +47,7 @@ class Joining:
     notes: list[str]
     _asked: Asked = field(repr=False)
     _start: Settings = field(repr=False)
+    _of_task: Settings = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -59,7 +62,7 @@ class Joining:
 
     def alone(self) -> Run:
         """Return the run of the same network on the newcomer's rows, from random initial values."""
-        return _built(self._asked, f"{self.name}-alone")
+        return _built(self._asked, f"{self.name}-alone", Layer(self._of_task))
 
 
 def _built(asked: Asked, name: str, *more: Layer) -> Run:
@@ -130,7 +133,8 @@ def prepare(
         remaining = [pattern for pattern in columns if pattern not in lacking] or None
         request = replace(request, layers=[*below, Layer({"data.columns": remaining}), *layers])
     start = {"checkpoint": str(path.absolute()), **core, "frozen": True}
-    return Joining(folder, path, table, clients, notes, request, start)
+    of_task = _of_task(path, table)
+    return Joining(folder, path, table, clients, notes, request, start, of_task)
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,17 @@ def _clients(folder: Path, checkpoint: Path) -> list[str]:
             "exchanges tensors"
         )
     return clients
+
+
+def _of_task(checkpoint: Path, table: ClientTable) -> Settings:
+    """Return the keys by which a newcomer alone has the scores of the run's clients."""
+    settings = task_for(table.task, table.name)
+    specs = read_checkpoint(checkpoint, resumable=False)["fedlit"].get("specs", {})
+    for _, spec in sorted(specs.items()):
+        task = task_from(spec["task"])
+        if settings is not None and task.name == settings["name"] and task.agreed_settings:
+            return {"data.source.init_args.task": {**settings, **task.agreed_settings}}
+    return {}
 
 
 def _lacking(columns: Sequence[str], table: ClientTable) -> list[str]:

@@ -13,7 +13,7 @@ import pandas as pd
 from fedlit.errors import DataError, RunError
 from fedlit.outcomes import outcome_type
 from fedlit.score.scorer import UNUSED, Scorer
-from fedlit.types import Floats, Label, Objects, PredictionArray, SingleFloats, State
+from fedlit.types import Objects, PredictionArray, SingleFloats, State
 from fedlit.weights import Stack, mixed, on_stack
 
 
@@ -37,24 +37,6 @@ def united(states: Sequence[State]) -> State:
     outcome = outcome_type(first["name"])
     assert outcome is not None  # each scorer has found it
     return outcome.united(states)
-
-
-def aligned(
-    predictions: PredictionArray, labels: Sequence[Label], classes: Sequence[Label]
-) -> Floats:
-    """Return predictions (n, width) float64 with one column for each of ``classes``: 0 for a class
-    that the model does not know.
-
-    Args:
-        predictions: the predictions of a model, (n, width).
-        labels: the classes that the model predicts.
-        classes: the classes of the mixture; empty if a number is predicted.
-    """
-    if tuple(labels) == tuple(classes):
-        return predictions.astype(np.float64)
-    whole = np.zeros((len(predictions), len(classes)))
-    whole[:, [list(classes).index(label) for label in labels]] = predictions
-    return whole
 
 
 class MixedScorer(Scorer):
@@ -132,18 +114,17 @@ class MixedScorer(Scorer):
         Args:
             predictions: maps each part to the predictions of each fold's model for the same rows.
         """
-        classes = self.outcome.classes
         parts = {}
         for name, folds in predictions.items():
             pairs = zip(folds, self.scorers[name], strict=True)
-            total = sum(aligned(fold, scorer.outcome.classes, classes) for fold, scorer in pairs)
+            total = sum(self.outcome.aligned(fold, scorer.outcome) for fold, scorer in pairs)
             parts[name] = np.asarray(total) / len(folds)
         mixture = next(iter(parts.values()))
         if len(mixture) > 0:
             mixture = mixed(parts, self.weights)
             if self.stack:
                 mixture = on_stack(self.outcome, mixture, self.stack)
-        precision = np.float32 if classes else np.float64
+        precision = np.float32 if self.outcome.classes else np.float64
         return np.ascontiguousarray(mixture, precision)
 
 

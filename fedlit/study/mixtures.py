@@ -24,7 +24,6 @@ from fedlit.mixture.predicted import predicted
 from fedlit.mixture.settings import Mixing, MixtureSettings
 from fedlit.mixture.written import settings_of
 from fedlit.run.config import typed_value
-from fedlit.score.mixed_scorer import aligned
 from fedlit.study.job import OUT_OF_FOLD, PREDICTIONS, JobResults
 from fedlit.tasks.predictions import Predictions, PredictionTable
 from fedlit.weights import Stack
@@ -246,7 +245,7 @@ def _together(
     for name, rows in by_part.items():
         position = pd.Index(rows.row).get_indexer(first.row)
         predictions = rows.some(position).predictions.numpy()
-        parts[name] = aligned(predictions, rows.task.classes, first.task.classes)
+        parts[name] = first.task.outcome.aligned(predictions, rows.task.outcome)
     return replace(first, parts=parts)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, DataError
 from fedlit.outcomes import Outcome
 from fedlit.outcomes.base import Columns, Family
 from fedlit.outcomes.models import Fitted
@@ -138,6 +138,23 @@ class Task(ABC):
         return True
 
     @classmethod
+    def check_peer(cls, client: str, facts: Facts, peer: str, facts_of_peer: Facts) -> None:
+        """Refuse a client whose task has other settings, such as the unit of its times, than that of
+        a peer with which it agrees.
+
+        Raises:
+            DataError: they differ.
+        """
+        settings = facts.get("settings")
+        of_peer = facts_of_peer.get("settings")
+        if settings != of_peer:
+            raise DataError(
+                f"client {client!r}, task: {cls.name}: expected the settings of {peer!r}, "
+                f"{of_peer:.200}, found {settings:.200}; write the same for all clients, and "
+                "convert numbers that are in another unit (convert)"
+            )
+
+    @classmethod
     def rows_behind(cls, facts: Facts) -> dict[str, int]:
         """Return the number of training rows behind each number among a client's facts, by name."""
         sent = ("mean", "variance", *cls.more_facts, *cls.fact_lists)
@@ -235,6 +252,11 @@ class Task(ABC):
     @abstractmethod
     def described(self) -> Facts:
         """The description of the task in a plan: plain data, with ``classes``."""
+
+    @property
+    def agreed_settings(self) -> dict[str, Any]:
+        """The settings with which a client that agrees with nobody gets the same scores."""
+        return {}
 
     @property
     def title(self) -> str:

@@ -157,7 +157,8 @@ class Survival(Task):
     def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the intervals and horizons that all these clients share."""
         ordered = [facts[name] for name in sorted(facts)]
-        _refuse_other_settings(client, facts)
+        for peer in sorted(facts):
+            cls.check_peer(client, facts[client], peer, facts[peer])
         first = facts[client]
         settings = json.loads(first["settings"])
         horizons, quantiles = horizons_of(settings)
@@ -260,6 +261,11 @@ class Survival(Task):
         }
 
     @property
+    def agreed_settings(self) -> dict[str, Any]:
+        """The horizons and the intervals, as times."""
+        return {"horizons": list(self.horizons), "intervals": list(self.edges)}
+
+    @property
     def alike(self) -> tuple[str, tuple[float, ...], float]:
         """A key that is equal for tasks with the same intervals."""
         return self.name, self.edges, self.hazard
@@ -344,22 +350,6 @@ class Survival(Task):
 def _needs_times(settings: Mapping[str, Any]) -> bool:
     """Return whether horizons or intervals depend on the times of events."""
     return bool(horizons_of(settings)[1]) or not intervals_of(settings)[1]
-
-
-def _refuse_other_settings(client: str, facts: Mapping[str, Facts]) -> None:
-    """Refuse clients that count times or cut them into intervals in different ways.
-
-    Raises:
-        DataError: two clients differ.
-    """
-    settings = facts[client]["settings"]
-    for peer in sorted(facts):
-        if facts[peer]["settings"] != settings:
-            raise DataError(
-                f"client {client!r}, task: survival: expected the unit, horizons and intervals of "
-                f"{peer!r}, {facts[peer]['settings']:.200}, found {settings:.200}; say the same for "
-                "all, and convert times that are in another unit (convert)"
-            )
 
 
 def _quantile(sketches: Sequence[Sequence[float]], share: float) -> float:

@@ -30,7 +30,7 @@ SCORES = (
     ),
     Score(
         "horizon_calibration",
-        "|Expected − observed| risk at the last horizon",
+        "Calibration error at the last horizon",
         higher_is_better=False,
         low=0.0,
         high=1.0,

@@ -10,8 +10,9 @@ import pytest
 import torch
 from survival_figures import FIGURES, TABLES, TIMES, table
 
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.outcomes.censored import censoring, kaplan_meier
+from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.tasks.survival import Survival
 from fedlit.tasks.survival_target import horizons_of
 
@@ -318,3 +319,19 @@ def test_scores_equal_those_of_scikit_survival_on_50_tables() -> None:
         scores = task.evaluate(torch.tensor(survival), y)
         found = [scores[name].item() for name in names]
         assert found == pytest.approx(expected, rel=1e-9), seed
+
+
+def test_curves_of_other_intervals_are_read_at_common_times() -> None:
+    state = {"name": "survival", "time_unit": "day"}
+    fine = {**state, "edges": [1.0, 2.0, 4.0, 8.0], "horizons": [2.0, 8.0]}
+    coarse = {**state, "edges": [3.0, 6.0], "horizons": [3.0]}
+    united = SurvivalCurve.of(SurvivalCurve.united([fine, coarse]))
+    assert united.edges == (1.0, 2.0, 4.0, 6.0) and united.horizons == (2.0,)
+    united.check()
+    edges = np.array([3.0, 6.0])
+    constant = np.exp(-0.3 * edges)[None]  # a hazard of 0.3 a day, whatever the intervals are
+    aligned = united.aligned(constant, SurvivalCurve.of(coarse))
+    np.testing.assert_allclose(aligned[0], np.exp(-0.3 * np.array(united.edges)), rtol=1e-12)
+    assert united.aligned(aligned, united).tolist() == aligned.tolist()
+    with pytest.raises(RunError):
+        SurvivalCurve.united([fine, {**coarse, "time_unit": "year"}])

@@ -17,12 +17,13 @@ import fedlit.score
 from fedlit.__main__ import main
 from fedlit.data.folds import folded
 from fedlit.data.sources import Tables
-from fedlit.errors import ConfigError
+from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
 from fedlit.run.run import Run
 from fedlit.score.folder_checks import MAIN
 from fedlit.study.compare import compare
+from fedlit.study.joining import add_client
 
 ROLES = ["--time", "days", "--time", "south=tage", "--event", "died", "--event", "south=tot"]
 
@@ -161,7 +162,12 @@ def test_codes_that_are_not_0_and_1_are_asked_for(tmp_path: Path) -> None:
 def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(
     config: Path, folder: Path, tmp_path: Path
 ) -> None:
-    parts = {"curve": {"go_alone": "mean"}, "federated": {"config": str(config)}}
+    # Horizons are quantiles of event times, so that folds differ in intervals.
+    content = yaml.safe_load(config.read_text())
+    for task in content["data"]["source"]["init_args"]["task"].values():
+        del task["horizons"]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
+    parts = {"curve": {"go_alone": "mean"}, "federated": {"config": str(tmp_path / "mine.yaml")}}
     settings = {"mixture": {"parts": parts, "weights": "fitted", "shrink": 0, "admit": False}}
     trainer = {"default_root_dir": str(tmp_path)}
     mixture = Mixture({**settings, "seed": 3, "folds": 2, "name": "mixed", "trainer": trainer})
@@ -207,6 +213,27 @@ def test_a_study_compares_it_with_kaplan_and_meier(config: Path, tmp_path: Path)
     of_mean = (scores["method"] == "mean") & (scores["split"] == "test")
     ordered = scores[of_mean & (scores["metric"] == "uno_c")]
     assert (ordered["value"] == 0.5).all()  # one curve for all rows orders none
+
+
+def test_a_client_that_joins_is_compared_at_the_times_of_the_run(run: Run, tmp_path: Path) -> None:
+    rows_of(2).to_csv(tmp_path / "west.csv", index=False)
+    task = {"name": "survival", "time": "days", "event": "died", "unit": "day"}
+    arguments = {
+        "files": {"west": str(tmp_path / "west.csv")},
+        "task": {**task, "horizons": ["1y", 730.5]},
+        "values": {"died": {"dead": 1, "alive": 0}},
+        "validation": 0.2,
+    }
+    content = {"data": {"source": {"class_path": "fedlit.Tables", "init_args": arguments}}}
+    assert run.folder is not None
+    typed = [f"--trainer.default_root_dir={tmp_path}"]
+    joined = add_client(run.folder, content, typed, baselines=["mean"], quiet=True)
+    tables = [pd.read_parquet(path) for path in joined.folder.rglob("predictions.parquet")]
+    columns = {tuple(table.filter(regex="^(survival|risk)_")) for table in tables}
+    assert len(tables) > 2 and len(columns) == 1
+    arguments["task"] = {**task, "unit": "week", "horizons": ["1y", 730.5]}
+    with pytest.raises(DataError):
+        add_client(run.folder, content, typed, baselines=[], quiet=True)
 
 
 def test_sites_have_the_bits_of_one_process(config: Path, folder: Path, tmp_path: Path) -> None:

@@ -48,10 +48,9 @@ def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
     for table in tables:
         rows = table.target.iloc[table.splits["train"]].dropna()
         labels: Iterable[Iterable[Any]] = [rows]
-        name = str(table.target.name)
+        name = table.target_title
         if isinstance(table.target.name, tuple):
             labels = zip(*rows, strict=True)
-            name = ", ".join(table.target.name)
         if all(len({*column} - {None}) < 2 for column in labels):
             text = (
                 f"{name} has one value or none in all {len(rows):,} training rows, from which "
