@@ -64,6 +64,7 @@ KINDS: Mapping[str, Severity] = {
     "left out": "info",
     "read": "info",
     "not looked for": "info",
+    "left its stack": "info",
 }
 """The severity of each kind of finding, the worst first. Other kinds count as ``""``."""
 _BETWEEN = frozenset({"name", "scale", "kind", "values", "labels"})

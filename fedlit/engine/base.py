@@ -2,7 +2,6 @@
 one.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -133,21 +132,19 @@ class ThreadedEngine(Engine):
     Args:
         workers: the number of threads, each of which executes whole client steps.
         intra_op: the number of threads inside one operation of each.
-        trial: whether the first steps are timed, one after another and side by side in turn, so
-            that the faster order is used from then on. Both give the same bits, so the choice may
-            depend on the clock.
+        least: clients run side by side if the product of a step's rows and its client's parameters
+            is at least this, on average over the steps. Both orders give the same bits.
 
     Attributes:
         draws: maps each client that has taken a step to whether it draws.
     """
 
-    def __init__(self, workers: int, intra_op: int = 1, trial: bool = False) -> None:
+    def __init__(self, workers: int, intra_op: int = 1, least: int = 0) -> None:
         self.workers = workers
         self.intra_op = intra_op
         self.draws: dict[str, bool] = {}
-        self._side_by_side = True
-        self._trials = [False, True, False, True] if trial else []
-        self._times: dict[bool, list[float]] = {False: [], True: []}
+        self._least = least
+        self._parameters: dict[str, int] = {}  # client → its number of parameters
         self._pool = ThreadPoolExecutor(
             workers, "fedlit", initializer=lambda: torch.set_num_threads(intra_op)
         )
@@ -164,24 +161,27 @@ class ThreadedEngine(Engine):
                 dry.append(client_step)
                 continue
             self.draws[name] = client_step.step(True) or self.draws.get(name, False)
-        if not dry or not self._trials:
-            self._run(dry, self._side_by_side)
-            return
-        side_by_side = self._trials.pop(0)
-        start = time.perf_counter()
-        self._run(dry, side_by_side)
-        self._times[side_by_side].append((time.perf_counter() - start) / len(dry))
-        if not self._trials:
-            self._side_by_side = min(self._times[True]) < min(self._times[False])
+        if self._is_worth_threads(dry):
+            self._run_side_by_side(dry)
+        else:
+            for client_step in dry:
+                client_step.step(True)
 
-    def _run(self, steps: Sequence[ClientStep], side_by_side: bool) -> None:
+    def _is_worth_threads(self, jobs: Sequence[ClientStep | Evaluation]) -> bool:
+        """Return whether jobs run side by side: a function of shapes alone."""
+        numbers = 0
+        for job in jobs:
+            name = job.client.spec.name
+            if name not in self._parameters:
+                parameters = job.client.parameters()
+                self._parameters[name] = sum(parameter.numel() for parameter in parameters)
+            numbers += len(job.batch.y) * self._parameters[name]
+        return numbers >= self._least * len(jobs)
+
+    def _run_side_by_side(self, steps: Sequence[ClientStep]) -> None:
         """Run steps that draw nothing; the largest batches start first, so that the threads end
         together.
         """
-        if not side_by_side:
-            for client_step in steps:
-                client_step.step(True)
-            return
         state = torch.default_generator.get_state()
         largest_first = sorted(steps, key=lambda client_step: -len(client_step.batch.y))
         _finish([self._pool.submit(client_step.step, False) for client_step in largest_first])
@@ -195,7 +195,7 @@ class ThreadedEngine(Engine):
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
-        if not self._side_by_side:
+        if not self._is_worth_threads(jobs):
             settle(*jobs)
             return
         by_client: dict[int, list[Evaluation]] = {}

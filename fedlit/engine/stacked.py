@@ -6,16 +6,17 @@ import ctypes
 import logging
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fedlit.client.client import FederatedClient, has_hook
+from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
 from fedlit.engine.base import (
     ClientStep,
@@ -32,7 +33,6 @@ from fedlit.engine.stack import Stack
 from fedlit.engine.trial import why_not
 from fedlit.engine.views import STEP_METHODS, has_hooks, join
 from fedlit.errors import RunError
-from fedlit.show.text import shorten
 from fedlit.stacks import one_after_another
 
 MAX_ROWS = 256
@@ -158,14 +158,35 @@ SHARED_OUT = 32
 """The number of clients for each thread from which on threads step stacks of their own."""
 
 
+LEAST_FOR_THREADS = 2**22
+"""The product of rows and parameters of a step from which on steps run side by side on threads
+(``benchmarks/threads.py``). Python's part of smaller steps is too large."""
+
+LEFT = "left its stack"
+"""The kind of a finding about clients that are no longer stepped with others as one."""
+
+_REPLACED = (
+    "stepped alone from here on, because one of its modules, parameters or buffers was replaced by "
+    "another one; write into the tensor instead (copy_)"
+)
+_HOOKED = "stepped alone, because it has a hook that a stack would not call"
+_METHOD = "stepped alone, because one of its methods was replaced"
+_NO_STACK = "stepped alone, because no stack takes a step such as its own"
+_DIFFERS = (
+    "no longer stepped with those it was stepped with, because its modules' modes, its frozen "
+    "parameters, or the settings or state of its optimizer differ from theirs"
+)
+
+
 class SharedStacks(TypedDict):
-    """The clients that took part in a step, the names in each group of homogeneous ones, and the
-    clients that have left their stack.
+    """The clients that took part in a step, the names in each group of homogeneous ones, the
+    clients that have left their stack for good, and the findings about those that left.
     """
 
     clients: list[str]
     stacks: list[list[str]]
     leavers: list[str]
+    findings: list[dict[str, Any]]
 
 
 class StackedEngine(Engine):
@@ -185,6 +206,8 @@ class StackedEngine(Engine):
         resumed: the clients that shared a stack when a checkpoint was written, for the first step
             after it. (Clients that have lost their optimizer's state differ from the others from
             then on, and it is not known afterwards which ones have.)
+        findings: what was found about clients that left their stack.
+        on_finding: called with each of them, once.
     """
 
     def __init__(self, inner: Engine, scope: Scope, compiled: bool, threads: int = 1) -> None:
@@ -193,6 +216,8 @@ class StackedEngine(Engine):
         self.scope = scope
         self.compiled = compiled
         self.resumed: SharedStacks | None = None
+        self.findings: list[Finding] = []
+        self.on_finding: Callable[[Finding], None] = _log_finding
         self.intra_op = inner.intra_op
         self._names: tuple[str, ...] = ()
         self._groups: list[list[str]] = []  # the names of homogeneous clients
@@ -208,7 +233,7 @@ class StackedEngine(Engine):
             self._stack_up(steps)
         for _ in range(2):  # Stacks of a checkpoint may hold clients that differ from this step on.
             if not self._consistent(steps):
-                self._stack_up(steps)
+                self._restack(steps)
         single = dict(steps)
         stacked: dict[str, ClientStep] = {}
         for label, (names, stack) in self._stacks.items():
@@ -230,11 +255,38 @@ class StackedEngine(Engine):
         names = sorted(client.spec.name for client in replaced)
         self._leavers.update(names)
         self._dissolve()
-        _log.warning(
-            "%s stepped one by one from here on, because somebody has put another tensor in the "
-            "place of one of its parameters or buffers; write into the tensor instead (copy_)",
-            shorten(names, 3),
-        )
+        self._find(_REPLACED, names)
+
+    def _restack(self, steps: Mapping[str, ClientStep]) -> None:
+        """Stack clients anew, because some are no longer like those that they share a stack with,
+        and name them.
+        """
+        before = self._groups
+        self._stack_up(steps)
+        stacked = set(chain(*self._groups))
+        clients: dict[str, list[str]] = {}  # by sentence
+        for names in before:
+            keys = {name: stack_key(steps[name].client, steps[name].batch) for name in names}
+            ((usual, _),) = Counter(keys.values()).most_common(1)
+            for name, key in keys.items():
+                if key is None:
+                    clients.setdefault(_why_alone(steps[name].client), []).append(name)
+                elif key != usual and name not in stacked:
+                    clients.setdefault(_DIFFERS, []).append(name)
+        for sentence, names in clients.items():
+            self._find(sentence, names)
+
+    def _find(self, sentence: str, names: Sequence[str]) -> None:
+        """Make a finding about clients, unless it was made before."""
+        named = set[str]()
+        for finding in self.findings:
+            if finding.sentence == sentence:
+                named.update(finding.clients)
+        clients = tuple(name for name in names if name not in named)
+        if clients:
+            finding = Finding(LEFT, sentence, clients, severity="info")
+            self.findings.append(finding)
+            self.on_finding(finding)
 
     def _consistent(self, steps: Mapping[str, ClientStep]) -> bool:
         """Return whether the clients of each stack can still be stepped as one."""
@@ -265,6 +317,7 @@ class StackedEngine(Engine):
         self.resumed = None
         if resumed is not None:
             self._leavers.update(resumed["leavers"])
+            self.findings = list(map(Finding.of, resumed["findings"]))
         groups: Iterable[list[str]] = self._divide(steps)
         if resumed is not None and resumed["clients"] == list(steps):
             groups = resumed["stacks"]
@@ -326,6 +379,7 @@ class StackedEngine(Engine):
             "clients": list(self._names),
             "stacks": self._groups,
             "leavers": sorted(self._leavers),
+            "findings": [finding.to_dict() for finding in self.findings],
         }
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
@@ -393,6 +447,19 @@ class StackedEngine(Engine):
             stack.release()
         self._names = ()
         self._groups = []
+
+
+def _log_finding(finding: Finding) -> None:
+    _log.warning("%s", finding)
+
+
+def _why_alone(client: FederatedClient) -> str:
+    """Return why a client has no key."""
+    if has_hooks(client):
+        return _HOOKED
+    if any(method in vars(client) for method in STEP_METHODS):
+        return _METHOD
+    return _NO_STACK
 
 
 def _sliced(tensors: Mapping[str, Tensor], members: slice) -> dict[str, Tensor]:
@@ -465,7 +532,7 @@ def make_engine(
     if device.type == "cpu" and name == "threads":
         return ThreadedEngine(workers, intra_op)
     if device.type == "cpu" and workers > 1:
-        inner = ThreadedEngine(workers, intra_op, trial=True)
+        inner = ThreadedEngine(workers, intra_op, LEAST_FOR_THREADS)
         stacks = workers
     if name == "auto" and clients >= SMALLEST_STACK:
         return StackedEngine(inner, scope, compiled, stacks)

@@ -94,7 +94,7 @@ def results_of(run: Assembly, split: Split, guarded: Found, quiet: bool = False)
         run.loop.results[split],
         guarded=guarded,
         incomparable=mixed_units(spec.task for spec in run.data.specs),
-        findings=tuple(run.data.findings.sentences()),
+        findings=(*run.data.findings.sentences(), *map(str, run.loop.federation.findings)),
     )
     if quiet or run.group.rank:
         return results

@@ -152,6 +152,7 @@ def _merge_stacks(parts: Sequence[SharedStacks | None]) -> SharedStacks | None:
         "clients": list(chain.from_iterable(part["clients"] for part in stacks)),
         "stacks": list(chain.from_iterable(part["stacks"] for part in stacks)),
         "leavers": list(chain.from_iterable(part["leavers"] for part in stacks)),
+        "findings": list(chain.from_iterable(part["findings"] for part in stacks)),
     }
 
 
@@ -196,6 +197,11 @@ def _select_stacks(stacks: SharedStacks | None, clients: Collection[str]) -> Sha
         "clients": [name for name in stacks["clients"] if name in clients],
         "stacks": [stack for stack in stacks["stacks"] if set(stack) <= set(clients)],
         "leavers": [name for name in stacks["leavers"] if name in clients],
+        "findings": [
+            finding
+            for finding in stacks["findings"]
+            if not {*clients}.isdisjoint(finding["clients"])
+        ],
     }
 
 

@@ -23,6 +23,7 @@ from fedlit.client.build import (
 )
 from fedlit.client.hooks import hook_of, settings_of
 from fedlit.data.encoding import Rows
+from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -73,6 +74,7 @@ class Clients(Mapping[str, FederatedClient]):
         results: maps each split to its last scores.
         history: the values that were logged, epoch by epoch.
         notes: notes for the user about what clients start from.
+        findings: what was found about clients while they were trained.
         remarks: maps each client to its remarks on the settings (see
             :meth:`~fedlit.client.client.FederatedClient.on_plan`).
         personal: the averages, best epochs and fine-tuning of the clients.
@@ -98,6 +100,7 @@ class Clients(Mapping[str, FederatedClient]):
         self.results: dict[Split, Results] = {}
         self.history: list[dict[str, float]] = []
         self.notes: list[str] = []
+        self.findings: list[Finding] = []
         self.remarks: dict[str, tuple[str, ...]] = {}
         self.frozen: dict[str, dict[str, Tensor]] = {}
         self.settings: Mapping[str, object] | None = None
@@ -378,6 +381,11 @@ class Clients(Mapping[str, FederatedClient]):
     def steps(self) -> Mapping[str, int]:
         """See :class:`~fedlit.exchange.members.Members`."""
         return self.data.steps_of
+
+    def add_finding(self, finding: Finding) -> None:
+        """Keep a finding for the results, and log it."""
+        self.findings.append(finding)
+        _log.warning("%s", finding)
 
     def record(self, values: Mapping[str, Tensor | float]) -> None:
         """Log scalars at the end of this epoch: ``<client>/<tag>`` in the client's run, others in

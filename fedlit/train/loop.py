@@ -12,6 +12,7 @@ from lightning.pytorch.cli import LRSchedulerCallable, OptimizerCallable
 from torch import nn
 
 from fedlit.client.build import ClientFactory, ClientOverride
+from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
@@ -178,6 +179,7 @@ class FederatedLoop(LightningModule):
             device = self.trainer.strategy.root_device
             self._engine = make_engine(name, len(clients), self.threads, device, scope, compiled)
             if isinstance(self._engine, StackedEngine):
+                self._engine.on_finding = self.federation.add_finding
                 self._engine.resumed = self._resumed_stacks
                 self._resumed_stacks = None
         return self._engine
@@ -396,6 +398,8 @@ class FederatedLoop(LightningModule):
             self._resumed_stacks = entry["stacks"]
             self._resumed_optimizers = entry["optimizers"]
             self.federation.personal.load_state_dict(entry["personal"], entry["records"])
+        if entry["stacks"]:
+            self.federation.findings = list(map(Finding.of, entry["stacks"]["findings"]))
         self.federation.ending.load_state_dict(entry["ending"])
         self.kernels = manifest.kernels
         self._use_kernels()

@@ -57,8 +57,8 @@ class Results(Shown):
         listed_scores: the scores of which it is known whether more is better.
         main: the score by which clients are ordered if there are too many to print.
         guarded: the clients that were left out of exchanges or watched, and how often.
-        findings: sentences on what blocks a verdict on these scores, and on what is known of
-            columns.
+        findings: sentences on what blocks a verdict on these scores, on what is known of columns,
+            and on clients that left their stack.
         weak: descriptions of clients whose networks are no better than the simplest models.
         incomparable: scores whose units differ between clients, so that neither their mean nor
             their worst value is shown.

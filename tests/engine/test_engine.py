@@ -15,7 +15,19 @@ from typing import Any
 import pytest
 import torch
 from contracts import one_in
-from federations import METHODS, Dry, SmallNet, Spy, alike, close, different, dry, trained, weights
+from federations import (
+    METHODS,
+    Dry,
+    Killed,
+    SmallNet,
+    Spy,
+    alike,
+    close,
+    different,
+    dry,
+    trained,
+    weights,
+)
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
@@ -26,7 +38,13 @@ from fedlit.engine import stacked as stacked_module
 from fedlit.engine.base import ClientStep, PlainEngine, ThreadedEngine
 from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack
-from fedlit.engine.stacked import StackedEngine, make_engine, stack_key
+from fedlit.engine.stacked import (
+    LEAST_FOR_THREADS,
+    LEFT,
+    StackedEngine,
+    make_engine,
+    stack_key,
+)
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
 from fedlit.train import checkpoint_file
@@ -51,7 +69,7 @@ def test_auto_has_the_bits_of_threads_and_plain_is_close(method: str, tmp_path: 
 
 
 def test_threads_are_really_used_and_the_first_step_is_plain(tmp_path: Path) -> None:
-    for engine, plain in (("threads", [0]), ("auto", [0, 1, 3])):
+    for engine, plain in (("threads", [0]), ("auto", [0, 1, 2, 3, 4])):
         run = trained(tmp_path, **dry({"client": Watched}, engine, 2), epochs=2)
         for client in run.loop.federation.values():
             steps = enumerate(client.state["threads"][:5])
@@ -404,24 +422,71 @@ def test_a_client_that_becomes_different_leaves_its_stack(how: str, tmp_path: Pa
     assert close(plain, stacked)
 
 
-@pytest.mark.parametrize("how", ["memory", "parameter"])
-def test_a_client_with_a_replaced_tensor_is_named_once(
+class Kills(Callback):
+    """Ends a run in its last epoch."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.current_epoch == 2:
+            raise Killed
+
+
+@pytest.mark.parametrize("how", ["memory", "parameter", "hook"])
+def test_a_client_that_left_its_stack_is_a_finding(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spy = Spy()
-    plain = alike(tmp_path / "plain", "plain", callbacks=[Replaces(how)])
-    stacked = alike(tmp_path / "stacked", callbacks=[Replaces(how), spy])
-    plain.fit(quiet=True)
+    run = alike(tmp_path, callbacks=[Replaces(how)])
     with caplog.at_level(logging.WARNING, "fedlit"):
-        stacked.fit(quiet=True)
-    others = ["site0", "site1", "site3", "site4", "site5"]
-    assert spy.stacks == [others] and close(plain, stacked)
-    named = [record for record in caplog.records if "site2" in record.getMessage()]
-    assert len(named) == 1
-    assert stacked.folder is not None
-    saved = checkpoint_file.load(stacked.folder / "checkpoints" / "last.ckpt")
-    shared = saved["fedlit"]["stacks"]
-    assert shared is not None and shared["leavers"] == ["site2"]
+        results = run.fit(quiet=True)
+    (finding,) = run.loop.federation.findings
+    assert (finding.kind, finding.clients, finding.severity) == (LEFT, ("site2",), "info")
+    assert [str(finding)] == results.to_dict()["findings"]
+    assert len([line for line in caplog.messages if "site2" in line]) == 1
+    scored = alike(tmp_path).test(quiet=True)
+    assert [str(finding)] == scored.to_dict()["findings"]
+    assert run.folder is not None
+    saved = checkpoint_file.load(run.folder / "checkpoints" / "last.ckpt")["fedlit"]["stacks"]
+    assert saved is not None and saved["leavers"] == ([] if how == "hook" else ["site2"])
+
+
+def test_a_run_killed_after_a_client_left_has_the_same_bits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = alike(tmp_path / "whole", callbacks=[Replaces("memory")])
+    whole.fit(quiet=True)
+    with pytest.raises(Killed):
+        alike(tmp_path / "killed", callbacks=[Replaces("memory"), Kills()]).fit(quiet=True)
+    caplog.clear()
+    spy = Spy()
+    resumed = alike(tmp_path / "killed", callbacks=[spy])
+    resumed.fit("last", quiet=True)
+    assert spy.stacks == [["site0", "site1", "site3", "site4", "site5"]]
+    assert different(weights(whole), weights(resumed)) == []
+    assert resumed.loop.federation.findings == whole.loop.federation.findings
+    assert not [line for line in caplog.messages if "site2" in line]
+
+
+WORK = {"small": (8, 10), "large": (600, 40)}
+
+
+@pytest.mark.parametrize("size", WORK)
+def test_threads_step_side_by_side_by_the_size_of_steps(size: str) -> None:
+    width, rows = WORK[size]
+    made = [client(name, partial(MLP, hidden=[width, width]), rows=rows) for name in "ab"]
+    used: list[str] = []
+
+    def step(_: bool) -> bool:
+        used.append(threading.current_thread().name)
+        return False
+
+    steps = {one.spec.name: ClientStep(one, batch, step, dry=True) for one, batch in made}
+    numbers = sum(parameter.numel() for parameter in made[0][0].parameters())
+    engine = make_engine("auto", 2, 2, torch.device("cpu"), nullcontext)
+    for _ in range(6):
+        engine.run(steps)
+    engine.close()
+    side_by_side = numbers * rows >= LEAST_FOR_THREADS
+    assert side_by_side == (size == "large")
+    assert {"fedlit" in name for name in used} == {side_by_side}
 
 
 def test_stacks_are_divided_by_bytes_and_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
