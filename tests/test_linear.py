@@ -26,7 +26,7 @@ from fedlit.data.sources.base import client_name
 from fedlit.errors import FedlitError, closest
 from fedlit.run.config import parse_yaml
 from fedlit.run.messages import _whole_key
-from fedlit.show.shown import _COLOURS
+from fedlit.show.shown import _STYLES
 from fedlit.show.text import printable, wrap
 
 SECOND = 1.0
@@ -36,7 +36,7 @@ BUILT: dict[str, Any] = {
         rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}(?:[ \t]*(?:\r\n|\r|\n))*" % number for number in (0, 3)
     ],
     "separator + b' ++\"(?!\")'": [first + rb' ++"(?!")' for first in (b",", rb"\|", b"(?<! ) ")],
-    "f'^{begin}'": [f"^{begin}" for begin in _COLOURS],
+    "f'^{begin}'": [f"^{begin}" for begin in _STYLES],
 }
 """Patterns that are built while fedlit runs, as its source writes them, and some that are built
 so."""

@@ -166,8 +166,9 @@ def for_terminal(
     from rich.console import Console
     from rich.text import Text
 
-    colours = None if os.environ.get("NO_COLOR") else "auto"
-    console = Console(file=stream, width=width, color_system=colours, highlight=False)
+    console = Console(file=stream, width=width, highlight=False)
+    if os.environ.get("NO_COLOR"):  # Rich would still print in bold
+        console = Console(file=stream, width=width, highlight=False, color_system=None)
     parts = [content] if isinstance(content, str) else content.parts()
     with console.capture() as capture:
         for part in parts:
