@@ -67,7 +67,7 @@ def test_a_client_with_a_replaced_tensor_is_scored_with_it() -> None:
     jobs = [Evaluation(client, ROWS, lambda c=client: c.evaluate(ROWS)) for client in clients]  # type: ignore[misc]
     engine.evaluate(jobs)
     for client, job in zip(clients, jobs, strict=True):
-        scored = job.outcome.result()[0]
+        scored = job.outcome()[0]
         assert torch.allclose(scored, client.evaluate(ROWS)[0], atol=1e-5)
     assert engine.shared["leavers"] == ["site1"]
 
