@@ -390,8 +390,10 @@ class StackedEngine(Engine):
         stack_of: dict[int, Stack] = {}
         position: dict[int, int] = {}
         for _, stack in self._stacks.values():
+            if not stack.scores_alike:
+                continue
             for index, client in enumerate(stack.clients):
-                if stack.scores_alike and not has_hook(client, "evaluate"):
+                if not has_hook(client, "evaluate"):
                     stack_of[id(client)] = stack
                     position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}

@@ -26,7 +26,7 @@ class OutputScorer:
     def __init__(self, clients: Sequence[FederatedClient]) -> None:
         self._clients = clients
         self._task = clients[0].spec.task
-        inherits = not any(has_hook(client, name) for client in clients for name in SAME_FOR_ALL)
+        inherits = all(map(_scores_as_defined, clients))
         self._in_one_pass = inherits and type(self._task).row_losses is not Task.row_losses
         groups: dict[tuple[object, ...], list[int]] = {}
         for position, client in enumerate(clients):
@@ -84,6 +84,10 @@ class OutputScorer:
         assert losses is not None, "the task has them"
         counted = torch.where(labelled, losses.view(y.shape), 0.0)
         return list((counted.sum(1) / labelled.sum(1)).unbind())
+
+
+def _scores_as_defined(client: FederatedClient) -> bool:
+    return not any(has_hook(client, name) for name in SAME_FOR_ALL)
 
 
 def _predicted(task: Task, logits: Tensor) -> list[Tensor]:
