@@ -5,6 +5,7 @@ that is under way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ def choose_tf32(on: bool) -> Callable[[], None]:
         False
     """
     # PyTorch's own default is off for matrix products, and on for convolutions.
-    libraries = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    libraries: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [library.allow_tf32 for library in libraries]
 
     def restore() -> None:

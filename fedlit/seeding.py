@@ -8,12 +8,15 @@ generator state.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from fedlit.devices import runs_ahead, to_device
 
 
 def derive_seed(seed: int, *keys: str | int) -> int:
@@ -60,9 +63,84 @@ def isolated_rng(seed: int, device: torch.device | None = None) -> Iterator[Call
             module.set_rng_state(on_device)
 
 
-GENERATORS: ContextVar[tuple[torch.Generator, ...]] = ContextVar("generators", default=())
-"""What draws for clients that are stepped as one, in place of the default generator: one for
-each."""
+class Counters:
+    """Draws for clients that are stepped as one, on their device and for all of them at once. The
+    numbers of a client are a function of its seed and of how many it has drawn: those of SplitMix64
+    (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators").
+
+    Args:
+        seeds: one for each client.
+        device: the device.
+
+    Example:
+        >>> both = Counters([1, 2], torch.device("cpu")).integers(3)
+        >>> torch.equal(both[1:], Counters([2], torch.device("cpu")).integers(3))
+        True
+    """
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self._seeds = to_device(torch.tensor(seeds, dtype=torch.int64), device)[:, None]
+        self._drawn = 0
+
+    def integers(self, count: int) -> Tensor:
+        """Return the next integers of each client, uniform over all of int64: (clients, count)."""
+        first = self._drawn + 1
+        self._drawn += count
+        numbers = torch.arange(first, first + count, device=self._seeds.device)
+        mixed = self._seeds + numbers * _signed(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = _shifted(mixed, shift).mul_(_signed(factor))
+        return _shifted(mixed, 31)
+
+    def chosen(self, like: Tensor, share: float) -> Tensor:
+        """Return 1 for a share of the numbers, at random, and 0 for the others.
+
+        Args:
+            like: (clients, …), whose shape and type the result has.
+            share: the share of ones.
+        """
+        bits = 24
+        drawn = (self.integers(like[0].numel()) >> (64 - bits)) & ((1 << bits) - 1)
+        return (drawn < share * (1 << bits)).to(like.dtype).view(like.shape)
+
+    def get_state(self) -> int:
+        """Return how many numbers each client has drawn."""
+        return self._drawn
+
+    def set_state(self, drawn: int) -> None:
+        """Let the next numbers be those that follow some."""
+        self._drawn = drawn
+
+
+def _signed(number: int) -> int:
+    """Return the int64 of the same bits as an unsigned integer."""
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _shifted(numbers: Tensor, shift: int) -> Tensor:
+    """Return z xor (z >> shift), where zeros enter from the left."""
+    return numbers ^ ((numbers >> shift) & ((1 << (64 - shift)) - 1))
+
+
+Draws = tuple[torch.Generator, ...] | tuple[Counters]
+"""What draws for clients that are stepped as one: a generator for each, or counters for all."""
+
+
+def draws_of(seeds: Sequence[int], device: torch.device) -> Draws:
+    """Return what draws for clients that are stepped as one.
+
+    Args:
+        seeds: one for each client.
+        device: their device. On the CPU each draws as it would alone; on a GPU, that would start
+            operations for every client.
+    """
+    if runs_ahead(device):
+        return (Counters(seeds, device),)
+    return tuple(torch.Generator().manual_seed(seed) for seed in seeds)
+
+
+GENERATORS: ContextVar[Draws] = ContextVar("generators", default=())
+"""What draws for clients that are stepped as one, in place of the default generator."""
 
 
 def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
@@ -78,8 +156,8 @@ def repeat_draws(device: torch.device | None = None) -> Callable[[], None]:
         True
     """
     cpu = torch.default_generator.get_state()
-    generators = GENERATORS.get()
-    states = [generator.get_state() for generator in generators]
+    generators: Sequence[torch.Generator | Counters] = GENERATORS.get()
+    states: list[Any] = [generator.get_state() for generator in generators]
     module = (
         torch.get_device_module(device) if device is not None and device.type != "cpu" else None
     )

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from fedlit.client.client import FederatedClient, has_hook
 from fedlit.nn.native.stacked import StackedDropout
+from fedlit.seeding import Draws
 from fedlit.tasks.base import Task
 
 LARGEST_NETWORK = 2**16
@@ -50,10 +51,13 @@ class StackValues:
     Attributes:
         tensors: the stacked parameters and buffers, by name.
         generators: what draws for each client.
+        row_weight: (clients, rows), 0 for the rows of zeros at the end of shorter batches; None if
+            all batches have the same length.
     """
 
     tensors: dict[str, Tensor]
-    generators: tuple[torch.Generator, ...] = ()
+    generators: Draws = ()
+    row_weight: Tensor | None = None
 
 
 Layer = Callable[[Tensor, StackValues], Tensor]
@@ -131,11 +135,13 @@ class PlainNetwork:
         layers: the layers, in the order in which they are applied.
         task: whose loss it is.
         draws: whether a layer draws random numbers.
+        by_rows: whether each row is computed by itself. Batches may then end in rows of zeros.
     """
 
     layers: Sequence[Layer]
     task: Task
     draws: bool
+    by_rows: bool
 
     def outputs(self, x: Tensor, stack: StackValues) -> Tensor:
         """Return the outputs (clients, rows, outputs), given rows (clients, rows, features)."""
@@ -150,10 +156,13 @@ class PlainNetwork:
         losses = self.task.row_losses(outputs, y.flatten(0, 1))
         assert losses is not None  # of_client
         losses = losses.view(y.shape)
+        weight = stack.row_weight
         class_weight = stack.tensors.get("class_weight")
-        if class_weight is None:
+        if class_weight is not None:
+            of_classes = class_weight.gather(1, y)
+            weight = of_classes if weight is None else weight * of_classes
+        if weight is None:
             return losses.mean(1)
-        weight = class_weight.gather(1, y)
         return (losses * weight).sum(1) / weight.sum(1)
 
     @classmethod
@@ -178,6 +187,7 @@ class PlainNetwork:
         tensor_names = {*dict(client.named_parameters()), *dict(client.named_buffers())}
         layers = []
         draws = False
+        by_rows = True
         for part in ("encoder", "core", "head"):
             for name, module in _flat(part, getattr(client, part)):
                 if not _is_plain(name, module, tensor_names):
@@ -185,7 +195,8 @@ class PlainNetwork:
                 make = LAYERS.get(type(module))
                 layers.append(_activation(module) if make is None else make(module, name))
                 draws = draws or type(module) is nn.Dropout
-        return cls(layers, task, draws)
+                by_rows = by_rows and type(module) is not nn.BatchNorm1d
+        return cls(layers, task, draws, by_rows)
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -16,14 +16,10 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.layers import PlainNetwork, StackValues
 from fedlit.engine.stacked_optimizer import StackedOptimizer
-from fedlit.engine.together import OutputScorer
 from fedlit.engine.views import Watch, join
 from fedlit.engine.vmapped import VmappedNetwork
+from fedlit.seeding import Draws, draws_of
 from fedlit.stacks import memory_of
-
-MOST_PADDING = 2
-"""How many times the clients' rows a stack may evaluate because batches differ in length."""
-
 
 Seed = Callable[[], int]
 """Computes a seed. Few networks draw, and for thousands of clients this takes time."""
@@ -56,7 +52,6 @@ class Stack:
         for client in clients:
             client.stacked = True
         self.optimizer = StackedOptimizer(self.clients, self.parameters)
-        self._score = OutputScorer(self.clients)
         self._losses: list[Tensor] = []  # one for each step that was not reported
 
     def _take_gradients(self) -> None:
@@ -94,17 +89,20 @@ class Stack:
         """Take one step of every client.
 
         Args:
-            rows: the clients' batches, of equal length, one after another.
+            rows: the clients' batches (see :func:`fedlit.engine.together.together`).
             seeds: compute the seed of each client's dropout in this step.
             accumulate: the number of batches per optimizer step.
             update: whether the optimizers step now.
         """
         x = rows.x.view(len(self.clients), -1, *rows.x.shape[1:])
         y = rows.y.view(len(self.clients), -1, *rows.y.shape[1:])
-        generators: tuple[torch.Generator, ...] = ()
+        generators: Draws = ()
         if self.network.draws:
-            generators = tuple(torch.Generator().manual_seed(seed()) for seed in seeds)
-        values = StackValues(self.parameters | self.buffers, generators)
+            generators = draws_of([seed() for seed in seeds], x.device)
+        weight = None
+        if rows.weight is not None:
+            weight = rows.weight.view(len(self.clients), -1)
+        values = StackValues(self.parameters | self.buffers, generators, weight)
         losses = self.network.losses(x, y, values)
         # The sum's gradient with respect to each client is that of its own loss.
         total = losses.sum()
@@ -145,24 +143,16 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """Return the result of each client's ``evaluate`` for its batch. Shorter batches are
-        padded, see :meth:`pads`.
+        """Return the result of each client's ``evaluate`` for its batch. All batches have the same
+        length.
         """
-        x = torch.nn.utils.rnn.pad_sequence([batch.x for batch in batches], batch_first=True)
+        x = torch.stack([batch.x for batch in batches])
         values = StackValues(self.parameters | self.buffers)
         stacked_logits = self.network.outputs(x, values).contiguous()
-        return self._score(stacked_logits, batches)
-
-    def pads(self, lengths: Sequence[int]) -> bool:
-        """Return whether batches of these lengths can be evaluated as one: the output of a row
-        depends on no other row, and at most half of the rows are padding.
-        """
-        if len(set(lengths)) == 1:
-            return True
-        plain = isinstance(self.network, PlainNetwork)
-        if not plain or max(lengths) * len(lengths) > MOST_PADDING * sum(lengths):
-            return False
-        return not any(module.training for module in self.clients[0].modules())
+        return [
+            client.score(logits, batch)
+            for client, logits, batch in zip(self.clients, stacked_logits, batches, strict=True)
+        ]
 
 
 def network_of(client: FederatedClient, compiled: bool) -> PlainNetwork | VmappedNetwork:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from fedlit.client.client import FederatedClient, has_hook
 from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
+from fedlit.devices import runs_ahead
 from fedlit.engine.base import (
     ClientStep,
     Engine,
@@ -30,13 +31,13 @@ from fedlit.engine.base import (
 )
 from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack
+from fedlit.engine.together import together
 from fedlit.engine.trial import why_not
 from fedlit.engine.views import STEP_METHODS, has_hooks, join
 from fedlit.errors import RunError
-from fedlit.stacks import one_after_another
 
 MAX_ROWS = 256
-"""The largest number of rows in a batch for which stacking pays. With more, the arithmetic
+"""The largest number of rows in a batch for which stacking pays on a CPU. With more, the arithmetic
 dominates, and threads are as fast."""
 
 ELEMENTWISE = frozenset(
@@ -83,7 +84,7 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
         client.training,
         client.spec.task.alike,
         client.gradient_clip_val,
-        batch.x.shape,
+        _shape(client, batch),
         type(optimizer),
         _optimizer_settings(optimizer),
         # A client whose optimizer has lost its state differs from the others from then on.
@@ -109,9 +110,20 @@ def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
         return False
     if any(method in vars(client) for method in STEP_METHODS):
         return False
-    if batch.weight is not None or len(batch.y) > MAX_ROWS:
+    if batch.weight is not None:
+        return False
+    if len(batch.y) > MAX_ROWS and not runs_ahead(batch.x.device):
         return False
     return len(client._optimizers) == 1 and type(client._optimizers[0]) in ELEMENTWISE
+
+
+def _shape(client: FederatedClient, batch: Batch) -> torch.Size:
+    """Return what must be equal of the shapes of clients' batches."""
+    if runs_ahead(batch.x.device):
+        network = PlainNetwork.of_client(client)
+        if network is not None and network.by_rows:
+            return batch.x.shape[1:]
+    return batch.x.shape
 
 
 def _optimizer_settings(optimizer: Optimizer) -> Hashable:
@@ -153,6 +165,10 @@ SMALLEST_OF_ANY = 6
 LARGEST_STACK = 2**26
 """The most bytes of parameters that are stepped as one. Larger stacks start no fewer operations
 worth the memory of their gradients."""
+
+LARGEST_AHEAD = 2**31
+"""The same number on a device that runs ahead, such as a GPU, which computes a large stack as fast
+as it reads the stack's memory. This was not measured."""
 
 SHARED_OUT = 32
 """The number of clients for each thread from which on threads step stacks of their own."""
@@ -238,9 +254,7 @@ class StackedEngine(Engine):
         stacked: dict[str, ClientStep] = {}
         for label, (names, stack) in self._stacks.items():
             members = [single.pop(name) for name in names]
-            x = one_after_another([member.batch.x for member in members])
-            y = one_after_another([member.batch.y for member in members])
-            rows = Batch(x, y)
+            rows = together([member.batch for member in members])
             step = self._step_of(stack, rows, members)
             stacked[label] = ClientStep(members[0].client, rows, step, dry=True)
         self.inner.run(stacked | single)
@@ -332,7 +346,10 @@ class StackedEngine(Engine):
         parameters, buffers = join(clients)
         size = sum(tensor.nbytes for tensor in parameters.values())
         threads = min(self.threads, len(clients) // SHARED_OUT)
-        parts = min(max(1, -(-size // LARGEST_STACK), threads), len(clients))
+        largest = LARGEST_STACK
+        if runs_ahead(next(iter(parameters.values())).device):
+            largest = LARGEST_AHEAD
+        parts = min(max(1, -(-size // largest), threads), len(clients))
         for part in range(parts):
             members = slice(part * len(clients) // parts, (part + 1) * len(clients) // parts)
             tensors = (_sliced(parameters, members), _sliced(buffers, members))
@@ -390,10 +407,8 @@ class StackedEngine(Engine):
         stack_of: dict[int, Stack] = {}
         position: dict[int, int] = {}
         for _, stack in self._stacks.values():
-            if not stack.scores_alike:
-                continue
             for index, client in enumerate(stack.clients):
-                if not has_hook(client, "evaluate"):
+                if stack.scores_alike and not has_hook(client, "evaluate"):
                     stack_of[id(client)] = stack
                     position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}
@@ -409,30 +424,28 @@ class StackedEngine(Engine):
                 single.append(job)
         for round_jobs in rounds.values():
             stack = stack_of[id(round_jobs[0].client)]
-            lengths = [len(job.batch.y) for job in round_jobs]
-            if len(round_jobs) < len(stack.clients) or not stack.pads(lengths):
+            sizes = {len(job.batch.y) for job in round_jobs}
+            if len(round_jobs) < len(stack.clients) or len(sizes) > 1:
                 single += round_jobs
             else:
                 round_jobs.sort(key=lambda job: position[id(job.client)])
-                single.append(self._evaluation_of(stack, round_jobs))
+                self._evaluate_stack(stack, round_jobs)
         self.inner.evaluate(single)
 
-    def _evaluation_of(self, stack: Stack, jobs: Sequence[Evaluation]) -> Evaluation:
-        """Return an evaluation that executes those of all clients of a stack."""
-
+    def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
         def run() -> tuple[Tensor, Tensor]:
             try:
                 with self.scope():
                     outcomes = stack.evaluate([job.batch for job in jobs])
             except Exception as error:
                 for job in jobs:
-                    job.fail(error)
+                    job.outcome.set_exception(error)
                 raise
             for job, outcome in zip(jobs, outcomes, strict=True):
-                job.settle(outcome)
+                job.outcome.set_result(outcome)
             return outcomes[0]
 
-        return Evaluation(jobs[0].client, jobs[0].batch, run)
+        self.inner.evaluate([Evaluation(jobs[0].client, jobs[0].batch, run)])
 
     def report(self) -> None:
         """See :class:`Engine`."""

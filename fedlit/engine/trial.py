@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
+from fedlit.devices import runs_ahead
 from fedlit.engine.layers import StackValues
 from fedlit.engine.stack import network_of
 from fedlit.engine.vmapped import with_separate_modules
-from fedlit.seeding import isolated_rng
+from fedlit.seeding import Draws, draws_of, isolated_rng
 
 
 def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = False) -> str:
@@ -27,9 +31,14 @@ def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = F
     y = batch.y.expand(len(clients), *batch.y.shape).contiguous()
     try:
         copies = [with_separate_modules(client) for client in clients]
-        generators = tuple(torch.Generator().manual_seed(0) for _ in copies)
+        generators: Draws = ()
+        without_dropout: AbstractContextManager[object] = nullcontext()
+        if runs_ahead(batch.x.device):
+            without_dropout = _WithoutDropout()  # A stack drops other units there.
+        else:
+            generators = draws_of([0] * len(copies), batch.x.device)
         values = StackValues(parameters | buffers, generators)
-        with torch.enable_grad():
+        with torch.enable_grad(), without_dropout:
             losses = network_of(clients[0], compiled).losses(x, y, values)
             losses.sum().backward()
     except Exception as error:
@@ -39,7 +48,7 @@ def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = F
     results = _results(losses, buffers, parameters)
     for position, client in enumerate(copies):
         client.zero_grad()
-        with torch.enable_grad(), isolated_rng(0):
+        with torch.enable_grad(), isolated_rng(0), without_dropout:
             loss = client.objective(batch.x, batch.y)
             loss.backward()
         expected = _results(loss, dict(client.named_buffers()), dict(client.named_parameters()))
@@ -48,6 +57,15 @@ def why_not(clients: Sequence[FederatedClient], batch: Batch, compiled: bool = F
         if different:
             return f"a trial gave another {different} than each alone"
     return ""
+
+
+class _WithoutDropout(TorchFunctionMode):
+    """Leaves out dropout."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is nn.functional.dropout:
+            return args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def _stacked(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:

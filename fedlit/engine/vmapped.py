@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from fedlit.client.client import FederatedClient
 from fedlit.engine.layers import StackValues
 from fedlit.nn.native.stacked import StackedDropout, StackedLinear, StackedNorm
-from fedlit.seeding import GENERATORS
+from fedlit.seeding import GENERATORS, Draws
 
 SIGNATURES = {
     func: inspect.signature(func) for func in (nn.functional.batch_norm, nn.functional.dropout)
@@ -32,7 +32,7 @@ class Stacked(TorchFunctionMode):
     alone.
     """
 
-    def __init__(self, compiled: bool, generators: tuple[torch.Generator, ...] = ()) -> None:
+    def __init__(self, compiled: bool, generators: Draws = ()) -> None:
         super().__init__()
         self.compiled = compiled
         self._generators = generators
@@ -59,7 +59,7 @@ class Stacked(TorchFunctionMode):
                 return StackedNorm.apply(*arguments)[0]
         if func is nn.functional.dropout and self._generators:
             x, share, training, _ = _arguments(func, args, kwargs)
-            if training and 0 < share < 1 and x.device.type == "cpu":
+            if training and 0 < share < 1:
                 return StackedDropout.apply(x, share, self._generators)[0]
         return func(*args, **kwargs)
 

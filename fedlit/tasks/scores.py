@@ -82,16 +82,14 @@ class Score:
         number.
         """
         numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        choose = max if self.higher_is_better else min
-        return choose(numbers, key=numbers.__getitem__, default=None)
+        return max(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
         """Return the name with the worst value, the first among equals; None if no value is a
         number.
         """
         numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        choose = min if self.higher_is_better else max
-        return choose(numbers, key=numbers.__getitem__, default=None)
+        return min(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
         """Return the number as text for the user: percentages with two decimals, all others with

@@ -3,7 +3,6 @@
 """
 
 import ctypes
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,6 +11,7 @@ from torch.autograd import Function
 
 from fedlit.nn.native.build import load, pointer
 from fedlit.nn.native.stacks import Context, Dimensions, StackInfo, stack_first
+from fedlit.seeding import Counters, Draws
 
 LINEAR = Path(__file__).with_name("linear.cpp")
 NORM = Path(__file__).with_name("norm.cpp")
@@ -226,17 +226,19 @@ class StackedDropout(Masked):
     of the stack.
 
     The numbers are those that PyTorch draws for one client after
-    :func:`fedlit.seeding.isolated_rng` (on the CPU).
+    :func:`fedlit.seeding.isolated_rng` on the CPU; on a GPU, they are those of
+    :class:`~fedlit.seeding.Counters`.
     """
 
     @staticmethod
-    def forward(
-        x: Tensor, p: float, generators: Sequence[torch.Generator]
-    ) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, p: float, generators: Draws) -> tuple[Tensor, Tensor]:
         """Return what remains of (stack, …), and the factor by which each number was multiplied."""
-        mask = torch.empty_like(x, memory_format=torch.contiguous_format)
-        for client_mask, generator in zip(mask, generators, strict=True):
-            client_mask.bernoulli_(1 - p, generator=generator)
+        if isinstance(generators[0], Counters):
+            mask = generators[0].chosen(x, 1 - p)
+        else:
+            mask = torch.empty_like(x, memory_format=torch.contiguous_format)
+            for client_mask, generator in zip(mask, generators, strict=True):
+                client_mask.bernoulli_(1 - p, generator=generator)
         mask.div_(1 - p)
         return x * mask, mask
 
@@ -246,7 +248,7 @@ class StackedDropout(Masked):
         in_dims: Dimensions,
         x: Tensor,
         p: float,
-        generators: Sequence[torch.Generator],
+        generators: Draws,
     ) -> tuple[tuple[Tensor, Tensor], Dimensions]:
         """Apply dropout with the stack as the first dimension."""
         stacked = stack_first(info.batch_size, x, in_dims[0])
