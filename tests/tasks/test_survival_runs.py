@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sites import federate
 import fedlit
 import fedlit.score
 from fedlit.__main__ import main
+from fedlit.data.examine import examine
 from fedlit.data.folds import folded
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
@@ -157,6 +159,37 @@ def test_codes_that_are_not_0_and_1_are_asked_for(tmp_path: Path) -> None:
     (table,) = mended.tables(1)
     assert not [note for note in table.notes if getattr(note, "kind", "") == "event"]
     assert {row[1] for row in table.target} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "change"),
+    [
+        ("", "", lambda frame: frame),
+        ("labels", "gone", lambda frame: frame.assign(gone=1 - frame["gone"])),
+        ("scale", "days", lambda frame: frame.assign(years=frame["years"] / 365.25)),
+        ("leak", "cause", lambda frame: frame.assign(cause=frame["gone"].map({0: "-", 1: "x"}))),
+    ],
+)
+def test_opposite_codes_units_and_leaks_are_asked_about(
+    tmp_path: Path, kind: str, column: str, change: Callable[[pd.DataFrame], pd.DataFrame]
+) -> None:
+    """The event, and the time, have other names at the two clients."""
+    for seed, name in enumerate(("north", "south")):
+        frame = rows_of(seed)
+        frame["died"] = (frame["died"] == "dead").astype(int)
+        frame = frame[(frame["died"] == 1) | (frame.index % 3 == 0)]
+        if name == "south":
+            frame = change(frame.rename(columns={"died": "gone", "days": "years"}))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    task = {
+        "north": {"name": "survival", "time": "days", "event": "died"},
+        "south": {"name": "survival", "time": "years", "event": "gone"},
+    }
+    files = {name: str(tmp_path / f"{name}.csv") for name in task}
+    source = Tables(files=files, task=task)
+    items = examine(source.tables(1), source).findings.items
+    found = {(item.kind, item.column) for item in items if item.severity != "info"}
+    assert found == ({(kind, column)} if kind else set())
 
 
 def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(

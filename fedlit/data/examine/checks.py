@@ -14,10 +14,12 @@ import pandas as pd
 from fedlit.data.examine.between import kinds, names, scales, spellings, units
 from fedlit.data.examine.facts import ClientFacts, is_number, sampled
 from fedlit.data.examine.leaks import leaks
+from fedlit.data.examine.observed import observed
 from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
 from fedlit.data.schema.detection import ROWS_THAT_TELL, names_rows
 from fedlit.data.table import ClientTable, row_hashes
+from fedlit.data.targets import outcome_at
 from fedlit.show.text import counted
 
 MOST_PAIRS = 300
@@ -50,7 +52,9 @@ def untrainable(tables: Sequence[ClientTable]) -> Iterator[Note]:
         labels: Iterable[Iterable[Any]] = [rows]
         name = table.target_title
         if isinstance(table.target.name, tuple):
-            labels = zip(*rows, strict=True)
+            cells = list(zip(*rows, strict=True))
+            positions = outcome_at(table).label_cells or range(len(cells))
+            labels = [cells[position] for position in positions if cells]
         if all(len({*column} - {None}) < 2 for column in labels):
             text = (
                 f"{name} has one value or none in all {len(rows):,} training rows, from which "
@@ -189,6 +193,6 @@ CHECKS: tuple[Check, ...] = (
 )
 BLOCKING: tuple[Check, ...] = (leaks,)
 """The checks whose findings can forbid a verdict."""
-COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings)
+COMPARISONS: tuple[Comparison, ...] = (names, scales, units, kinds, spellings, observed)
 """Checks of tables that need not have the same columns. They find nothing in one table with a column
 of clients."""

@@ -15,7 +15,7 @@ import pandas as pd
 from fedlit.data.examine.facts import is_number, raw_column, sampled
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
-from fedlit.data.targets import outcome_at
+from fedlit.data.targets import outcome_at, strata_of
 from fedlit.show.text import counted
 
 ALMOST = 0.9
@@ -72,16 +72,17 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
     """
     targets = dict[tuple[str, bool], list[_Rows]]()
     for table in tables:
-        classes = outcome_at(table).one_label
-        if isinstance(table.target.name, tuple) or not (classes or is_number(table.target)):
+        strata = strata_of(table.target, outcome_at(table))
+        target = table.target if strata is None else strata
+        if strata is None and (isinstance(target.name, tuple) or not is_number(target)):
             text = f"{_UNSEEN}: it is neither one of several classes nor a number"
             yield Note(text, "not looked for", clients=(table.name,))
             continue
         rows = sampled(np.sort(table.splits["train"]), ROWS)
-        sample = _Rows(table, table.features.iloc[rows], table.target.iloc[rows])
-        targets.setdefault((str(table.target.name), classes), []).append(sample)
-    for (target, classes), samples in targets.items():
-        yield from _leaks(target, classes, samples)
+        sample = _Rows(table, table.features.iloc[rows], target.iloc[rows])
+        targets.setdefault((str(target.name), strata is not None), []).append(sample)
+    for (name, classes), samples in targets.items():
+        yield from _leaks(name, classes, samples)
 
 
 def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Note]:
