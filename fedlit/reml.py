@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from fedlit.types import Floats
+from fedlit.types import Bools, Floats
 
 Terms = Mapping[str, Floats]
 """What a site says at given variances; sums over sites have the same names.
@@ -133,7 +133,7 @@ def site_effect(
     return gain @ (z.T @ (y - x @ effects)), gain
 
 
-def independent(cross: Floats) -> Floats:
+def independent(cross: Floats) -> Bools:
     """Return which columns (p,) are linearly independent of those before them, from XᵀX (p, p). The
     effects of the others are 0.
 
@@ -153,7 +153,7 @@ def independent(cross: Floats) -> Floats:
     return is_independent
 
 
-def criterion(sums: Terms, theta: Floats, kept: Floats, ridge: float = 0.0) -> Fit:
+def criterion(sums: Terms, theta: Floats, kept: Bools, ridge: float = 0.0) -> Fit:
     """Compute the REML criterion over the rows of all sites, and its gradient.
 
     Args:
