@@ -273,6 +273,15 @@ def numbers_sent(facts: Mapping[str, Any]) -> dict[str, int]:
     return {name: np.size(facts[name]) for name in names if name in facts}
 
 
+def target_of_another(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what another client might say about its target, by which a site plans alone; see
+    :meth:`fedlit.tasks.Task.of_another`.
+    """
+    from fedlit.tasks import task_named
+
+    return task_named(facts["task"]).of_another(facts)
+
+
 def rows_behind_target(facts: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of training rows behind each number about a client's target, by name."""
     from fedlit.tasks import task_named

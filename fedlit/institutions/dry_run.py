@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from fedlit.data.columns import NUMBERS
+from fedlit.data.targets import target_of_another
 from fedlit.exchange.transport import Transport
 from fedlit.institutions.plain import Facts, Message
 from fedlit.institutions.transport import LOCAL, told_of
@@ -54,6 +55,8 @@ class DryRun(Transport):
             return dict(own)
         self.told[topic] = told_of(topic, own)[self.site]
         twin = own[self.site]
+        if "task" in twin.get("target", {}):
+            twin = {**twin, "target": target_of_another(twin["target"])}
         if topic in ("columns", "values") and self._named:
             columns = twin.get("columns", {})
             twin = {**twin, "columns": {**dict.fromkeys(self._named, NUMBERS), **columns}}

@@ -155,6 +155,14 @@ class Task(ABC):
             )
 
     @classmethod
+    def of_another(cls, facts: Facts) -> Facts:
+        """Return facts that another client of the federation might send, by which a client plans
+        alone: by default, its own. A task overrides it if a client of few rows says too little to
+        agree on anything with its like.
+        """
+        return facts
+
+    @classmethod
     def rows_behind(cls, facts: Facts) -> dict[str, int]:
         """Return the number of training rows behind each number among a client's facts, by name."""
         sent = ("mean", "variance", *cls.more_facts, *cls.fact_lists)

@@ -19,7 +19,7 @@ from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
 from fedlit.outcomes.periods import bounds_of, in_periods
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
-from fedlit.sketches import agreed_edges, sketch
+from fedlit.sketches import SKETCHED, agreed_edges, sketch
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import CURVES
 from fedlit.tasks.go_alone import GoAlone
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 64
 """The most steps of the share that is not censored, which a task keeps for its scores."""
+_IMAGINED = np.linspace(1.0, 2.0, SKETCHED).tolist()
+"""Times of events at another client, from which as many intervals follow as from real ones."""
 _CLOSEST = 1e-4
 """Ends of intervals that are closer than this share of the last one are one."""
 
@@ -140,6 +142,13 @@ class Survival(Task):
             quantiles = max(len(facts["event_times"]) - 1, 1)
             behind["event_times"] = int(facts["events"]) // quantiles
         return behind
+
+    @classmethod
+    def of_another(cls, facts: Facts) -> Facts:
+        """Return the facts with some times of events, if nothing is said of them."""
+        if facts["events"]:
+            return facts
+        return {**facts, "events": min(1, facts["count"]), "event_times": [1, *_IMAGINED]}
 
     @classmethod
     def plausible(cls, facts: Facts) -> bool:
