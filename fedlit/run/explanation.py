@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,18 +11,15 @@ import pandas as pd
 from fedlit.data.table import check_client
 from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
-from fedlit.explain.effects import intraclass
 from fedlit.explain.judge import ABOUT, Judgement, judge
 from fedlit.files import read_named, write_frames
+from fedlit.run.effects import effect_lines, effect_pictures
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
-from fedlit.show.effects import caterpillar_figure, forest_figure
 from fedlit.show.heatmap import heatmap_figure
 from fedlit.show.histograms import Sample, column_of, histogram_figure
 from fedlit.show.shown import Grid, Shown
 from fedlit.show.text import MOST_ROWS, counted, more
-
-_ENDS = 10  # sites at each end of a long list
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,9 +46,10 @@ def explain(
     run: str | Path, *, histograms: Sequence[str] = (), out: str | Path | None = None
 ) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the
-    effects of a mixed model, or corrections (:func:`fedlit.explain.judge.judge`), of these alone,
-    which hold no data; or the loss along the straight and the bent path between two clients'
-    models, as FedGMCC found it in its last exchange (Lucchetti et al. 2022, Fig. 2).
+    effects of a mixed model or hazard ratios of a Cox model; or corrections
+    (:func:`fedlit.explain.judge.judge`), of these alone, which hold no data; or the loss along the
+    straight and the bent path between two clients' models, as FedGMCC found it in its last exchange
+    (Lucchetti et al. 2022, Fig. 2).
 
     Args:
         run: the folder of a trained run.
@@ -188,68 +184,4 @@ def _caption(cells: pd.DataFrame, client: str, feature: str) -> str:
 
 def _effects(run: Path, target: Path) -> Explanation:
     effects = read_named(run / EFFECTS)
-    files = list[Path]()
-    many_outputs = effects["output"].nunique() > 1
-    for number, (output, rows) in enumerate(effects.groupby("output", sort=False)):
-        mark = f"_{number}" if many_outputs else ""
-        shared = rows[(rows["part"] == "effect") & (rows["column"] != "(intercept)")]
-        files += save_figure(forest_figure(shared, str(output)), target / f"effects{mark}")
-        for column, site_effects in rows[rows["part"] == "own"].groupby("column"):
-            figure = caterpillar_figure(site_effects, f"{output}: {column}")
-            files += save_figure(figure, target / f"{_file_of(str(column))}{mark}")
-    return Explanation(effects, files, list(_effects_told(effects)))
-
-
-def _file_of(column: str) -> str:
-    if column == "(intercept)":
-        return "intercepts"
-    slope = re.sub(r"[^A-Za-z0-9]+", "_", column)
-    return f"slopes_{slope}"
-
-
-def _effects_told(effects: pd.DataFrame) -> Iterator[str | Grid]:
-    """Yield, for each output, effects with intervals, variances, and sites' random effects."""
-    shares = intraclass(effects)
-    for output, rows in effects.groupby("output", sort=False):
-        parts = {str(part): site_effects for part, site_effects in rows.groupby("part", sort=False)}
-        yield f"{output}: effects of all sites, per standard deviation of a number"
-        yield _estimates("column", parts["effect"])
-        if not (parts["effect"]["error"] > 0).all():
-            yield "Without an error: a combination of the columns before it"
-        yield ""
-        spread = parts["variance"].set_index("column")["value"].items()
-        deviations = ", ".join(f"{column} {math.sqrt(value):.4g}" for column, value in spread)
-        yield f"Standard deviations between sites, and of the residual: {deviations}"
-        if str(output) in shares:
-            yield (
-                f"Intraclass correlation: {shares[str(output)]:.3f} of the variance lies between "
-                "sites"
-            )
-        site_effects = parts["own"].sort_values(["column", "value"])
-        for column, sites in site_effects.groupby("column"):
-            title = f"Sites' own {column}"
-            if len(sites) > MOST_ROWS:
-                title += f", the {_ENDS} lowest and highest of {len(sites):,}"
-                sites = pd.concat([sites.head(_ENDS), sites.tail(_ENDS)])
-            yield ""
-            yield title
-            yield _estimates("client", sites)
-
-
-_HEADINGS = {"column": "effect", "client": "client"}
-"""Column of the names of estimates → its heading."""
-
-
-def _estimates(named_by: str, rows: pd.DataFrame) -> Grid:
-    """Return a table of estimates with intervals. There is no interval if a column is a combination
-    of others, or if sites do not differ.
-    """
-    lines = []
-    for name, value, error in rows[[named_by, "value", "error"]].itertuples(index=False):
-        cells = ["–", "–"]
-        if error > 0:
-            low = value - 1.96 * error
-            high = value + 1.96 * error
-            cells = [f"{error:.3g}", f"{low:.4g} to {high:.4g}"]
-        lines.append([name, f"{value:.4g}", *cells])
-    return Grid([_HEADINGS[named_by], "estimate", "error", "95 % interval"], lines)
+    return Explanation(effects, effect_pictures(effects, target), list(effect_lines(effects)))

@@ -1,4 +1,4 @@
-"""Draws values with their intervals: effects of a mixed model, lifts of clients."""
+"""Draws values with their intervals: effects of a mixed or a Cox model, lifts of clients."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ _NAMED = 40
 _TEXT = 9
 """The size of text, in points."""
 _Z = 1.96
+_RATIOS = (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+"""The ratios that are marked on an axis, and ten times these, and so on."""
 
 
-def forest_figure(effects: pd.DataFrame, title: str = "") -> Figure:
+def forest_figure(effects: pd.DataFrame, title: str = "", *, ratios: bool = False) -> Figure:
     """Draw shared effects with 95 % intervals, one per line.
 
     Args:
         effects: a table with the columns ``column``, ``value`` and ``error``.
         title: the title above the picture.
+        ratios: whether they are logarithms of hazard ratios, which are then drawn on a logarithmic
+            axis.
     """
     effects = effects[effects["error"] > 0]
-    return _figure(effects["column"].tolist(), effects, title, "effect")
+    label = "hazard ratio" if ratios else "effect"
+    return _figure(effects["column"].tolist(), effects, title, label, ratios=ratios)
 
 
 def caterpillar_figure(effects: pd.DataFrame, title: str = "") -> Figure:
@@ -48,16 +53,29 @@ def caterpillar_figure(effects: pd.DataFrame, title: str = "") -> Figure:
     return _figure(names, effects, title, "difference from all")
 
 
-def _figure(names: list[str], rows: pd.DataFrame, title: str, label: str) -> Figure:
+def _figure(
+    names: list[str], rows: pd.DataFrame, title: str, label: str, *, ratios: bool = False
+) -> Figure:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     value = rows["value"].to_numpy(float)
     error = _Z * rows["error"].to_numpy(float)
     low = value - error
     high = value + error
+    if ratios:
+        value, low, high = np.exp([value, low, high])
     longest = max(map(len, names), default=0)
     height = 0.25 * len(rows) if names else 8.0
     label = f"{label}, with 95 % intervals"
     with canvas(5.0 + 0.075 * longest, 1.0 + height) as figure:
-        axes = plot_intervals(names, value, low, high, label, figure.subplots())
+        axes = figure.subplots()
+        plot_intervals(names, value, low, high, label, axes, zero=not ratios)
+        if ratios:
+            axes.axvline(1, color=LINE, lw=1, zorder=0)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=_RATIOS))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.set_title(title, fontsize=10, loc="left")
     return figure
 
