@@ -60,6 +60,7 @@ from .exchange.rules.forest import GrowForest as GrowForest
 from .exchange.rules.mean import Mean as Mean
 from .exchange.rules.mixed_effects import MixedEffects as MixedEffects
 from .exchange.rules.newton import Newton as Newton
+from .exchange.rules.partial_likelihood import PartialLikelihood as PartialLikelihood
 from .exchange.rules.prototypes import PrototypeMean as PrototypeMean
 from .exchange.rules.robust import CenteredClipping as CenteredClipping
 from .exchange.rules.robust import GeometricMedian as GeometricMedian
@@ -95,3 +96,4 @@ from .methods.pfedme import PFedMe as PFedMe
 from .methods.pooled_logistic import PooledLogistic as PooledLogistic
 from .methods.scaffold import Scaffold as Scaffold
 from .methods.scaffold import ScaffoldMean as ScaffoldMean
+from .methods.stratified_cox import StratifiedCox as StratifiedCox

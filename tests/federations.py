@@ -3,6 +3,7 @@ well under a second."""
 
 import inspect
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -88,6 +89,26 @@ class Made(Source):
         return tables
 
 
+class Timed(Made):
+    """The same clients with times to an event, which are rounded up and of which some are
+    censored."""
+
+    name = "timed"
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for table in super().tables(seed):
+            rng = np.random.default_rng(len(table.target))
+            rate = np.exp(table.features["x0"] - 0.5 * table.features["x1"])
+            death = np.ceil(rng.exponential(20 / rate))
+            end = np.ceil(rng.uniform(5, 60, len(death)))
+            rows = zip(np.minimum(death, end), (death <= end).astype(int), strict=True)
+            y = pd.Series(list(rows), name=("days", "died"))
+            task = {"name": "survival", "time": "days", "event": "died"}
+            tables.append(replace(table, target=y, task=task))
+        return tables
+
+
 class SmallNet(Network):
     """A network with everything that is delicate: batch normalisation (buffers, an integer one too)
     and dropout."""
@@ -159,10 +180,12 @@ def make_run(
     pool: bool = False,
     seed: int = 8,
     epochs: int = 3,
-    source: Source | None = None,
+    source: Source | type[Made] = Made,
     **options: Any,
 ) -> Run:
     """A run over made clients, or those of a source, that writes below ``folder``."""
+    if isinstance(source, type):
+        source = source(clients)
     settings: dict[str, Any] = {
         "optimizer": partial(torch.optim.AdamW, lr=0.01),
         "threads": 1,
@@ -172,7 +195,7 @@ def make_run(
         settings.pop("client", partial(client, network=SmallNet)), seed=seed, **settings
     )
     rest: dict[str, Any] = {"batches": 4, "scaling": "pooled" if pool else "client", **(data or {})}
-    rows = FederatedData(source or Made(clients), seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
+    rows = FederatedData(source, seed=seed, align=align, pool=pool, **rest)  # type: ignore[arg-type]
     if not isinstance(exchange, Exchange):
         exchange = dict(exchange or {})
         if isinstance(exchange.get("rule"), partial | type):  # one for each run: it remembers
@@ -361,6 +384,15 @@ ASKING: dict[str, dict[str, Any]] = {
     "mixed model": of(
         federated="effects", data=POOLED, loop={"client": m.MixedModel}, rule=m.MixedEffects
     ),
+    "stratified cox": {
+        **of(
+            federated="effects",
+            data=POOLED,
+            loop={"client": m.StratifiedCox},
+            rule=m.PartialLikelihood,
+        ),
+        "source": Timed,
+    },
 }
 # whom the guard leaves out
 FAULTY = {"one is far from the others": of(Faulty, **THREE)}

@@ -442,6 +442,14 @@ class FederatedClient(LightningModule):
             f"{type(self).__name__}; set model.client to the class that exchange.rule is made for"
         )
 
+    @property
+    def rows_behind_answers(self) -> int | None:
+        """The number of training rows that stand behind each value of :meth:`answer`, where it is
+        not all of them; None by default. A site on whose answers too few rows stand
+        (``data.facts_from``) takes part under masked sums only.
+        """
+        return None
+
     def publish(self) -> State:
         """Return further float32 tensors by name that are sent with the federated ones; none by
         default.

@@ -101,6 +101,29 @@ def check_classes(run: Run, site: str, behind: Behind, allowed: tuple[str, ...])
     expect(rows >= least, key, expected, rows, "do not take part with so few rows", DataError)
 
 
+def check_answers(run: Run, site: str, *, masked: bool) -> None:
+    """Refuse to answer a rule's questions if too few training rows stand behind the answers, unless
+    they enter masked sums.
+
+    Args:
+        run: the site's, with its table read and its network built.
+        site: its name.
+        masked: whether the federation masks sums.
+
+    Raises:
+        DataError: there are too few of them.
+    """
+    rows = run.loop.federation[site].rows_behind_answers
+    are_hidden = masked and bool(run.exchange.rule.facts.adds_answers)
+    if rows is None or are_hidden:
+        return
+    least = run.data.facts_from
+    key = f"site {site}: data.facts_from"
+    expected = f"at least {least} training rows behind its answers (events), or masked sums"
+    advice = "set privacy.masked in federation.yaml, or do not take part"
+    expect(rows >= least, key, expected, rows, advice, DataError)
+
+
 def _names_of_slices(run: Run, site: str) -> set[str]:
     """Return the names of columns, categories and classes in the names of the tensors that are
     sent.

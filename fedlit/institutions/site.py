@@ -16,7 +16,7 @@ from fedlit.exchange.question_terms import QuestionTerms
 from fedlit.exchange.rule import Rule
 from fedlit.exchange.schedule import BEGIN, cohort, cohort_size
 from fedlit.institutions.accepted import PRIVATE, without
-from fedlit.institutions.behind import JOINED, check_classes, rows_behind
+from fedlit.institutions.behind import JOINED, check_answers, check_classes, rows_behind
 from fedlit.institutions.certificates import fingerprint
 from fedlit.institutions.consent import Consent
 from fedlit.institutions.dry_run import DryRun
@@ -167,6 +167,7 @@ class Site:
         planned = length.rounds(exchange.every, completes=exchange.completes) or 0
         behind = rows_behind(run, name, alone.told)
         check_classes(run, name, behind, settings.rare_classes)
+        check_answers(run, name, masked=self.privacy.masked is not None)
         rows = 0
         if "rows" in rule.needs:
             rows = run.loop.federation[name].spec.rows["train"]

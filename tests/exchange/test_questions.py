@@ -45,7 +45,7 @@ def test_what_a_client_is_asked_is_what_it_has(tmp_path: Path) -> None:
     assert asked.weigh({}, {}) == sent + 2 * 4 + 2 * rows.x.shape[1] * 4
 
 
-@pytest.mark.parametrize("method", ["forest", "pooled logistic", "mixed model"])
+@pytest.mark.parametrize("method", ["forest", "pooled logistic", "mixed model", "stratified cox"])
 def test_clients_answer_in_the_forms_that_rules_declare(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from sites import Sites, over_sites
 from torch import Tensor
 
 import fedlit
-from fedlit import FedAvgM, MixedEffects, Newton
+from fedlit import FedAvgM, MixedEffects, Newton, PartialLikelihood
 from fedlit.errors import ConfigError, RunError
 from fedlit.institutions.journal import Journal
 from fedlit.privacy.client_level import epsilon
@@ -137,6 +137,7 @@ def test_what_a_site_sends_is_uniform_and_new_each_round(tmp_path: Path) -> None
     [
         ("pooled logistic", partial(Newton, of="all", ridge=3.0), 1e-6),
         ("mixed model", MixedEffects, 1e-4),
+        ("stratified cox", PartialLikelihood, 2e-6),
     ],
 )
 def test_coefficients_from_masked_sums(

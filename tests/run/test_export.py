@@ -92,7 +92,7 @@ CASES: dict[str, dict[str, Any]] = {
     "two networks": {"client": APFL},
     **{
         method: {**METHODS, **ASKING}[method]
-        for method in ("ifedavg", "chfl", "forest", "pooled logistic")
+        for method in ("ifedavg", "chfl", "forest", "pooled logistic", "stratified cox")
     },
 }
 

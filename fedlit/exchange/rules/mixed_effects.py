@@ -12,8 +12,8 @@ from fedlit import reml
 from fedlit.errors import DataError
 from fedlit.exchange.blueprint import Blueprint
 from fedlit.exchange.question_terms import QuestionTerms
-from fedlit.exchange.questions import AnswerForm, Own
 from fedlit.exchange.rule import DOWN, Facts, Round, Rule, demand
+from fedlit.exchange.rules.added import added
 from fedlit.sharing import Sharing, State
 
 _log = logging.getLogger(__name__)
@@ -163,14 +163,8 @@ class _Problem:
             "logdet_slope": (len(theta),),
             "rows": (),
         }
-        forms = {name: AnswerForm(("float64",), shape) for name, shape in shapes.items()}
-        question = Own("mixed", {**tensors, "theta": _tensor(theta), "at": _tensor(at)}, forms)
-        answers = self.round.ask(dict.fromkeys(sorted(self.round.updates), question))
-        client_answers = [answers[client] for client in sorted(answers)]
-        sums = {}
-        for name in client_answers[0]:
-            sums[name] = np.sum([answer[name].numpy() for answer in client_answers], 0)
-        return sums
+        tensors |= {"theta": _tensor(theta), "at": _tensor(at)}
+        return added(self.round, "mixed", tensors, shapes)
 
     def told(self, fit: reml.Fit, mine: Sequence[str]) -> dict[str, Tensor]:
         """Return what a client receives: the effects of its columns, and what it needs to explain

@@ -244,6 +244,7 @@ OTHERS = {
     "IFCA",
     "MixedEffects",
     "Newton",
+    "PartialLikelihood",
     "Rule",
     "ScaffoldMean",
 }
