@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +28,7 @@ Scope = Callable[[], AbstractContextManager[None]]
 """Makes the context of a step on the thread that runs it (the autocast of mixed precision)."""
 
 
-@dataclass(frozen=True)
-class ClientStep:
+class ClientStep(NamedTuple):
     """The part of one client in an aligned step.
 
     Attributes:

@@ -33,7 +33,7 @@ from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack import Stack
 from fedlit.engine.together import together
 from fedlit.engine.trial import why_not
-from fedlit.engine.views import STEP_METHODS, has_hooks, join
+from fedlit.engine.views import has_hooks, has_methods, join
 from fedlit.errors import RunError
 
 MAX_ROWS = 256
@@ -108,7 +108,7 @@ def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
         return False
     if any(has_hook(client, hook) for hook in _STEP_HOOKS):
         return False
-    if any(method in vars(client) for method in STEP_METHODS):
+    if has_methods(client):
         return False
     if batch.weight is not None:
         return False
@@ -248,8 +248,9 @@ class StackedEngine(Engine):
         if tuple(steps) != self._names:
             self._stack_up(steps)
         for _ in range(2):  # Stacks of a checkpoint may hold clients that differ from this step on.
-            if not self._consistent(steps):
-                self._restack(steps)
+            if self._consistent(steps):
+                break
+            self._restack(steps)
         single = dict(steps)
         stacked: dict[str, ClientStep] = {}
         for label, (names, stack) in self._stacks.items():
@@ -474,7 +475,7 @@ def _why_alone(client: FederatedClient) -> str:
     """Return why a client has no key."""
     if has_hooks(client):
         return _HOOKED
-    if any(method in vars(client) for method in STEP_METHODS):
+    if has_methods(client):
         return _METHOD
     return _NO_STACK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -77,9 +78,14 @@ class StackedOptimizer:
         if len({client.gradient_clip_val for client in self.clients}) > 1:
             return False
         optimizers = [client._optimizers[0] for client in self.clients]
-        settings = _settings(optimizers[0])
-        if any(_settings(optimizer) != settings for optimizer in optimizers):
+        numbers = {len(optimizer.param_groups) for optimizer in optimizers}
+        if len(numbers) > 1:
             return False
+        for position, group in enumerate(optimizers[0].param_groups):
+            settings_of = itemgetter(*(key for key in group if key != "params"))
+            groups = [optimizer.param_groups[position] for optimizer in optimizers]
+            if list(map(settings_of, groups)) != [settings_of(group)] * len(groups):
+                return False
         return len({bool(optimizer.state) for optimizer in optimizers}) == 1
 
     def _build_optimizer(self) -> Optimizer:
@@ -135,14 +141,6 @@ class StackedOptimizer:
                     for key, value in state.items():
                         if isinstance(value, Tensor):
                             state[key] = value.clone()
-
-
-def _settings(optimizer: Optimizer) -> list[tuple[object, ...]]:
-    """Return the settings of an optimizer's groups."""
-    settings = []
-    for group in optimizer.param_groups:
-        settings.append(tuple(value for key, value in group.items() if key != "params"))
-    return settings
 
 
 def _by_number(key: str, value: object, shape: torch.Size) -> bool:

@@ -5,7 +5,7 @@ clients are still what a stack computes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, product
+from itertools import chain, islice, product
 from operator import attrgetter, itemgetter
 
 import torch
@@ -90,29 +90,29 @@ class Watch:
 
     def __init__(self, clients: Sequence[FederatedClient]) -> None:
         self._clients = clients
-        self._parts = [Held(client) for client in clients]
-        self.tensors = [parts.tensors for parts in self._parts]
-        self._addresses = [_addresses(tensors) for tensors in self.tensors]
+        self._parts = Held(*clients)
+        self.tensors = self._parts.tensors
         self._flat = list(chain.from_iterable(self.tensors))
+        self._addresses = _addresses(self._flat)
         self._trained = list(map(attrgetter("requires_grad"), self._flat))
-        modules = [list(client.modules()) for client in clients]
-        self._modules = len(modules[0])
-        every_module = list(chain.from_iterable(modules))
-        self._vars = list(map(vars, every_module))
-        self._attributes = [vars(client).keys() for client in clients]
-        self._hooks = [getattr(module, hooks) for module, hooks in product(every_module, HOOKS)]
+        modules = list(chain.from_iterable(client.modules() for client in clients))
+        self._attributes = list(map(vars, modules))
+        self._numbers = list(map(len, self._attributes))  # of attributes
+        self._hooks = [getattr(module, hooks) for module, hooks in product(modules, HOOKS)]
 
     @property
     def replaced(self) -> list[FederatedClient]:
         """The clients with a module or a tensor that is no longer the stack's, because somebody has
         put another one in its place.
         """
-        facts = zip(self._clients, self._parts, self.tensors, self._addresses, strict=True)
-        return [
-            client
-            for client, parts, tensors, addresses in facts
-            if not parts.intact or _addresses(tensors) != addresses
-        ]
+        if self._parts.intact and _addresses(self._flat) == self._addresses:
+            return []
+        changed = set(self._parts.changed)
+        addresses = iter(self._addresses)
+        for position, tensors in enumerate(self.tensors):
+            if _addresses(tensors) != list(islice(addresses, len(tensors))):
+                changed.add(position)
+        return [self._clients[position] for position in sorted(changed)]
 
     @property
     def as_stacked(self) -> bool:
@@ -120,17 +120,32 @@ class Watch:
         another mode than the others' (training or evaluation), or a parameter that was frozen or
         unfrozen.
         """
-        if any(self._hooks) or any("forward" in attributes for attributes in self._vars):
-            return False
-        if not all(attributes.isdisjoint(STEP_METHODS) for attributes in self._attributes):
+        if any(self._hooks) or self._has_methods():
             return False
         for hooks in HOOKS_OF_TENSORS:
             if any(map(attrgetter(hooks), self._flat)):
                 return False
-        modes = list(map(itemgetter("training"), self._vars))
-        if modes != modes[: self._modules] * len(self._clients):
+        modes = list(map(itemgetter("training"), self._attributes))
+        if modes != modes[: len(modes) // len(self._clients)] * len(self._clients):
             return False
         return list(map(attrgetter("requires_grad"), self._flat)) == self._trained
+
+    def _has_methods(self) -> bool:
+        """Return whether a client or a module of one has methods of its instance."""
+        numbers = list(map(len, self._attributes))
+        if numbers == self._numbers:
+            return False  # There are no new attributes.
+        if any("forward" in attributes for attributes in self._attributes):
+            return True
+        if any(has_methods(client) for client in self._clients):
+            return True
+        self._numbers = numbers
+        return False
+
+
+def has_methods(client: FederatedClient) -> bool:
+    """Return whether a method whose work a stack does was replaced on the client itself."""
+    return not vars(client).keys().isdisjoint(STEP_METHODS)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> list[int]:

@@ -121,8 +121,9 @@ class Lending:
         if client.adapts:
             return received
         copied = {}
+        live = client._federated
         for name, value in received.items():
-            tensor = None if client._federated.is_slice(name) else client._federated.get(name)
+            tensor = None if live.is_slice(name) else live.get(name)
             if tensor is None or value.dtype != tensor.dtype or not value.is_contiguous():
                 copied[name] = value
             else:

@@ -350,7 +350,8 @@ class Clients(Mapping[str, FederatedClient]):
             if updated and not client.skipped:
                 # A module's own way to set an attribute takes microseconds.
                 vars(client)["steps_taken"] += 1
-            self._end_rates(name, client, moment, updated)
+            if moment.last or client._scheduler_configs:
+                self._end_rates(name, client, moment, updated)
             if rows is not None:
                 self.call(client, "on_train_batch_end", None, rows, moment.batch)
         if moment.last:  # an epoch ends for those that sat it out, too
@@ -414,8 +415,9 @@ class Clients(Mapping[str, FederatedClient]):
                     "client %r: its training loss is not finite since epoch %d", name, epoch + 1
                 )
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
-            if name in self._rates:
-                values[f"{name}/train/lr"] = self._rates.pop(name)
+            for optimizer in client._optimizers[:1]:
+                rate = optimizer.param_groups[0]["lr"]
+                values[f"{name}/train/lr"] = self._rates.pop(name, rate)
         for problem, names in idle.items():
             _log.warning("client %s: in epoch %d %s", shorten(names, 3), epoch + 1, problem)
         of_processes = self.group.gather(f"the end of epoch {epoch + 1}", values)
