@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import ParameterGrid
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from fedlit.data.encoding import EncodedClient, Rows, joined
@@ -24,6 +26,7 @@ from fedlit.tasks.go_alone import MOST_CATEGORIES, GoAlone
 
 Make = Callable[[Mapping[str, Any]], Any]
 _MANY = 1000
+"""With no more rows, starting threads takes longer than fitting a model."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +81,36 @@ def fit_alone(
     """
     best: Fitted | None = None
     combinations = ParameterGrid({key: list(values) for key, values in grid.items()})
-    for settings in combinations:
-        if best is not None and time.monotonic() > until:
-            return best, False
-        models = [fit_rows(fold.task, fold.make(settings), fold.train) for fold in folds]
-        held_out = [_unseen(fold, model) for fold, model in zip(folds, models, strict=True)]
-        value = _value(folds, held_out, score)
-        if (
-            best is None
-            or score.gain(value, best.value) > 0
-            or (math.isnan(best.value) and not math.isnan(value))
-        ):
-            best = Fitted(dict(settings), models, held_out, value)
+    with threads_for(max(len(fold.train) for fold in folds)):
+        for settings in combinations:
+            if best is not None and time.monotonic() > until:
+                return best, False
+            fitted = _fitted(folds, dict(settings), score)
+            if (
+                best is None
+                or score.gain(fitted.value, best.value) > 0
+                or (math.isnan(best.value) and not math.isnan(fitted.value))
+            ):
+                best = fitted
     assert best is not None
     return best, True
+
+
+def _fitted(folds: Sequence[Fold], settings: dict[str, Any], score: Score) -> Fitted:
+    """Fit a model to each fold with the same settings."""
+    models = [fit_rows(fold.task, fold.make(settings), fold.train) for fold in folds]
+    held_out = [_unseen(fold, model) for fold, model in zip(folds, models, strict=True)]
+    return Fitted(settings, models, held_out, _value(folds, held_out, score))
+
+
+def threads_for(rows: int) -> AbstractContextManager[object]:
+    """Let models of few rows use one thread, also those that have no argument for it: threads of
+    boosting would wait for each other longer than they work.
+
+    Args:
+        rows: the number of rows that the models are fitted to.
+    """
+    return threadpool_limits(1 if rows <= _MANY else None)  # type: ignore[no-any-return]
 
 
 def _unseen(fold: Fold, model: Any) -> Tensor:
@@ -150,7 +169,6 @@ def maker(model: GoAlone, client: EncodedClient, seed: int, *extra: Rows) -> Mak
     most = torch.cat([rows.x for rows in (client.train, *extra)]).amax(0)
     wide = [column for column in categorical if most[column] >= MOST_CATEGORIES]
     seed = 0 if model.seedless else seed
-    # With few rows, to start threads takes longer than to fit a model.
     threads = torch.get_num_threads() if len(client.train) > _MANY else 1
     return partial(
         model.make,

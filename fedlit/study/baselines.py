@@ -26,7 +26,7 @@ from filelock import FileLock
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of
 from fedlit.data.module import FederatedData
-from fedlit.jobs.alone import Fold, fit_alone, fit_rows, maker
+from fedlit.jobs.alone import Fold, fit_alone, fit_rows, maker, threads_for
 from fedlit.jobs.job import FitAlone, Job, digest_of
 from fedlit.jobs.record import FORMAT
 from fedlit.run.load import load
@@ -155,7 +155,8 @@ def _cached(
             fitted = {"settings": about["settings"], "seconds": about["seconds"]}
             return JobResults.read(folder), fitted
         begun = time.perf_counter()
-        results, settings = _fit(job, client, model, work.folds, few)
+        with threads_for(len(client.train)):
+            results, settings = _fit(job, client, model, work.folds, few)
         about = {"settings": settings, "seconds": time.perf_counter() - begun}
         partial = cache / f"{folder.name}.{os.getpid()}.part"
         shutil.rmtree(folder, ignore_errors=True)

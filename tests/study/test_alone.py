@@ -10,16 +10,19 @@ import pytest
 import torch
 from federations import BUNDLED
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from study.conftest import stored
+from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from fedlit.data.encoding import EncodedClient
 from fedlit.data.folds import fold_of
 from fedlit.errors import ConfigError
+from fedlit.jobs.alone import Fold, fit_alone
 from fedlit.jobs.job import FitAlone, Job
 from fedlit.run.load import load
 from fedlit.study.baselines import fit_baseline, fit_client
@@ -144,6 +147,25 @@ def test_a_model_is_fitted_once_unless_the_seed_matters(tmp_path: Path) -> None:
     assert len(list((tmp_path / "baselines").iterdir())) == 6
     fit_baseline(replace(job(tmp_path, "logistic_regression", linear), seed=2))  # other rows
     assert len(list((tmp_path / "baselines").iterdir())) == 8
+
+
+class Counting(DummyClassifier):  # type: ignore[misc]
+    """Notes how many threads it may use."""
+
+    def fit(self, x: Any, y: Any, sample_weight: Any = None) -> "Counting":
+        self.threads = {pool["num_threads"] for pool in threadpool_info()}
+        super().fit(x, y)
+        return self
+
+
+def test_models_of_few_rows_use_one_thread(clients: dict[str, EncodedClient]) -> None:
+    client = clients["wine"]
+    task = client.spec.task
+    folds = [Fold(task, lambda settings: Counting(), client.train, client.train)]
+    with threadpool_limits(2):
+        fitted, _ = fit_alone(folds, {}, task.scores[0])
+        around = {pool["num_threads"] for pool in threadpool_info()}
+    assert fitted.models[0].threads == {1} and around == {2}
 
 
 def test_categories_are_known_for_what_they_are() -> None:
