@@ -29,6 +29,7 @@ from fedlit.institutions.site import Site
 from fedlit.outcomes.censored import kaplan_meier
 from fedlit.run.config import METHODS, find_config
 from fedlit.run.explanation import explain
+from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.run.run import Run
 
@@ -411,3 +412,29 @@ def test_a_site_of_few_events_answers_into_masked_sums(tables: Path, tmp_path: P
     expected = judged(rows_of, "efron")
     effects = runs["west"].run.loop.federation["west"].state["effects"]
     np.testing.assert_allclose(effects, expected.params, atol=2e-6)
+
+
+def test_a_newcomer_fits_its_baseline_to_its_own_rows(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    content = configuration()
+    content["data"]["source"] = source_of(tables, *SITES[:2])
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
+    run = load("mine.yaml")
+    run.fit(quiet=True)
+    newcomer = {"data": {"source": source_of(tables, "west")}}
+    joined = prepare("mine", newcomer).joined()
+    joined.fit(quiet=True)
+    west: Any = joined.loop.federation["west"]
+    north: Any = run.loop.federation["north"]
+    for name, effect in north.effects.named_parameters():
+        assert torch.equal(effect, west.effects.get_parameter(name))
+    assert not west.own.any()
+    rows = joined.loop.federation.rows("west")
+    coefficients = torch.stack([*west.effects.parameters()]).double().numpy(force=True)
+    predictor = rows.x.double().numpy() @ coefficients
+    stratum = Stratum.of(np.zeros((len(rows), 0)), rows.y.numpy())
+    expected = np.exp(-At.of(stratum, predictor).baseline(np.array(west.spec.task.edges)))
+    curve = west.predict(west(torch.zeros(1, 2))).numpy(force=True)[0]
+    np.testing.assert_allclose(curve, expected, atol=1e-6)
