@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fedlit.precision import double_on_cpu, in_double
-from fedlit.tasks.segments import Segments
+from fedlit.tasks.segments import Segments, quotients
 from fedlit.tasks.weighing import weighted_mean
+from fedlit.types import Bools
 
 _SORTED_ALONE = 1024
 """The mean number of rows of a client from which clients are sorted one by one, which takes as many
@@ -23,15 +24,15 @@ class _Curve(NamedTuple):
     """The rows of each client, sorted by their probability of a class.
 
     Attributes:
-        order: (n,) the rows.
+        order: (n,) int64, the rows.
         positive: (n,) int64, 1 where a row has the class.
         ends: the last row of each point.
         points: which points belong to which client.
     """
 
-    order: Tensor
-    positive: Tensor
-    ends: Tensor
+    order: np.ndarray
+    positive: np.ndarray
+    ends: np.ndarray
     points: Segments
 
 
@@ -66,24 +67,28 @@ class ClassScorer:
         if counts is not None and counts.dtype.is_floating_point:
             counts = in_double(counts)
         confusion = self._confusion(counts)
-        hits = confusion.diagonal(dim1=1, dim2=2)
-        support = confusion.sum(2)[:, : self.width]
-        predicted = confusion.sum(1)
+        support_of = confusion.sum(2)[:, : self.width]
         rows = confusion.flatten(1).sum(1)
+        # Arithmetic on a few numbers takes NumPy a fifth of the time; sums stay PyTorch's.
+        hits = confusion.diagonal(dim1=1, dim2=2).numpy()
+        support = support_of.numpy()
+        either = support + confusion.sum(1).numpy()
         present = support > 0
-        either = support + predicted
-        f1 = 2 * hits / torch.where(either > 0, either, 1)
+        f1 = 2 * hits / np.where(either > 0, either, 1)
         averaged = present[:, self.first :]
         of_present = Segments(present.sum(1).tolist())
         of_averaged = Segments(averaged.sum(1).tolist())
-        ranked = averaged & (support < rows[:, None])[:, self.first :]
+        ranked = averaged & (support < rows.numpy()[:, None])[:, self.first :]
+        recall = torch.from_numpy(hits[present] / support[present])
+        weighted = torch.from_numpy((f1 * support)[present])
+        right = torch.from_numpy(np.ascontiguousarray(hits)).sum(1)
         return {
             **self._means_of_areas(ranked, counts),
-            "balanced_accuracy": of_present.mean((hits / support)[present]).float(),
-            "accuracy": (hits.sum(1) / rows).float(),
-            "f1": of_averaged.mean(f1[:, self.first :][averaged]).float(),
-            "weighted_f1": (of_present.sum((f1 * support)[present]) / support.sum(1)).float(),
-            "classes": ranked.sum(1).to(self.probabilities.dtype),
+            "balanced_accuracy": of_present.mean(recall).float(),
+            "accuracy": (right / rows).float(),
+            "f1": of_averaged.mean(torch.from_numpy(f1[:, self.first :][averaged])).float(),
+            "weighted_f1": (of_present.sum(weighted) / support_of.sum(1)).float(),
+            "classes": torch.from_numpy(ranked.sum(1)).to(self.probabilities.dtype),
         }
 
     def _confusion(self, counts: Tensor | None) -> Tensor:
@@ -99,19 +104,20 @@ class ClassScorer:
 
     # ------------------------------------------------------------------ curves
 
-    def _means_of_areas(self, ranked: Tensor, counts: Tensor | None) -> dict[str, Tensor]:
+    def _means_of_areas(self, ranked: Bools, counts: Tensor | None) -> dict[str, Tensor]:
         """Return the means of areas over those classes that a client has a curve of, (clients,
         averaged classes) bool.
         """
         of_ranked = Segments(ranked.sum(1).tolist())
-        auroc = torch.zeros(ranked.shape)
-        auprc = torch.zeros(ranked.shape)
-        for column, somewhere in enumerate(ranked.any(0).tolist()):
-            if somewhere:
-                areas = self._areas(self.first + column, counts)
-                auroc[:, column] = areas[0]
-                auprc[:, column] = areas[1]
-        return {"auroc": of_ranked.mean(auroc[ranked]), "auprc": of_ranked.mean(auprc[ranked])}
+        columns = np.flatnonzero(ranked.any(0)).tolist()
+        if not columns:
+            undefined = of_ranked.mean(torch.zeros(0))
+            return {"auroc": undefined, "auprc": undefined}
+        areas = [self._areas(self.first + column, counts) for column in columns]
+        chosen = torch.from_numpy(ranked[:, columns])
+        auroc = torch.stack([auroc for auroc, _ in areas], 1)
+        auprc = torch.stack([auprc for _, auprc in areas], 1)
+        return {"auroc": of_ranked.mean(auroc[chosen]), "auprc": of_ranked.mean(auprc[chosen])}
 
     def _areas(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the areas under the ROC curve and under the precision–recall steps of one class
@@ -122,60 +128,59 @@ class ClassScorer:
         the order of equal scores.
         """
         hits, predicted, points = self._points(position, counts)
-        missed = predicted - hits
-        recall = hits / points.spread(points.last(hits))
-        fallout = missed / points.spread(points.last(missed))
+        recall = points.shares(hits)
+        fallout = points.shares(predicted - hits)
         higher = points.before(recall)
         trapezoids = (recall + higher) * (fallout - points.before(fallout))
-        auroc = points.sum(trapezoids) / 2
+        auroc = points.sum(torch.from_numpy(trapezoids)) / 2
         # torchmetrics adds the steps from the last point to the first.
-        steps = (higher - recall) * (hits / predicted)
-        auprc = -points.sum_backwards(steps)
-        return auroc.float().cpu(), auprc.float().cpu()
+        steps = (higher - recall) * quotients(hits, predicted)
+        auprc = -points.sum_backwards(torch.from_numpy(steps))
+        return auroc.float(), auprc.float()
 
-    def _points(self, position: int, counts: Tensor | None) -> tuple[Tensor, Tensor, Segments]:
+    def _points(
+        self, position: int, counts: Tensor | None
+    ) -> tuple[np.ndarray, np.ndarray, Segments]:
         """Return the positive rows, and all rows, that are predicted at each point of the clients'
         curves, and which points belong to which client. A curve has a point at the last one of
         equal scores.
         """
         if position not in self._curves:
             self._curves[position] = self._curve(position)
-        curve = self._curves[position]
+        order, positive, ends, points = self._curves[position]
         if counts is None:
-            counts = torch.ones_like(curve.positive)
-        order, positive, ends = (tensor.to(counts.device) for tensor in curve[:3])
-        ordered_counts = counts.index_select(0, order)
-        hits = self.clients.cumsum(ordered_counts * positive).index_select(0, ends)
-        predicted = self.clients.cumsum(ordered_counts).index_select(0, ends)
-        points = curve.points
-        # A score that no counted row has adds no point: of points with equally many rows the last
-        # one counts, and one without rows does not.
-        repeated = points.before(predicted) == predicted
-        if not repeated.any():
+            hits = self.clients.cumsum(positive)[ends]
+            predicted = self.clients.cumsum(np.ones_like(positive))[ends]
             return hits, predicted, points
-        last = functional.pad(~repeated[1:], [0, 1], value=True)
-        points.mark_ends(last)
-        last &= predicted != 0
-        rows = last.nonzero()[:, 0]
-        return hits.index_select(0, rows), predicted.index_select(0, rows), points.chosen(rows)
+        ordered_counts = counts.cpu().numpy()[order]
+        hits = self.clients.cumsum(ordered_counts * positive)[ends]
+        predicted = self.clients.cumsum(ordered_counts)[ends]
+        # A score that no counted row has adds no point.
+        rows = (predicted != points.before(predicted)).nonzero()[0]
+        if len(rows) == len(predicted):
+            return hits, predicted, points
+        return hits[rows], predicted[rows], points.chosen(torch.from_numpy(rows))
 
     def _curve(self, position: int) -> _Curve:
         """Sort the rows of each client by their probability of a class."""
-        score = self.probabilities[:, position]
-        order = self._order(score)
-        score = score.index_select(0, order)
-        ends = functional.pad(score[1:] != score[:-1], [0, 1], value=True)
-        self.clients.mark_ends(ends)
-        positive = (self.y.index_select(0, order) == position).long()
-        rows = ends.nonzero()[:, 0]
-        return _Curve(order, positive, rows, self.clients.chosen(rows))
+        score = self.probabilities[:, position].detach()
+        order = self._order(score).cpu().numpy()
+        ordered = score.cpu().numpy()[order]
+        is_end = np.append(ordered[1:] != ordered[:-1], True)
+        if len(self.clients) > 1:
+            is_end[self.clients.ends.numpy()] = True
+        ends = is_end.nonzero()[0]
+        positive = (self.y.cpu().numpy()[order] == position).astype(np.int64)
+        return _Curve(order, positive, ends, self.clients.chosen(torch.from_numpy(ends)))
 
     def _order(self, score: Tensor) -> Tensor:
         """Return the rows of one client after the other, each from the highest score to the
         lowest.
         """
         clients = self.clients
-        if clients.rows < _SORTED_ALONE * len(clients) and len(clients) > 1:
+        if len(clients) == 1:
+            return score.argsort(descending=True)
+        if clients.rows < _SORTED_ALONE * len(clients):
             order = score.argsort(descending=True)
             return order[clients.client.to(order.device)[order].argsort(stable=True)]
         orders = []

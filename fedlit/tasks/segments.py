@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 _LONGEST = 2**14
 """The largest number of rows of clients that are summed side by side. PyTorch may divide a longer
@@ -32,6 +32,7 @@ class Segments:
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.lengths: list[int] = list(lengths)
+        self._single = len(self.lengths) == 1
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -83,7 +84,7 @@ class Segments:
 
     def _each(self, values: Tensor, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what ``reduce`` returns for blocks (clients, rows of each) of the values."""
-        if len(self) == 1:
+        if self._single:
             return reduce(values[None])
         results = None
         for clients, rows in self._blocks:
@@ -104,43 +105,61 @@ class Segments:
                 blocks.append((part, self.starts[part, None] + torch.arange(length)))
         return blocks
 
-    def cumsum(self, values: Tensor) -> Tensor:
+    def cumsum(self, values: np.ndarray) -> np.ndarray:
         """Return the cumulative sum of each client's values, (rows,). Of several clients, only
         that of whole numbers is exact.
         """
-        total = values.cumsum(0)
-        if len(self) == 1:
+        total: np.ndarray = values.cumsum()
+        if self._single:
             return total
-        before = torch.cat([total.new_zeros(1), total])[self.starts]
-        return total - self.spread(before)
+        before = np.append(0, total)[self.starts.numpy()]
+        of_clients: np.ndarray = total - before.repeat(self.lengths)
+        return of_clients
 
     def spread(self, values: Tensor) -> Tensor:
         """Repeat each client's value, (clients,), for its rows: (rows,)."""
-        if len(self) == 1:
+        if self._single:
             return values.expand(self.rows)
         return values[self.client]
 
-    def last(self, values: Tensor) -> Tensor:
-        """Return the value of each client's last row, (clients,); each client has a row."""
-        if len(self) == 1:
-            return values[-1:]
-        return values[self.starts + self.sizes - 1]
+    @cached_property
+    def ends(self) -> Tensor:
+        """The position of each client's last row, (clients,) int64; each client has a row."""
+        return self.starts + self.sizes - 1
 
-    def before(self, values: Tensor) -> Tensor:
+    def shares(self, values: np.ndarray) -> np.ndarray:
+        """Return each value, (rows,), divided by that of the client's last row."""
+        if self._single:
+            return quotients(values, values[-1:])
+        return quotients(values, values[self.ends.numpy()].repeat(self.lengths))
+
+    def before(self, values: np.ndarray) -> np.ndarray:
         """Return the value of the row before, (rows,); 0 for a client's first row."""
-        shifted = functional.pad(values[:-1], [1, 0])
-        if len(self) > 1:
-            shifted[self.starts] = 0
+        shifted = np.zeros_like(values)
+        shifted[1:] = values[:-1]
+        if not self._single:
+            shifted[self.starts.numpy()] = 0
         return shifted
-
-    def mark_ends(self, rows: Tensor) -> None:
-        """Set each client's last row to true, in (rows,) bool whose very last one is true."""
-        if len(self) > 1:
-            rows[self.starts + self.sizes - 1] = True
 
     def chosen(self, rows: Tensor) -> Segments:
         """Return the segments of some of the rows, given by their positions."""
-        if len(self) == 1:
+        if self._single:
             return Segments([len(rows)])
         counts = torch.bincount(self.client[rows.cpu()], minlength=len(self))
         return Segments(counts.tolist())
+
+
+def quotients(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Return quotients as PyTorch computes them, those of whole numbers in float32; NaN or infinite
+    where the denominator is 0.
+
+    Example:
+        >>> quotients(np.array([1, 1]), np.array([2, 4])).tolist()
+        [0.5, 0.25]
+    """
+    if numerators.dtype.kind == "i":
+        numerators = numerators.astype(np.float32)
+        denominators = denominators.astype(np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_values: np.ndarray = numerators / denominators
+    return of_values
