@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
-from typing import Any, TypedDict
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -67,18 +67,39 @@ _STEP_HOOKS = (
 _Scalar = bool | int | float | str | None
 
 
-def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
+class StackKey(NamedTuple):
+    """What clients that share a stack have in common.
+
+    Attributes:
+        structure: the structure of the client, its batch and its optimizer.
+        steps: how many parameters the optimizer has a state of, and the steps that it has taken. A
+            client whose optimizer has lost its state differs from the others from then on.
+    """
+
+    structure: Hashable
+    steps: Hashable
+
+
+def stack_key(
+    client: FederatedClient, batch: Batch, steps: Sequence[float] | None = None
+) -> StackKey | None:
     """Return the key of clients that may share a stack; None for a client that may not.
 
     A client qualifies if it is a plain :class:`FederatedClient`, or of a class that itself sets
     ``stackable = True`` (its ``forward``, ``loss`` and ``objective`` use nothing of the client but
     its modules), with one optimizer that treats numbers one by one. Clients match if their tasks
     have the same loss and their networks the same modules, shapes and settings.
+
+    Args:
+        client: the client.
+        batch: its batch.
+        steps: the numbers of steps in the state of its optimizer; None to read them.
     """
     if not _has_plain_step(client, batch) or has_hooks(client):
         return None
     optimizer = client._optimizers[0]
-    steps = {float(state["step"]) for state in optimizer.state.values() if "step" in state}
+    if steps is None:
+        (steps,) = _steps_taken([client])
     structure: list[object] = [
         type(client),
         client.training,
@@ -87,8 +108,6 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
         _shape(client, batch),
         type(optimizer),
         _optimizer_settings(optimizer),
-        # A client whose optimizer has lost its state differs from the others from then on.
-        (len(optimizer.state), *steps),
     ]
     for name, module in client.named_modules():
         if module is not client:
@@ -96,7 +115,22 @@ def stack_key(client: FederatedClient, batch: Batch) -> Hashable | None:
     structure += [parameter.requires_grad for parameter in client.parameters()]
     tensors = chain(client.named_parameters(), client.named_buffers())
     structure += [(name, value.shape, value.dtype) for name, value in tensors]
-    return tuple(structure)
+    return StackKey(tuple(structure), (len(optimizer.state), *steps))
+
+
+def _steps_taken(clients: Sequence[FederatedClient]) -> list[tuple[float, ...]]:
+    """Return the different numbers of steps in the state of each client's optimizers. Those that
+    are on a device are read at once.
+    """
+    of_clients = []
+    for client in clients:
+        states = chain.from_iterable(optimizer.state.values() for optimizer in client._optimizers)
+        of_clients.append([state["step"] for state in states if "step" in state])
+    counts = list(chain(*of_clients))
+    if counts and all(isinstance(count, Tensor) and runs_ahead(count.device) for count in counts):
+        counts = torch.stack(counts).tolist()
+    numbers = map(float, counts)
+    return [tuple(sorted(set(islice(numbers, len(counts))))) for counts in of_clients]
 
 
 def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
@@ -360,34 +394,37 @@ class StackedEngine(Engine):
 
     def _divide(self, steps: Mapping[str, ClientStep]) -> Iterator[list[str]]:
         """Divide clients into groups of the same structure."""
-        groups: dict[tuple[Hashable, bool], list[str]] = {}
-        for name, client_step in steps.items():
-            if name in self._leavers:
-                continue
-            key = stack_key(client_step.client, client_step.batch)
+        groups: dict[tuple[StackKey, bool], list[str]] = {}
+        names_left = [name for name in steps if name not in self._leavers]
+        taken = _steps_taken([steps[name].client for name in names_left])
+        for name, steps_of_client in zip(names_left, taken, strict=True):
+            client_step = steps[name]
+            key = stack_key(client_step.client, client_step.batch, steps_of_client)
             if key is not None:
                 groups.setdefault((key, client_step.update), []).append(name)
         for (key, _), names in groups.items():
             plain = PlainNetwork.of_client(steps[names[0]].client) is not None
             smallest = SMALLEST_STACK if plain else SMALLEST_OF_ANY
-            if len(names) >= smallest and self._works(key, names, steps):
+            if len(names) >= smallest and self._works(key.structure, names, steps):
                 yield names
 
-    def _works(self, key: Hashable, names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
-        """Return whether clients of one key can be stepped as one. The first time, two of them are
+    def _works(
+        self, structure: Hashable, names: Sequence[str], steps: Mapping[str, ClientStep]
+    ) -> bool:
+        """Return whether clients of one structure can be stepped as one. The first time, two of them are
         tried, and a failure is logged.
         """
-        if key not in self._tried and key not in self._refused:
+        if structure not in self._tried and structure not in self._refused:
             pair = [steps[name].client for name in names[:2]]
             with self.scope():
                 reason = why_not(pair, steps[names[0]].batch, self.compiled)
             if reason:
                 message = "%s and %d clients like it are stepped one by one: %s"
                 _log.warning(message, names[0], len(names) - 1, reason)
-                self._refused.add(key)
+                self._refused.add(structure)
             else:
-                self._tried.add(key)
-        return key in self._tried
+                self._tried.add(structure)
+        return structure in self._tried
 
     @property
     def shared(self) -> SharedStacks:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from federations import Spy, alike, close
 from torch import nn
-from unread import Unread
+from torch.overrides import TorchFunctionMode
+from unread import READING, Unread
 
 from fedlit import MLP, FedProx
 from fedlit import seeding as seeding_module
@@ -53,9 +54,11 @@ def federation(lengths: Sequence[int], network: Any = MLP, task: Task | None = N
     return clients
 
 
-def stepped(clients: Federation, steps: int = 3) -> StackedEngine:
+def stepped(
+    clients: Federation, steps: int = 3, engine: StackedEngine | None = None
+) -> StackedEngine:
     """Step clients, stacked where they can be."""
-    engine = StackedEngine(PlainEngine(1), nullcontext, False)
+    engine = engine or StackedEngine(PlainEngine(1), nullcontext, False)
 
     def step_of(client: FederatedClient, batch: Batch) -> Callable[[Any], bool]:
         def step(_: Any) -> bool:
@@ -178,6 +181,28 @@ def test_dropout_of_a_client_does_not_depend_on_its_stack(network: Any) -> None:
     stepped(dry)
     with pytest.raises(AssertionError, match="Tensor-likes"):
         agree(few, dry)
+
+
+class Reads(TorchFunctionMode):
+    """Counts how often values are read."""
+
+    count = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += getattr(func, "__name__", "") in READING
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_new_cohort_is_read_once() -> None:
+    clients = federation([7] * 12)
+    for client, _ in clients:
+        client._optimizers = [torch.optim.AdamW(client.parameters(), fused=True)]
+    engine = stepped(clients)
+    for cohort in (clients[:8], clients[2:10]):
+        with Reads() as reads:
+            stepped(cohort, 1, engine)
+        assert reads.count == 1
+        assert len(engine._stacks) == 1
 
 
 @pytest.mark.parametrize("client", [FederatedClient, FedProx])

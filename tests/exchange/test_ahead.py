@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SLOW, Explodes, Faulty, alike, different, trained, weights
+from contracts import one_in
+from federations import METHODS, SLOW, Explodes, Faulty, alike, different, trained, weights
 from lightning.pytorch.callbacks import ModelCheckpoint
 from unread import Unread
 
@@ -78,6 +79,19 @@ def test_honest_clients_get_the_same_bits_unread(
     assert watch.steps > 0
     assert different(weights(read), weights(run)) == []
     assert (read.exchange.rounds, read.exchange.bytes) == (run.exchange.rounds, run.exchange.bytes)
+
+
+@pytest.mark.parametrize(
+    "method", one_in(9, [name for name in METHODS if name != "fedalt, an epoch each"])
+)
+def test_no_step_of_a_method_reads(method: str, tmp_path: Path) -> None:
+    watch = Unread()
+    options = dict(METHODS[method])
+    exchange = options.get("exchange")
+    if exchange:
+        options["exchange"] = {**exchange, "every": "epoch"}
+    trained(tmp_path, callbacks=[watch], epochs=2, **options)
+    assert watch.steps > 0
 
 
 @pytest.mark.usefixtures("_ahead")
