@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
@@ -333,6 +333,16 @@ class Member:
         ``scorer.classes_``.
         """
         return self.scorer.predict_proba(rows)
+
+    def predict_survival(self, rows: pd.DataFrame, times: Sequence[float]) -> pd.DataFrame:
+        """Return the probability of no event up to each time: a frame with the index of the rows and
+        a column for each time.
+
+        Raises:
+            ConfigError: the client predicts no times to an event.
+            DataError: a column is missing, or has another type.
+        """
+        return self.scorer.predict_survival(rows, times)
 
     def score(self, rows: pd.DataFrame) -> dict[str, float]:
         """Return the scores on rows with a known label: AUROC, AUPRC and balanced accuracy, or

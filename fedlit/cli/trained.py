@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedlit.cli.commands import names
-from fedlit.errors import expect
+from fedlit.errors import Told, expect
 from fedlit.mixture.folders import find_mixture
 from fedlit.run.arguments import read
 from fedlit.run.folders import find_run, find_trained
@@ -33,6 +33,7 @@ def predict(
     out: Path | None = None,
     keys: list[str] | None = None,
     raw: bool = False,
+    curves: bool = False,
 ) -> None:
     """Score the rows of a file with one client of a trained run.
 
@@ -49,6 +50,7 @@ def predict(
         keys: the columns of the rows with which the scores begin
         raw: write texts as they are into a .csv file, also those that a spreadsheet would compute,
             such as =1+1
+        curves: for times to an event also the probability of none up to the end of each interval
     """
     check_input(data)
     out = out or scores_beside(data)
@@ -61,7 +63,12 @@ def predict(
     table = read_rows(data, scorer.encoder)
     rows = table.frame
     key_columns = ["name"] if keys is None and has_reads(data) else keys
-    scores = scorer.predict(rows, key_columns)
+    curve_columns = scorer.outcome.curve_columns
+    if curves:
+        expected = "a client that predicts times to an event"
+        expect(bool(curve_columns), "--curves", expected, Told("another task"), "leave it out")
+        curve_columns = ()
+    scores = scorer.predict(rows, key_columns).drop(columns=[*curve_columns])
     if not scorer.keys_in(check_frame(rows, scorer.encoder), key_columns):
         scores.insert(0, "row", range(len(scores)))
     replaced = write_scores(scores, out, raw)

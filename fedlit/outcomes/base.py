@@ -181,6 +181,22 @@ class Outcome(ABC):
         """The times of predictions, if these are a curve."""
         return ()
 
+    @property
+    def curve_columns(self) -> tuple[str, ...]:
+        """The names of those columns of :meth:`columns` that are a curve."""
+        return ()
+
+    def curve(self, predictions: PredictionArray, times: Floats) -> Floats:
+        """Return the probability of no event up to any times, (n, times).
+
+        Raises:
+            ConfigError: predictions are no curve.
+        """
+        raise ConfigError(
+            "predict_survival: expected a client that predicts curves over time, as the task survival "
+            f"does, found {type(self).__name__}; use predict"
+        )
+
     def at(self, classes: Sequence[int]) -> Outcome:
         """Return the outcome with only some of the classes, chosen by their positions."""
         return self

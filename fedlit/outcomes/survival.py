@@ -172,9 +172,13 @@ class SurvivalCurve(Outcome):
             columns[f"risk_{self.text(horizon)}"] = risk
         digits = 4 - int(np.floor(np.log10(self.edges[-1])))
         columns["median"] = np.round(self.medians(predictions), digits)
-        for edge, survival in zip(self.edges, np.asarray(predictions).T, strict=True):
-            columns[f"survival_{edge:.7g}"] = survival
+        columns |= zip(self.curve_columns, np.asarray(predictions).T, strict=True)
         return columns
+
+    @property
+    def curve_columns(self) -> tuple[str, ...]:
+        """``survival_<time>`` for each interval."""
+        return tuple(f"survival_{edge:.7g}" for edge in self.edges)
 
     def text(self, horizon: float) -> str:
         """Return a horizon as a person writes it: in years if the unit is known and it is a simple

@@ -218,6 +218,28 @@ class Scorer:
             )
         return pd.concat([frame[chosen], results.set_axis(frame.index)], axis=1)
 
+    def predict_survival(self, frame: pd.DataFrame, times: Sequence[float]) -> pd.DataFrame:
+        """Return the probability of no event up to each time, in the unit of the task.
+
+        Args:
+            frame: see :meth:`predict`.
+            times: any times from 0 on. Between the ends of intervals the hazard is constant; beyond
+                the last one nothing is known, NaN.
+
+        Returns:
+            A row for each row of the frame, with its index, and a column for each time.
+
+        Raises:
+            ConfigError: the client predicts no times to an event, or a time is below 0.
+            DataError: see :meth:`predict`.
+        """
+        points = np.asarray(times, np.float64)
+        if points.ndim != 1 or not (points >= 0).all():
+            raise ConfigError(f"times: expected a list of times from 0 on, found {times!r:.200}")
+        checked = check_frame(frame, self.encoder)
+        curves = self.outcome.curve(self._predictions(checked, []), points)
+        return pd.DataFrame(curves, index=checked.index, columns=list(times))
+
     def frame(self, row: np.ndarray, x: SingleFloats) -> pd.DataFrame:
         """Return what the client predicts for encoded rows (n, d) float32, with their numbers in
         the column ``row``.

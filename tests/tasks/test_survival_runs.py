@@ -161,6 +161,31 @@ def test_codes_that_are_not_0_and_1_are_asked_for(tmp_path: Path) -> None:
     assert {row[1] for row in table.target} == {0, 1}
 
 
+def test_curves_are_predicted_at_any_times(run: Run, folder: Path, tmp_path: Path) -> None:
+    scorer = run.client("north")
+    rows = pd.read_csv(folder / "north.csv").tail(5)
+    curves = scorer.predict(rows).filter(like="survival_")
+    edges = list(run.data.specs[0].task.edges)  # type: ignore[attr-defined]
+    at_edges = scorer.predict_survival(rows, [0, *edges, edges[-1] + 1])
+    assert (at_edges[0] == 1).all() and at_edges.iloc[:, -1].isna().all()
+    np.testing.assert_allclose(at_edges[edges], curves, rtol=1e-9)
+    with pytest.raises(ConfigError):
+        scorer.predict_survival(rows, [-1])
+    for name, options in {"short": [], "long": ["--curves"]}.items():
+        typed = [
+            "--run",
+            str(run.folder),
+            "--client",
+            "north",
+            "--out",
+            str(tmp_path / name) + ".csv",
+        ]
+        assert not main(["predict", *typed, "--data", str(folder / "north.csv"), *options])
+    short = pd.read_csv(tmp_path / "short.csv")
+    assert list(short) == ["row", "risk_1y", "risk_2y", "median"]
+    assert len(pd.read_csv(tmp_path / "long.csv").filter(like="survival_").columns) == len(edges)
+
+
 @pytest.mark.parametrize(
     ("kind", "column", "change"),
     [
