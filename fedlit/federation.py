@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from fedlit.errors import ConfigError, Told, expect
 from fedlit.yaml_edit import edited
 
 if TYPE_CHECKING:
+    from fedlit.data.examine.propose import Proposal
     from fedlit.mixture.recommend import Recommendation
     from fedlit.score.estimator import Trained
     from fedlit.score.scorer import Scorer
@@ -40,7 +41,10 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     several processes.
 
     Args:
-        label: the column to predict, or a mapping of each client to its column.
+        label: the column to predict, or a mapping of each client to its column; None if ``task``
+            names the columns.
+        task: a task that names its columns, such as ``{"name": "survival", "time": "days", "event":
+            "died"}``, or a mapping of each client to its task.
         minutes: the approximate time for everything; more minutes give better answers.
         method: the one method to train (``fedlit methods`` lists them), instead of a search for the
             best.
@@ -78,8 +82,9 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def __init__(
         self,
-        label: str | Mapping[str, str],
+        label: str | Mapping[str, str] | None = None,
         *,
+        task: Mapping[str, Any] | None = None,
         minutes: float = 10.0,
         method: str | None = None,
         settings: Mapping[str, object] | None = None,
@@ -90,6 +95,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     ) -> None:
         self.known = known
         self.label = label
+        self.task = task
         self.minutes = minutes
         self.method = method
         self.settings = settings
@@ -108,7 +114,7 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
                 does not exist.
             DataError: nothing can be learnt from the rows.
         """
-        from fedlit.data.examine.propose import propose, written
+        from fedlit.data.examine.propose import written
         from fedlit.run.folders import new_folder
 
         tables = _frames(tables, "fit")
@@ -120,30 +126,18 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             "seed",
             "give Federation(seed=…)",
         )
-        columns = isinstance(self.label, str | Mapping)
-        expect(columns, "Federation: label", "a column, or client → its column", self.label)
-        for client, frame in tables.items():
-            label = self._label_of(client)
-            there = isinstance(label, str) and label in frame
-            expect(
-                there,
-                "Federation: label",
-                f"a column of client {client!r}",
-                label,
-                known=map(str, frame),
-            )
+        if self.task is None:
+            self._check_labels(tables)
+        else:
+            both = "no label, because the task names its columns"
+            expect(self.label is None, "Federation: label", both, self.label)
         folder = new_folder(Path(self.folder).absolute(), "")
         rows = folder / "tables"
         rows.mkdir(parents=True)
         for client, frame in tables.items():
             _write(client, frame, rows / f"{client}.parquet")
-        labels: dict[str | None, str] = {}
-        if isinstance(self.label, str):
-            labels[None] = self.label
-        else:
-            labels.update(self.label)
         config = folder / "federation.yaml"
-        text = written(propose([str(rows)], labels), str(config))
+        text = written(self._proposal(rows, tables), str(config))
         config.write_text(_changed(text, self._changes()), encoding="utf-8")
         result: Recommendation | Results
         if self.method is None:
@@ -157,11 +151,38 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self._shown = replace(result, notes=self.notes_)
         return self
 
+    def _check_labels(self, tables: Mapping[str, pd.DataFrame]) -> None:
+        columns = isinstance(self.label, str | Mapping)
+        expect(columns, "Federation: label", "a column, or client → its column", self.label)
+        for client, frame in tables.items():
+            label = self._label_of(client)
+            there = isinstance(label, str) and label in frame
+            expected = f"a column of client {client!r}"
+            expect(there, "Federation: label", expected, label, known=map(str, frame))
+
+    def _proposal(self, folder: Path, clients: Iterable[str]) -> Proposal:
+        """Return the configuration for the tables in a folder."""
+        from fedlit.data.examine.propose import places_by_client, propose
+        from fedlit.data.examine.propose_roles import Roles, propose_roles
+        from fedlit.data.targets import check_task, task_for
+
+        if self.task is not None:
+            task = dict(self.task)
+            check_task(task, clients)
+            roles = Roles.of_tasks({client: task_for(task, client) for client in clients})
+            return propose_roles(places_by_client([str(folder)], None), roles)
+        labels: dict[str | None, str] = {}
+        if isinstance(self.label, str):
+            labels[None] = self.label
+        elif self.label is not None:
+            labels.update(self.label)
+        return propose([str(folder)], labels)
+
     def _label_of(self, client: str) -> str | None:
         """Return the column that a client predicts; None if nobody has said which."""
         if isinstance(self.label, str):
             return self.label
-        return self.label.get(client)
+        return None if self.label is None else self.label.get(client)
 
     def _changes(self) -> dict[str, object]:
         """Return what the generated configuration is changed to. A method comes before its
@@ -277,11 +298,9 @@ class Federation(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         check_client("client", client, self.clients_)
         from fedlit.mixture.opened import load_run
 
-        label = self._label_of(client)
-        assert label is not None
-        return Member(
-            client, label, load_run(self.run_, client, _checkpoint(self.run_), quiet=True)
-        )
+        scorer = load_run(self.run_, client, _checkpoint(self.run_), quiet=True)
+        label = self._label_of(client) or scorer.encoder.target_name
+        return Member(client, label, scorer)
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "clients_"):
@@ -356,6 +375,11 @@ class Member:
         from fedlit.data.settings import ClientSettings
         from fedlit.tasks import task_from
 
+        if self.scorer.outcome.several_columns:
+            raise ConfigError(
+                f"client {self.name!r}: score expects one column to score by, found {self.label}; "
+                "report() has the scores"
+            )
         rows = frame_of(rows)
         if self.label not in rows:
             raise ConfigError(

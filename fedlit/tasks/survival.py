@@ -253,9 +253,11 @@ class Survival(Task):
 
     @property
     def meaning(self) -> tuple[str, ...]:
-        """The intervals, and the hazard that the output 0 stands for."""
+        """The intervals, and the hazard that the output 0 stands for. Columns may be called
+        differently, because the task says which is the time and which the event.
+        """
         names = ", ".join(self.output_names)
-        return (f"logit hazard of {self.target} from {names} with 0 for {self.hazard:.6g}",)
+        return (f"logit hazard from {names} with 0 for {self.hazard:.6g}",)
 
     @property
     def described(self) -> Facts:

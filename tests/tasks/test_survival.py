@@ -293,9 +293,9 @@ def test_a_curve_has_constant_hazards_between_ends() -> None:
     medians = outcome.medians(curves)  # type: ignore[attr-defined]
     assert medians[1] == np.inf
     for row in (0, 2):
-        left = outcome.curve(curves[[row]], medians[[row]])  # type: ignore[attr-defined]
+        left = outcome.curve(curves[[row]], medians[[row]])
         assert left[0, 0] == pytest.approx(0.5)
-    assert np.isnan(outcome.curve(curves, np.array([2.5]))).all()  # type: ignore[attr-defined]
+    assert np.isnan(outcome.curve(curves, np.array([2.5]))).all()
 
 
 def test_written_predictions_are_read_back() -> None:

@@ -186,6 +186,25 @@ def test_curves_are_predicted_at_any_times(run: Run, folder: Path, tmp_path: Pat
     assert len(pd.read_csv(tmp_path / "long.csv").filter(like="survival_").columns) == len(edges)
 
 
+def test_frames_are_a_federation_in_three_lines(tmp_path: Path) -> None:
+    north = rows_of(0)
+    south = rows_of(1).rename(columns={"days": "time", "dose": "pressure"})
+    task = {"name": "survival", "event": "died", "unit": "day", "horizons": [365]}
+    tasks = {"north": {**task, "time": "days"}, "south": {**task, "time": "time"}}
+    fed = fedlit.Federation(
+        task=tasks, method="fedper", settings={"trainer.max_epochs": 1}, folder=tmp_path
+    ).fit({"north": north, "south": south})
+    curves = fed["south"].predict_survival(south.tail(3), [0, 365])
+    assert curves.shape == (3, 2) and (curves[365] < 1).all()
+    assert list(fed["north"].predict(north.tail(3)).filter(like="risk")) == ["risk_365d"]
+    with pytest.raises(ConfigError):
+        fed["north"].score(north)
+    with pytest.raises(ConfigError):
+        fedlit.Federation("days", task=tasks, method="fedper", folder=tmp_path).fit(
+            {"north": north}
+        )
+
+
 @pytest.mark.parametrize(
     ("kind", "column", "change"),
     [

@@ -12,7 +12,8 @@ from fedlit.data.examine.propose import Proposal, federate, look, read_beginning
 from fedlit.data.label_cells import asked_of_codes
 from fedlit.data.reading import Raw
 from fedlit.data.sources.places import Place
-from fedlit.errors import Told, expect
+from fedlit.data.targets import outcome_for
+from fedlit.errors import ConfigError, Told, expect
 from fedlit.outcomes import OUTCOMES, Outcome
 from fedlit.show.text import shorten
 
@@ -49,6 +50,28 @@ class Roles:
             is_there = bool(self.columns.get(role)) or not is_needed
             expect(is_there, f"--{role}", f"the column of the {role}", Told("none"))
         return outcome
+
+    @classmethod
+    def of_tasks(cls, tasks: Mapping[str, Mapping[str, Any] | None]) -> Roles:
+        """Return the roles of the tasks of clients.
+
+        Raises:
+            ConfigError: a client has none, or two differ in more than the names of columns.
+        """
+        columns = dict[str, dict[str | None, str]]()
+        shared = list[dict[str, Any]]()
+        for client, written in tasks.items():
+            if written is None:
+                raise ConfigError(f"task: expected one for client {client!r}, found none")
+            settings = dict(written)
+            for role in outcome_for({**settings}, client).roles:
+                if role in settings:
+                    columns.setdefault(role, {})[client] = settings.pop(role)
+            shared.append(settings)
+            expect(
+                settings == shared[0], f"task of {client!r}", f"{shared[0]}, as of others", settings
+            )
+        return cls(shared[0].pop("name"), columns, shared[0])
 
     def of(self, client: str) -> dict[str, str]:
         """Return the column of each role that a client has."""
