@@ -83,7 +83,7 @@ class FedDyn(Anchored):
 
     def publish(self) -> State:
         """Return α, by which the rule checks that all clients have the same one."""
-        return {"alpha": torch.tensor(self.alpha, device=self.device)}
+        return {"alpha": torch.full((), self.alpha, device=self.device)}
 
     @torch.no_grad()
     def on_receive(self, received: State) -> None:

@@ -81,8 +81,9 @@ def counted(round: Round) -> dict[str, Tensor]:
     """
     sent = chain.from_iterable(update.state.values() for update in round.updates.values())
     device = next((value.device for value in sent), None)
-    yes = torch.tensor(1.0, device=device)
-    no = torch.tensor(0.0, device=device)
+    # Filled on the device: copying a number to a GPU waits for it.
+    yes = torch.ones((), device=device)
+    no = torch.zeros((), device=device)
     return {name: yes if name in round.updates else no for name in round.receivers}
 
 
