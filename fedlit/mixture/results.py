@@ -16,6 +16,7 @@ from fedlit.run.caveats import mixed_units
 from fedlit.score.plain import defined
 from fedlit.show.shown import Grid, Part
 from fedlit.tasks import SCORES
+from fedlit.tasks.many import score_sites
 from fedlit.tasks.metrics import Site, SiteMetrics, summarise
 from fedlit.tasks.predictions import Predictions
 from fedlit.train.results import Results
@@ -88,27 +89,24 @@ def results_of(
         predictions: maps each client to its parts' predictions.
         clients: the clients' entries in ``mixture.json``.
     """
-    mixtures = mixtures_of(predictions, clients)
-    scores = {}
-    of_parts = {}
-    sites = []
-    unseen = {}
+    sites = {}
     for client, client_rows in predictions.items():
-        site = Site(client, tuple(range(len(client_rows.task.classes))), {})
-        sites.append(site)
-        metrics = _metrics(site, mixtures[client])
-        scores[client] = _floats(metrics.compute()) | (
-            metrics.compute_once() if split == "test" else {}
-        )
-        if unknown := metrics.unseen():
-            unseen[client] = unknown
-        of_parts[client] = {
-            part: _floats(_metrics(site, of_part).compute())
-            for part, of_part in zip(client_rows.parts, client_rows.each_part(), strict=True)
-        }
+        sites[client] = Site(client, tuple(range(len(client_rows.task.classes))), {})
+    metrics = {}
+    for client, of_mixture in mixtures_of(predictions, clients).items():
+        metrics[client] = _metrics(sites[client], of_mixture)
+    scores = {}
+    unseen = {}
+    for client, of_client in score_sites(metrics).items():
+        scores[client] = of_client.values
+        if split == "test":
+            scores[client] |= metrics[client].compute_once()
+        if of_client.unseen:
+            unseen[client] = of_client.unseen
+    of_parts = _scores_of_parts(sites, predictions)
     tasks = [client_rows.task for client_rows in predictions.values()]
     rows = {client: len(client_rows.row) for client, client_rows in predictions.items()}
-    summary = summarise(scores, sites, SCORES)
+    summary = summarise(scores, sites.values(), SCORES)
     details: dict[str, Any] = {
         "incomparable": mixed_units(tasks),
         "of_parts": of_parts,
@@ -117,6 +115,21 @@ def results_of(
     return MixtureResults(
         split, 0, scores, rows, summary, unseen, SCORES, tasks[0].scores[0], **details
     )
+
+
+def _scores_of_parts(
+    sites: Mapping[str, Site], predictions: Mapping[str, Predictions]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return each client's scores of each part, all clients of a part in one pass."""
+    metrics: dict[str, dict[str, SiteMetrics]] = {}
+    for client, rows in predictions.items():
+        for part, of_part in zip(rows.parts, rows.each_part(), strict=True):
+            metrics.setdefault(part, {})[client] = _metrics(sites[client], of_part)
+    scores = {part: score_sites(of_clients) for part, of_clients in metrics.items()}
+    of_parts = {}
+    for client, rows in predictions.items():
+        of_parts[client] = {part: scores[part][client].values for part in rows.parts}
+    return of_parts
 
 
 def mixtures_of(
@@ -143,7 +156,3 @@ def _metrics(site: Site, rows: Predictions) -> SiteMetrics:
         loss = rows.loss.mean(double_on_cpu(predictions).numpy())
     metrics.update(predictions, rows.y, torch.tensor(loss), rows.weight)
     return metrics
-
-
-def _floats(values: Mapping[str, Any]) -> dict[str, float]:
-    return {key: float(value) for key, value in values.items()}

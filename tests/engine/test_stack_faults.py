@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -90,6 +91,39 @@ def test_a_client_with_a_hook_is_scored_with_it() -> None:
     engine.evaluate(jobs)
     for client, job in zip(clients, jobs, strict=True):
         assert torch.allclose(job.outcome.result()[0], client.evaluate(ROWS)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", [[10, 10, 10, 10], [10, 7, 1, 9], [40, 1, 1, 1]])
+def test_a_stack_scores_each_client_as_it_is_scored_alone(lengths: list[int]) -> None:
+    """With batches of several lengths, unknown labels, and a client that knows none."""
+    clients = clients_of(4)
+    engine = stepped(clients)
+    batches = []
+    for client, length in zip(clients, lengths, strict=True):
+        client.eval()
+        y = torch.randint(-1, 2, (length,))
+        batches.append(Batch(torch.randn(length, 4), y))
+    batches[1].y.fill_(-1)
+    jobs = []
+    for client, batch in zip(clients, batches, strict=True):
+        jobs.append(Evaluation(client, batch, partial(client.evaluate, batch)))
+    engine.evaluate(jobs)
+    for client, job, batch in zip(clients, jobs, batches, strict=True):
+        for actual, expected in zip(job.outcome(), client.evaluate(batch), strict=True):
+            assert actual.shape == expected.shape
+            assert torch.allclose(actual, expected, atol=1e-5, equal_nan=True)
+
+
+def test_a_stack_scores_by_a_method_of_one_instance() -> None:
+    clients = clients_of(4)
+    vars(clients[2])["predict"] = torch.zeros_like
+    engine = stepped(clients)
+    for client in clients:
+        client.eval()
+    jobs = [Evaluation(client, ROWS, partial(client.evaluate, ROWS)) for client in clients]
+    engine.evaluate(jobs)
+    for client, job in zip(clients, jobs, strict=True):
+        assert torch.allclose(job.outcome()[0], client.evaluate(ROWS)[0], atol=1e-5)
 
 
 def test_a_module_that_comes_twice_is_computed_twice() -> None:

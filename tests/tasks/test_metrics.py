@@ -26,7 +26,7 @@ from torchmetrics.functional.classification import binary_auroc
 
 from fedlit.tasks import Classification
 from fedlit.tasks.class_scores import auroc_one_versus_one, restrict
-from fedlit.tasks.metrics import Site, SiteMetrics, summarise
+from fedlit.tasks.metrics import Site, SiteBatch, SiteMetrics, summarise
 
 PROPERTY = settings(derandomize=True, max_examples=40, deadline=None)
 
@@ -123,6 +123,19 @@ def collected(
         loss = torch.tensor(losses[known].mean() if len(known) else math.nan, dtype=torch.float)
         metrics.update(torch.from_numpy(probabilities[rows]), torch.from_numpy(target[rows]), loss)
     return metrics
+
+
+def test_scores_are_those_of_all_batches_however_they_came() -> None:
+    metrics = SiteMetrics(Site("a", (0, 1), {}))
+    right = SiteBatch(torch.eye(2), torch.tensor([0, 1]), torch.tensor(0.0))
+    wrong = SiteBatch(torch.eye(2), torch.tensor([1, 0]), torch.tensor(1.0))
+    metrics.update(*right)
+    assert metrics.compute()["accuracy"] == 1
+    metrics.collected.add(wrong)
+    assert metrics.compute()["accuracy"] == 0.5 and metrics.compute()["loss"] == 0.5
+    metrics.reset()
+    metrics.update(*wrong)
+    assert metrics.compute()["accuracy"] == 0
 
 
 @PROPERTY

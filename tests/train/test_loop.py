@@ -20,7 +20,9 @@ from fedlit.data.loader import Batch
 from fedlit.data.module import FederatedData
 from fedlit.errors import RunError
 from fedlit.exchange.exchange import Exchange
+from fedlit.nn.blocks import FrozenBatchNorm
 from fedlit.seeding import derive_seed, initialise
+from fedlit.train.lightning import Modes, switch_to_evaluation
 from fedlit.train.loop import FederatedLoop
 
 SEED = 8
@@ -304,6 +306,35 @@ def test_private_names_of_lightning_are_used_by_one_file_alone() -> None:
     assert {path.name for path in files if private.search(path.read_text(encoding="utf-8"))} == {
         "lightning.py"
     }
+
+
+def test_scoring_leaves_each_module_in_its_mode() -> None:
+    def module() -> nn.Module:
+        made = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Linear(2, 2), nn.Dropout()), nn.Tanh())
+        made[2].eval()
+        made.append(FrozenBatchNorm(2))
+        return made
+
+    quick = module()
+    usual = module()
+    before = [part.training for part in quick.modules()]
+    modes = Modes()
+    modes.capture(quick)
+    switch_to_evaluation(quick)
+    usual.eval()
+    assert [part.training for part in quick.modules()] == [
+        part.training for part in usual.modules()
+    ]
+    modes.restore(quick)
+    assert [part.training for part in quick.modules()] == before
+
+
+def test_lightning_asks_for_modes_where_they_are_installed(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.fit(quiet=True)
+    loop = run.loop
+    assert all(part.training for part in loop.modules() if part is not loop)
+    assert isinstance(loop.trainer.fit_loop.epoch_loop.val_loop._module_mode, Modes)
 
 
 # ------------------------------------------------------------ what a client knows of its federation
