@@ -572,7 +572,8 @@ def main_score(scores_of: Mapping[str, tuple[Score, ...]]) -> Score:
     """Return the score by which a federation is watched: the main score that all clients share, or
     else the loss.
     """
-    main = {scores[0] for scores in scores_of.values()}
+    distinct = {id(scores): scores for scores in scores_of.values()}
+    main = {scores[0] for scores in distinct.values()}
     if len(main) != 1:
         return LOSS
     return main.pop()

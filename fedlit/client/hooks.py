@@ -119,4 +119,9 @@ def call_hook(client: LightningModule, hook: str, *args: object) -> None:
 
 def overrides(client: LightningModule, hook: str) -> bool:
     """Return whether a client's class overrides a hook."""
-    return getattr(type(client), hook) is not getattr(LightningModule, hook)
+    return overridden(type(client), hook)
+
+
+def overridden(kind: type[LightningModule], hook: str) -> bool:
+    """Return whether a class of clients overrides a hook."""
+    return getattr(kind, hook) is not getattr(LightningModule, hook)

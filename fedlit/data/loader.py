@@ -339,24 +339,42 @@ def gather_together(loaders: Iterable[ClientLoader]) -> None:
 
 
 class EvalLoader:
-    """Returns rows in their own order, in batches of at most ``batch_size``.
+    """Returns the rows of sites in their own order, in batches of at most ``batch_size``. Each round
+    has the next batch of every site that has one left; batches are cut once.
+
+    Args:
+        rows: maps each site to its rows.
+        batch_size: the largest number of rows in a batch.
 
     Example:
         >>> import numpy as np
         >>> rows = Rows(torch.randn(25, 3), torch.zeros(25, dtype=torch.long), np.arange(25))
-        >>> [len(batch.y) for batch in EvalLoader(rows, 10)]
-        [10, 10, 5]
+        >>> few = Rows(rows.x[:4], rows.y[:4], rows.row[:4])
+        >>> for batches in EvalLoader({"oak": rows, "elm": few}, 10):
+        ...     print({site: len(batch.y) for site, batch in batches.items()})
+        {'oak': 10, 'elm': 4}
+        {'oak': 10}
+        {'oak': 5}
     """
 
-    def __init__(self, rows: Rows, batch_size: int) -> None:
-        self.rows = rows
-        self.batch_size = batch_size
+    def __init__(self, rows: Mapping[str, Rows], batch_size: int) -> None:
+        self.rounds: list[dict[str, Batch]] = []
+        for site, of_site in rows.items():
+            for number, batch in enumerate(_batches_of(of_site, batch_size)):
+                if number == len(self.rounds):
+                    self.rounds.append({})
+                self.rounds[number][site] = batch
 
     def __len__(self) -> int:
-        return -(-len(self.rows) // self.batch_size)
+        return len(self.rounds)
 
-    def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self.rows), self.batch_size):
-            stop = start + self.batch_size
-            weight = None if self.rows.weight is None else self.rows.weight[start:stop]
-            yield Batch(self.rows.x[start:stop], self.rows.y[start:stop], weight)
+    def __iter__(self) -> Iterator[dict[str, Batch]]:
+        return iter(self.rounds)
+
+
+def _batches_of(rows: Rows, batch_size: int) -> Iterator[Batch]:
+    """Yield batches of at most so many rows, in their own order."""
+    for start in range(0, len(rows), batch_size):
+        stop = start + batch_size
+        weight = None if rows.weight is None else rows.weight[start:stop]
+        yield Batch(rows.x[start:stop], rows.y[start:stop], weight)

@@ -474,7 +474,7 @@ class FederatedData(LightningDataModule):
         return [f"a concept shift was planted: {'; '.join(texts)}"]
 
     def sites(self, split: Split) -> list[tuple[str, str, Rows]]:
-        """Return (client, site, rows) in the order of the evaluation loaders."""
+        """Return (client, site, rows) in the order of the evaluation loader."""
         if self.clients and split not in self._sites:
             sites = list[tuple[str, str, Rows]]()
             for client in self.clients:
@@ -511,16 +511,14 @@ class FederatedData(LightningDataModule):
         gather_together(self.train_loaders.values())
         return CombinedLoader(dict(self.train_loaders), "min_size")
 
-    def _evaluation(self, split: Split) -> list[EvalLoader]:
-        return [
-            EvalLoader(self._resident(rows), self.eval_batch_size)
-            for _, _, rows in self.sites(split)
-        ]
+    def _evaluation(self, split: Split) -> EvalLoader:
+        rows = {site: self._resident(rows) for _, site, rows in self.sites(split)}
+        return EvalLoader(rows, self.eval_batch_size)
 
-    def val_dataloader(self) -> list[EvalLoader]:
-        """Return one loader per site."""
+    def val_dataloader(self) -> EvalLoader:
+        """Return the loader of all sites' validation rows."""
         return self._evaluation("validation")
 
-    def test_dataloader(self) -> list[EvalLoader]:
-        """Return one loader per site."""
+    def test_dataloader(self) -> EvalLoader:
+        """Return the loader of all sites' test rows."""
         return self._evaluation("test")

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
@@ -50,21 +49,51 @@ class ClientStep(NamedTuple):
     seed: Callable[[], int] = int
 
 
-@dataclass(frozen=True)
 class Evaluation:
     """A batch to be scored. Scoring draws no random numbers.
 
-    Attributes:
+    Args:
         client: the client whose model scores the batch.
         batch: the rows.
         run: returns (predictions, loss).
-        outcome: the future that receives the result.
     """
 
-    client: FederatedClient
-    batch: Batch
-    run: Callable[[], tuple[Tensor, Tensor]]
-    outcome: Future[tuple[Tensor, Tensor]] = field(default_factory=Future)
+    __slots__ = ("_error", "_outcome", "batch", "client", "run")
+
+    def __init__(
+        self, client: FederatedClient, batch: Batch, run: Callable[[], tuple[Tensor, Tensor]]
+    ) -> None:
+        self.client = client
+        self.batch = batch
+        self.run = run
+        self._outcome: tuple[Tensor, Tensor] | None = None
+        self._error: Exception | None = None
+
+    def execute(self) -> None:
+        """Score the batch; an error waits for whoever asks for the outcome."""
+        try:
+            self._outcome = self.run()
+        except Exception as error:
+            self._error = error
+
+    def settle(self, outcome: tuple[Tensor, Tensor]) -> None:
+        """Set the outcome, which was computed together with those of other batches."""
+        self._outcome = outcome
+
+    def fail(self, error: Exception) -> None:
+        """Set the error with which scoring ended."""
+        self._error = error
+
+    def outcome(self) -> tuple[Tensor, Tensor]:
+        """Return (predictions, loss).
+
+        Raises:
+            Exception: whatever scoring raised.
+        """
+        if self._error is not None:
+            raise self._error
+        assert self._outcome is not None, "an engine has executed it"
+        return self._outcome
 
 
 class Engine(ABC):
@@ -85,9 +114,8 @@ class Engine(ABC):
         """
 
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
-        """Run evaluations. The outcome of each is set now or later."""
-        for job in jobs:
-            settle(job)
+        """Run evaluations, and set the outcome of each."""
+        _execute(jobs)
 
     def report(self) -> None:  # noqa: B027 - Single clients record their losses themselves.
         """Record the losses of an epoch with the clients."""
@@ -96,13 +124,9 @@ class Engine(ABC):
         """Release threads."""
 
 
-def settle(*jobs: Evaluation) -> None:
-    """Run evaluations one after another and set their outcomes."""
+def _execute(jobs: Iterable[Evaluation]) -> None:
     for job in jobs:
-        try:
-            job.outcome.set_result(job.run())
-        except Exception as error:
-            job.outcome.set_exception(error)
+        job.execute()
 
 
 class PlainEngine(Engine):
@@ -195,14 +219,14 @@ class ThreadedEngine(Engine):
     def evaluate(self, jobs: Sequence[Evaluation]) -> None:
         """See :class:`Engine`."""
         if not self._is_worth_threads(jobs):
-            settle(*jobs)
+            _execute(jobs)
             return
         by_client: dict[int, list[Evaluation]] = {}
         for job in jobs:
             by_client.setdefault(id(job.client), []).append(job)
         # A client's batches stay in order on one thread, because it may have state between them.
-        for client_jobs in sorted(by_client.values(), key=_rows, reverse=True):
-            self._pool.submit(settle, *client_jobs)
+        largest_first = sorted(by_client.values(), key=_rows, reverse=True)
+        _finish([self._pool.submit(_execute, client_jobs) for client_jobs in largest_first])
 
     def close(self) -> None:
         """See :class:`Engine`. Work that has not begun is cancelled."""

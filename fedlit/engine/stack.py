@@ -15,11 +15,16 @@ from torch import Tensor
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.layers import PlainNetwork, StackValues
+from fedlit.engine.outputs import OutputScorer
 from fedlit.engine.stacked_optimizer import StackedOptimizer
 from fedlit.engine.views import Watch, join
 from fedlit.engine.vmapped import VmappedNetwork
 from fedlit.seeding import Draws, draws_of
 from fedlit.stacks import memory_of
+
+MOST_PADDING = 2
+"""How many times the clients' rows a stack may evaluate because batches differ in length."""
+
 
 Seed = Callable[[], int]
 """Computes a seed. Few networks draw, and for thousands of clients this takes time."""
@@ -52,6 +57,7 @@ class Stack:
         for client in clients:
             client.stacked = True
         self.optimizer = StackedOptimizer(self.clients, self.parameters)
+        self._score = OutputScorer(self.clients)
         self._losses: list[Tensor] = []  # one for each step that was not reported
 
     def _take_gradients(self) -> None:
@@ -143,16 +149,24 @@ class Stack:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Tensor]]:
-        """Return the result of each client's ``evaluate`` for its batch. All batches have the same
-        length.
+        """Return the result of each client's ``evaluate`` for its batch. Shorter batches are
+        padded, see :meth:`pads`.
         """
-        x = torch.stack([batch.x for batch in batches])
+        x = torch.nn.utils.rnn.pad_sequence([batch.x for batch in batches], batch_first=True)
         values = StackValues(self.parameters | self.buffers)
         stacked_logits = self.network.outputs(x, values).contiguous()
-        return [
-            client.score(logits, batch)
-            for client, logits, batch in zip(self.clients, stacked_logits, batches, strict=True)
-        ]
+        return self._score(stacked_logits, batches)
+
+    def pads(self, lengths: Sequence[int]) -> bool:
+        """Return whether batches of these lengths can be evaluated as one: the output of a row
+        depends on no other row, and at most half of the rows are padding.
+        """
+        if len(set(lengths)) == 1:
+            return True
+        plain = isinstance(self.network, PlainNetwork)
+        if not plain or max(lengths) * len(lengths) > MOST_PADDING * sum(lengths):
+            return False
+        return not any(module.training for module in self.clients[0].modules())
 
 
 def network_of(client: FederatedClient, compiled: bool) -> PlainNetwork | VmappedNetwork:

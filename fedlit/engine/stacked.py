@@ -445,8 +445,10 @@ class StackedEngine(Engine):
         stack_of: dict[int, Stack] = {}
         position: dict[int, int] = {}
         for _, stack in self._stacks.values():
+            if not stack.scores_alike:
+                continue
             for index, client in enumerate(stack.clients):
-                if stack.scores_alike and not has_hook(client, "evaluate"):
+                if not has_hook(client, "evaluate"):
                     stack_of[id(client)] = stack
                     position[id(client)] = index
         rounds: dict[tuple[int, int], list[Evaluation]] = {}
@@ -462,28 +464,30 @@ class StackedEngine(Engine):
                 single.append(job)
         for round_jobs in rounds.values():
             stack = stack_of[id(round_jobs[0].client)]
-            sizes = {len(job.batch.y) for job in round_jobs}
-            if len(round_jobs) < len(stack.clients) or len(sizes) > 1:
+            lengths = [len(job.batch.y) for job in round_jobs]
+            if len(round_jobs) < len(stack.clients) or not stack.pads(lengths):
                 single += round_jobs
             else:
                 round_jobs.sort(key=lambda job: position[id(job.client)])
-                self._evaluate_stack(stack, round_jobs)
+                single.append(self._evaluation_of(stack, round_jobs))
         self.inner.evaluate(single)
 
-    def _evaluate_stack(self, stack: Stack, jobs: Sequence[Evaluation]) -> None:
+    def _evaluation_of(self, stack: Stack, jobs: Sequence[Evaluation]) -> Evaluation:
+        """Return an evaluation that executes those of all clients of a stack."""
+
         def run() -> tuple[Tensor, Tensor]:
             try:
                 with self.scope():
                     outcomes = stack.evaluate([job.batch for job in jobs])
             except Exception as error:
                 for job in jobs:
-                    job.outcome.set_exception(error)
+                    job.fail(error)
                 raise
             for job, outcome in zip(jobs, outcomes, strict=True):
-                job.outcome.set_result(outcome)
+                job.settle(outcome)
             return outcomes[0]
 
-        self.inner.evaluate([Evaluation(jobs[0].client, jobs[0].batch, run)])
+        return Evaluation(jobs[0].client, jobs[0].batch, run)
 
     def report(self) -> None:
         """See :class:`Engine`."""

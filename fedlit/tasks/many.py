@@ -12,7 +12,7 @@ from torch import Tensor
 from fedlit.precision import double_on_cpu
 from fedlit.tasks.base import Task
 from fedlit.tasks.classification import Classification
-from fedlit.tasks.metrics import SiteMetrics, sum_and_count
+from fedlit.tasks.metrics import SiteMetrics, SiteRows, sum_and_count
 from fedlit.tasks.segments import Segments
 
 
@@ -50,21 +50,22 @@ def score_sites(metrics: Mapping[str, SiteMetrics]) -> dict[str, SiteScores]:
         if len(names) == 1:
             scores[names[0]] = _alone(metrics[names[0]])
         else:
-            of_names = _together([metrics[name] for name in names])
+            of_names = _together([metrics[name].collected for name in names])
             scores |= dict(zip(names, of_names, strict=True))
     return {name: scores[name] for name in metrics}
 
 
 def _kind(name: str, metrics: SiteMetrics) -> Hashable:
     """Return a key that is equal for sites that are scored together; the name if one is alone."""
-    task = type(metrics.task)
-    weighs = any(batch.weight is not None for batch in metrics.batches)
+    rows = metrics.collected
+    task = type(rows.task)
+    weighs = any(batch.weight is not None for batch in rows.batches)
     shared = type(metrics) is SiteMetrics and "evaluate_many" in vars(task)
-    if not metrics.batches or weighs or not shared:
+    if not rows.batches or weighs or not shared:
         return name
-    tensors = metrics.batches[0][:2]
+    tensors = rows.batches[0][:2]
     formats = [(tensor.shape[1:], tensor.dtype, tensor.device) for tensor in tensors]
-    return (task, metrics.site.classes, *formats)
+    return (task, rows.site.classes, *formats)
 
 
 def _alone(metrics: SiteMetrics) -> SiteScores:
@@ -72,7 +73,7 @@ def _alone(metrics: SiteMetrics) -> SiteScores:
     return SiteScores(values, metrics.unseen(), metrics.absent())
 
 
-def _together(sites: Sequence[SiteMetrics]) -> list[SiteScores]:
+def _together(sites: Sequence[SiteRows]) -> list[SiteScores]:
     """Return the scores of sites with equal :func:`_kind`."""
     first = sites[0]
     batches = list(chain.from_iterable(site.batches for site in sites))
@@ -87,7 +88,7 @@ def _together(sites: Sequence[SiteMetrics]) -> list[SiteScores]:
     labelled = first.task.known(target)
     sums = sum_and_count(losses, of_batches.sum(labelled.long()))
     totals = Segments([len(site.batches) for site in sites]).sum(double_on_cpu(sums))
-    clients = Segments([site.rows for site in sites])
+    clients = Segments([site.count for site in sites])
     scores = _scores([site.task for site in sites], predictions, target, clients)
     scores = {"loss": (totals[:, 0] / totals[:, 1]).float(), **scores}
     columns = [values.tolist() for values in scores.values()]
@@ -122,10 +123,8 @@ def _scores(
     return scores
 
 
-def _absent(
-    sites: Sequence[SiteMetrics], target: Tensor, clients: Segments
-) -> list[tuple[str, ...]]:
-    """Return what :meth:`SiteMetrics.absent` returns for each site."""
+def _absent(sites: Sequence[SiteRows], target: Tensor, clients: Segments) -> list[tuple[str, ...]]:
+    """Return what :meth:`SiteRows.absent` returns for each site."""
     width = len(sites[0].task.classes)
     if not isinstance(sites[0].task, Classification) or width < 3:
         return [()] * len(sites)

@@ -61,49 +61,41 @@ class SiteBatch(NamedTuple):
     weight: Tensor | None = None
 
 
-class SiteMetrics(Metric):
-    """Collects the predictions for a site's rows over batches, and scores them as the task defines.
+class SiteRows:
+    """The predictions for a site's rows, batch by batch, and the scores that the task defines for
+    them.
 
     Args:
         site: the site whose rows are scored; for a classifier, only its classes count.
-        task: the client's task; if None, classification with as many classes as the site's
-            positions require.
+        task: the client's task.
 
-    Example:
-        >>> metrics = SiteMetrics(Site("a", (0, 2), {}))
-        >>> metrics.update(torch.tensor([[0.2, 0.7, 0.1], [0.1, 0.7, 0.2]]), torch.tensor([0, 2]), torch.tensor(0.5))
-        >>> metrics.compute()["accuracy"].item()
-        1.0
+    Attributes:
+        whole: the client's task.
+        task: the task for the site's classes alone.
+        batches: the batches so far; :meth:`add` adds one.
     """
 
-    full_state_update = False
-
-    def __init__(self, site: Site, task: Task | None = None) -> None:
-        # Every process scores the sites that it holds.
-        super().__init__(sync_on_compute=False)
+    def __init__(self, site: Site, task: Task) -> None:
         self.site = site
-        self.whole = task or Classification(tuple(range(1 + max(site.classes))))
-        self.task = self.whole.at(site.classes)
+        self.whole = task
+        self.task = task.at(site.classes)
         self.batches: list[SiteBatch] = []
         self._rows: _Rows | None = None
 
-    def update(
-        self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None
-    ) -> None:
-        """Add a batch, see :class:`SiteBatch`."""
-        self.batches.append(SiteBatch(predictions, target, loss, weight))
+    def add(self, batch: SiteBatch) -> None:
+        """Add a batch."""
+        self.batches.append(batch)
+        self._rows = None
+
+    def clear(self) -> None:
+        """Forget all batches."""
+        self.batches = []
         self._rows = None
 
     @property
-    def rows(self) -> int:
+    def count(self) -> int:
         """The number of rows of all batches."""
         return sum(len(batch.target) for batch in self.batches)
-
-    def reset(self) -> None:
-        """Forget all batches."""
-        super().reset()
-        self.batches = []
-        self._rows = None
 
     def _narrowed(self) -> _Rows:
         """Return the rows of all batches, for the site's classes alone."""
@@ -111,7 +103,7 @@ class SiteMetrics(Metric):
             self._rows = _rows_of(self)
         return self._rows
 
-    def compute(self) -> dict[str, Tensor]:
+    def scores(self) -> dict[str, Tensor]:
         """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
         rows = self._narrowed()
         total, counted = double_on_cpu(rows.losses).sum(0)
@@ -120,7 +112,7 @@ class SiteMetrics(Metric):
             **self.task.evaluate(rows.predictions, rows.target, rows.weight),
         }
 
-    def compute_once(self) -> dict[str, float]:
+    def scores_once(self) -> dict[str, float]:
         """Return the scores that take too long for every epoch, for the test split."""
         rows = self._narrowed()
         return self.task.evaluate_once(rows.predictions, rows.target, rows.weight)
@@ -150,6 +142,85 @@ class SiteMetrics(Metric):
         return self.task.confusion(rows.predictions, rows.target)
 
 
+class SiteMetrics(Metric):
+    """Collects the predictions for a site's rows over batches, and scores them as the task defines.
+
+    Args:
+        site: the site whose rows are scored; for a classifier, only its classes count.
+        task: the client's task; if None, classification with as many classes as the site's
+            positions require.
+
+    Attributes:
+        collected: the rows so far.
+
+    Example:
+        >>> metrics = SiteMetrics(Site("a", (0, 2), {}))
+        >>> metrics.update(torch.tensor([[0.2, 0.7, 0.1], [0.1, 0.7, 0.2]]), torch.tensor([0, 2]), torch.tensor(0.5))
+        >>> metrics.compute()["accuracy"].item()
+        1.0
+    """
+
+    full_state_update = False
+
+    def __init__(self, site: Site, task: Task | None = None) -> None:
+        # Every process scores the sites that it holds. Whoever scores many sites gives batches to
+        # `collected` directly, so that a result that torchmetrics keeps could be out of date.
+        super().__init__(sync_on_compute=False, compute_with_cache=False)
+        task = task or Classification(tuple(range(1 + max(site.classes))))
+        self.collected = SiteRows(site, task)
+
+    @property
+    def site(self) -> Site:
+        """The site."""
+        return self.collected.site
+
+    @property
+    def task(self) -> Task:
+        """The task for the site's classes alone."""
+        return self.collected.task
+
+    @property
+    def batches(self) -> list[SiteBatch]:
+        """The batches so far."""
+        return self.collected.batches
+
+    @property
+    def update_called(self) -> bool:
+        """Whether there is a batch."""
+        return bool(self.batches)
+
+    def update(
+        self, predictions: Tensor, target: Tensor, loss: Tensor, weight: Tensor | None = None
+    ) -> None:
+        """Add a batch, see :class:`SiteBatch`."""
+        self.collected.add(SiteBatch(predictions, target, loss, weight))
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        super().reset()
+        self.collected.clear()
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return scalars by name: ``loss`` and the scores of the task's ``evaluate``."""
+        return self.collected.scores()
+
+    def compute_once(self) -> dict[str, float]:
+        """Return the scores that take too long for every epoch, for the test split."""
+        return self.collected.scores_once()
+
+    def unseen(self) -> int:
+        """See :class:`SiteRows`."""
+        return self.collected.unseen()
+
+    def absent(self) -> tuple[str, ...]:
+        """See :class:`SiteRows`."""
+        return self.collected.absent()
+
+    def confusion(self) -> Tensor | None:
+        """See :class:`SiteRows`."""
+        return self.collected.confusion()
+
+
 class _Rows(NamedTuple):
     """The rows of a site's batches, for its classes alone.
 
@@ -166,18 +237,18 @@ class _Rows(NamedTuple):
     weight: Tensor | None
 
 
-def _rows_of(metrics: SiteMetrics) -> _Rows:
+def _rows_of(site_rows: SiteRows) -> _Rows:
     predictions = []
     targets = []
     losses = []
     weights = []
-    for batch in metrics.batches:
-        narrowed, target, loss = metrics.whole.narrow(
-            metrics.site.classes, batch.predictions, batch.target, batch.loss, batch.weight
+    for batch in site_rows.batches:
+        narrowed, target, loss = site_rows.whole.narrow(
+            site_rows.site.classes, batch.predictions, batch.target, batch.loss, batch.weight
         )
-        counted = metrics.task.counted(target)
+        counted = site_rows.task.counted(target)
         if batch.weight is not None:
-            counted = batch.weight[metrics.task.known(target)].sum()
+            counted = batch.weight[site_rows.task.known(target)].sum()
             weights.append(batch.weight)
         predictions.append(narrowed)
         targets.append(target)

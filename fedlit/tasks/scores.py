@@ -82,14 +82,16 @@ class Score:
         number.
         """
         numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        return max(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
+        choose = max if self.higher_is_better else min
+        return choose(numbers, key=numbers.__getitem__, default=None)
 
     def worst(self, values: Mapping[str, float]) -> str | None:
         """Return the name with the worst value, the first among equals; None if no value is a
         number.
         """
         numbers = {name: value for name, value in values.items() if not math.isnan(value)}
-        return min(numbers, key=lambda name: self.gain(numbers[name], 0.0), default=None)
+        choose = min if self.higher_is_better else max
+        return choose(numbers, key=numbers.__getitem__, default=None)
 
     def text(self, value: float, *, signed: bool = False) -> str:
         """Return the number as text for the user: percentages with two decimals, all others with

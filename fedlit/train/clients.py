@@ -21,7 +21,7 @@ from fedlit.client.build import (
     build_clients,
     find_override,
 )
-from fedlit.client.hooks import hook_of, settings_of
+from fedlit.client.hooks import hook_of, overridden, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
@@ -497,9 +497,11 @@ class Clients(Mapping[str, FederatedClient]):
     # ------------------------------------------------------------------ hooks and state
 
     def forward_hook(self, hook: str, *args: object) -> None:
-        """Call a Lightning hook of all clients."""
-        for client in self.clients.values():
-            self.call(client, hook, *args)
+        """Call a Lightning hook of all clients that override it."""
+        kinds = dict.fromkeys(map(type, self.clients.values()))
+        if any(overridden(kind, hook) for kind in kinds):
+            for client in self.clients.values():
+                self.call(client, hook, *args)
 
     def call(self, client: FederatedClient, hook: str, *args: object) -> None:
         """Call a hook that may draw random numbers, outside of a client's step, which is seeded as

@@ -124,6 +124,8 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Write scalars as the class describes it; Lightning's own ``epoch`` is left out."""
         over: dict[str, list[float]] = {}
+        has_run: dict[str, bool] = {}
+        few = self.few
         for key, value in metrics.items():
             run, _, tag = key.partition("/")
             if key == LIGHTNING_EPOCH:
@@ -131,9 +133,11 @@ class FederatedTensorBoardLogger(TensorBoardLogger):
             if run not in self.clients:
                 self.writer().add_scalar(key, value, step)
                 continue
-            if self.shows(run):
+            if run not in has_run:
+                has_run[run] = self.shows(run)
+            if has_run[run]:
                 self.writer(run).add_scalar(tag, value, step)
-            if not self.few and math.isfinite(value):
+            if not few and math.isfinite(value):
                 over.setdefault(tag, []).append(value)
         for tag, values in over.items():
             for percent, value in zip(

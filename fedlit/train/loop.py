@@ -25,7 +25,7 @@ from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels
 from fedlit.train.checkpoint_file import OptimizerNames, content_of
 from fedlit.train.clients import Clients
 from fedlit.train.entry import entry_of, restore_client
-from fedlit.train.lightning import count_aligned_step
+from fedlit.train.lightning import Modes, count_aligned_step, switch_to_evaluation
 from fedlit.train.limits import check_stops, last_step, limit_of, time_is_up
 from fedlit.train.logger import boards, log_scalars
 from fedlit.train.manifest import Manifest, check_optimizers, check_tensors, optimizers_of
@@ -213,6 +213,7 @@ class FederatedLoop(LightningModule):
             sites |= {*federation.scores_of}
         for logger in boards(self.trainer):
             logger.clients = frozenset(sites)
+        Modes.install(self.trainer)
         # Lightning's own `setup` comes before the clients exist.
         function = self.trainer.state.fn
         stage = function.value if function else ""
@@ -277,20 +278,20 @@ class FederatedLoop(LightningModule):
     def _log(self, values: Mapping[str, float]) -> None:
         # What is undefined has no point in a curve, but callbacks that monitor it must find it.
         self.trainer.callback_metrics.update(
-            {key: torch.tensor(value) for key, value in values.items()}
+            {key: torch.scalar_tensor(value) for key, value in values.items()}
         )
         defined = {key: value for key, value in values.items() if math.isfinite(value)}
         log_scalars(self.trainer, defined, self.federation.step)
 
     # ------------------------------------------------------------------ evaluation
 
-    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Score one batch of one site."""
-        self.federation.evaluations.add("validation", batch, dataloader_idx)
+    def validation_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+        """Score one batch of each site; ``batch`` maps sites to their batches."""
+        self.federation.evaluations.add("validation", batch)
 
-    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Score one batch of one site."""
-        self.federation.evaluations.add("test", batch, dataloader_idx)
+    def test_step(self, batch: Mapping[str, Batch], batch_idx: int) -> None:
+        """Score one batch of each site; ``batch`` maps sites to their batches."""
+        self.federation.evaluations.add("test", batch)
 
     def _finish_scoring(self, split: Split) -> None:
         federation = self.federation
@@ -345,6 +346,14 @@ class FederatedLoop(LightningModule):
         self._scored = False
         if self.federation.ending.end_epoch(self.federation, epoch):
             self.trainer.should_stop = True
+
+    def on_validation_model_eval(self) -> None:
+        """Set all modules to evaluation mode."""
+        switch_to_evaluation(self)
+
+    def on_test_model_eval(self) -> None:
+        """Set all modules to evaluation mode."""
+        switch_to_evaluation(self)
 
     def on_validation_epoch_start(self) -> None:
         """Begin to score."""

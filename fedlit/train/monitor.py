@@ -28,8 +28,11 @@ def score_of(monitor: str, scores_of: ScoresOf) -> Score | None:
 
 
 def all_scores(scores_of: ScoresOf) -> Iterator[Score]:
-    """Yield the scores of all clients, one client after the other."""
-    for scores in scores_of.values():
+    """Yield the scores of all clients, one client after the other; those that are the same object
+    come once.
+    """
+    distinct = {id(scores): scores for scores in scores_of.values()}
+    for scores in distinct.values():
         yield from scores
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from functools import cache, partial
 from typing import TypeVar
 
@@ -21,7 +20,7 @@ from fedlit.names import Share, joined
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.tasks import SCORES
 from fedlit.tasks.many import score_sites
-from fedlit.tasks.metrics import Site, SiteMetrics, summarise
+from fedlit.tasks.metrics import Site, SiteBatch, SiteMetrics, summarise
 from fedlit.tasks.scores import Score, by_name
 from fedlit.train.monitor import all_scores
 from fedlit.train.results import Results
@@ -57,42 +56,31 @@ class Scoring:
         self.split: Split = split
         scores_of = scores_of or {name: client.scores for name, client in clients.items()}
         self.sites: dict[str, Site] = {}
+        self.clients: dict[str, FederatedClient] = {}
         self._sites_of: dict[str, list[str]] = {}
         for name, client in clients.items():
-            sites = {site.name: site for site in client.spec.sites}
-            self.sites |= sites
-            self._sites_of[name] = list(sites)
+            self._sites_of[name] = [site.name for site in client.spec.sites]
+            for site in client.spec.sites:
+                self.sites[site.name] = site
+                self.clients[site.name] = client
         if metrics is None:
             metrics = metrics_of(clients)
         self.metrics = metrics
         for of_site in metrics.values():
-            of_site.reset()
+            _reset(of_site)
         # The clients of other processes may have scores that no client has here.
         self.scores = {**SCORES, **by_name(all_scores(scores_of))}
         self.main = main_score(scores_of)
-        self.batches = dict.fromkeys(self.sites, 0)
         self.predictions: dict[str, list[Tensor]] = {name: [] for name in self.sites}
-        self._pending: list[
-            tuple[str, list[SiteMetrics], Batch, Future[tuple[Tensor, Tensor]]]
-        ] = []
+        self._jobs: dict[str, list[Evaluation]] = {}  # in the order of the loader's sites
 
-    def add(
-        self,
-        client: FederatedClient,
-        site: str,
-        batch: Batch,
-        outcome: Future[tuple[Tensor, Tensor]],
-    ) -> None:
-        """Add a batch of a client's site. Its (predictions, loss) may not have been computed
-        yet.
-        """
-        scored = [
-            self.metrics[member.name]
-            for member in client.spec.sites
-            if member.name == site or member.union
-        ]
-        self._pending.append((site, scored, batch, outcome))
-        self.batches[site] += 1
+    def add(self, site: str, job: Evaluation) -> None:
+        """Add the next batch of a site. It may not have been executed yet."""
+        self._jobs.setdefault(site, []).append(job)
+
+    def count(self, site: str) -> int:
+        """Return the number of batches of a site that were added."""
+        return len(self._jobs.get(site, ()))
 
     def results(self, step: int, share: Share) -> Results:
         """Score everything that was added.
@@ -134,15 +122,20 @@ class Scoring:
         )
 
     def _update_metrics(self) -> None:
-        """Wait for the batches that were added, and give them to the metrics of their sites."""
-        for site, scored, batch, outcome in self._pending:
-            predictions, loss = outcome.result()
-            self.predictions[site].append(predictions)
-            # A client's own metrics need to know weights only if rows have some.
-            weight = [] if batch.weight is None else [batch.weight]
-            for metrics in scored:
-                metrics.update(predictions, batch.y, loss, *weight)
-        self._pending.clear()
+        """Give the batches that were added to the metrics of their sites."""
+        for site, jobs in self._jobs.items():
+            scored = [
+                self.metrics[member.name]
+                for member in self.clients[site].spec.sites
+                if member.name == site or member.union
+            ]
+            for job in jobs:
+                predictions, loss = job.outcome()
+                self.predictions[site].append(predictions)
+                batch = SiteBatch(predictions, job.batch.y, loss, job.batch.weight)
+                for metrics in scored:
+                    _update(metrics, batch)
+        self._jobs.clear()
 
     def _of_all(
         self, scores: Mapping[str, Mapping[str, float]], share: Share
@@ -167,6 +160,26 @@ class Scoring:
             if matrix is not None:
                 matrices[site] = list(map(str, metrics.task.classes)), matrix
         return matrices
+
+
+def _reset(metrics: SiteMetrics) -> None:
+    """Let metrics forget all batches."""
+    if type(metrics) is SiteMetrics:
+        metrics.collected.clear()
+    else:
+        metrics.reset()
+
+
+def _update(metrics: SiteMetrics, batch: SiteBatch) -> None:
+    """Add a batch to metrics. Those of fedlit's class take it without torchmetrics' bookkeeping,
+    which takes longer than the rest of the scores of a small site.
+    """
+    if type(metrics) is SiteMetrics:
+        metrics.collected.add(batch)
+        return
+    # A client's own metrics need to know weights only if rows have some.
+    weight = [] if batch.weight is None else [batch.weight]
+    metrics.update(batch.predictions, batch.target, batch.loss, *weight)
 
 
 def metrics_of(clients: Mapping[str, FederatedClient]) -> dict[str, SiteMetrics]:
@@ -219,23 +232,32 @@ class Evaluations:
         metrics = self._metrics[split]
         self.scoring[split] = Scoring(federation.clients, split, federation.scores_of, metrics)
 
-    def add(self, split: Split, batch: Batch, dataloader_idx: int) -> None:
-        """Score a batch of a site, at the latest when the split ends."""
+    def add(self, split: Split, batches: Mapping[str, Batch]) -> None:
+        """Score the next batch of each of several sites, at the latest when the split ends."""
+        scoring = self.scoring[split]
+        for site, batch in batches.items():
+            client = scoring.clients[site]
+            job = Evaluation(client, batch, partial(self._evaluate, client, batch))
+            if self._draws.get(client.spec.name) is False:
+                self._waiting.append(job)
+            else:
+                self._execute_alone(job, split, site, scoring.count(site))
+            scoring.add(site, job)
+
+    def _execute_alone(self, job: Evaluation, split: Split, site: str, number: int) -> None:
+        """Execute an evaluation that may draw random numbers.
+
+        Args:
+            job: the evaluation.
+            split: the split.
+            site: the site of its rows.
+            number: the number of the batch among the site's.
+        """
         federation = self.federation
-        owner, site, _ = federation.data.sites(split)[dataloader_idx]
-        client = federation.clients[owner]
-        job = Evaluation(client, batch, partial(self._evaluate, client, batch))
-        if self._draws.get(owner) is False:
-            self._waiting.append(job)
-        else:
-            position = self.scoring[split].batches[site]
-            with isolated_rng(
-                derive_seed(federation.seed, split, site, federation.step, position),
-                federation.device,
-            ) as drawn:
-                job.outcome.set_result(job.run())
-                self._draws[owner] = drawn()
-        self.scoring[split].add(client, site, batch, job.outcome)
+        seed = derive_seed(federation.seed, split, site, federation.step, number)
+        with isolated_rng(seed, federation.device) as drawn:
+            job.settle(job.run())
+            self._draws[job.client.spec.name] = drawn()
 
     def take(self) -> list[Evaluation]:
         """Return the waiting evaluations, and no longer keep them."""

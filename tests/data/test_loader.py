@@ -116,12 +116,17 @@ def test_resumed_epoch_hands_out_the_remaining_batches(taken: int, epoch: int) -
 @PROPERTY
 @given(st.integers(1, 40), st.integers(1, 50))
 def test_evaluation_covers_all_rows_in_order(n: int, batch_size: int) -> None:
-    loader = EvalLoader(numbered(n), batch_size)
+    few = numbered(3)
+    loader = EvalLoader({"oak": numbered(n), "elm": few}, batch_size)
+    assert len(loader) == int(np.ceil(max(n, 3) / batch_size))
     for _ in range(2):
-        batches = list(loader)
+        rounds = list(loader)
+        of_elm = [batches["elm"].y for batches in rounds if "elm" in batches]
+        assert torch.equal(torch.cat(of_elm), few.y)
+        batches = [batches["oak"] for batches in rounds if "oak" in batches]
         assert torch.equal(torch.cat([batch.y for batch in batches]), torch.arange(n))
         assert torch.equal(torch.cat([batch.x for batch in batches]), numbered(n).x)
-        assert len(batches) == len(loader) == int(np.ceil(n / batch_size))
+        assert len(batches) == int(np.ceil(n / batch_size))
         assert {len(batch.y) for batch in batches[:-1]} <= {batch_size}
 
 
@@ -185,7 +190,7 @@ def test_clients_take_the_same_number_of_steps() -> None:
         made(rows, batches=4, steps={"aa": 3})
 
 
-def test_sites_are_ordered_by_name_and_match_their_loaders() -> None:
+def test_sites_are_ordered_by_name_and_match_their_batches() -> None:
     data = made({"c": 30, "a": 20, "b": 25}, batches=5)
     assert [spec.name for spec in data.specs] == ["a", "b", "c"]
     assert [(client, site) for client, site, _ in data.sites("test")] == [
@@ -193,8 +198,9 @@ def test_sites_are_ordered_by_name_and_match_their_loaders() -> None:
         ("b", "b"),
         ("c", "c"),
     ]
-    for (_, _, rows), loader in zip(data.sites("test"), data.test_dataloader(), strict=True):
-        (batch,) = loader
+    (batches,) = data.test_dataloader()
+    for (_, site, rows), (name, batch) in zip(data.sites("test"), batches.items(), strict=True):
+        assert site == name
         assert torch.equal(batch.x, rows.x)
 
 

@@ -68,7 +68,7 @@ def test_a_client_with_a_replaced_tensor_is_scored_with_it() -> None:
     jobs = [Evaluation(client, ROWS, lambda c=client: c.evaluate(ROWS)) for client in clients]  # type: ignore[misc]
     engine.evaluate(jobs)
     for client, job in zip(clients, jobs, strict=True):
-        scored = job.outcome.result()[0]
+        scored = job.outcome()[0]
         assert torch.allclose(scored, client.evaluate(ROWS)[0], atol=1e-5)
     assert engine.shared["leavers"] == ["site1"]
 
@@ -90,7 +90,7 @@ def test_a_client_with_a_hook_is_scored_with_it() -> None:
     jobs = [Evaluation(client, ROWS, lambda c=client: c.evaluate(ROWS)) for client in clients]  # type: ignore[misc]
     engine.evaluate(jobs)
     for client, job in zip(clients, jobs, strict=True):
-        assert torch.allclose(job.outcome.result()[0], client.evaluate(ROWS)[0], atol=1e-5)
+        assert torch.allclose(job.outcome()[0], client.evaluate(ROWS)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("lengths", [[10, 10, 10, 10], [10, 7, 1, 9], [40, 1, 1, 1]])
