@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -169,6 +169,7 @@ class ClientLoader:
         length: aligned steps of an epoch; at first ``most``.
         together: gathers batches for this client and others at once, if there are any like it.
         slot: the client's position among them.
+        idle: whether the client sits out, so that its batches are None. They count all the same.
 
     Example:
         >>> import numpy as np
@@ -190,6 +191,7 @@ class ClientLoader:
         self.epoch = 0
         self.together: Together | None = None
         self.slot = 0
+        self.idle = False
         self._position = 0
         self._resume_at = 0
 
@@ -239,7 +241,7 @@ class ClientLoader:
         while self._position < self.length:
             again, batch = divmod(self._position, self.batches)
             self._position += 1
-            if self._position > steps:
+            if self.idle or self._position > steps:
                 yield None
                 continue
             if self.together is not None:
@@ -294,34 +296,57 @@ class Together:
         rows = len(loaders[0].rows)
         begins = torch.arange(0, rows * len(loaders), rows)
         self._begins = to_device(begins, self._x.device).unsqueeze(1)
-        self._drawn: tuple[int, int] | None = None  # the epoch and the pass of the order
-        self._order = self._begins
+        self._pass: tuple[int, int] | None = None  # the epoch and the pass of the orders
+        self._orders: dict[int, Tensor] = {}  # slot → the order of its rows in this pass
         self._key: tuple[int, int, int] | None = None
-        self._batches: list[Batch] = []
+        self._batches: dict[int, Batch] = {}
         for slot, loader in enumerate(loaders):
             loader.together = self
             loader.slot = slot
 
-    def batches(self, epoch: int, again: int, batch: int) -> list[Batch]:
-        """Return every client's batch.
+    def renew(self) -> None:
+        """Gather the next batches anew, because other clients sit out."""
+        self._key = None
+
+    def batches(self, epoch: int, again: int, batch: int) -> Mapping[int, Batch]:
+        """Map the slot of each client that does not sit out to its batch.
 
         Args:
             epoch: the number of the epoch.
             again: the number of the pass through the rows in this epoch.
             batch: the number of the batch in this pass.
         """
-        if self._drawn != (epoch, again):
-            orders = [loader.order(again) for loader in self._loaders]
-            self._order = torch.stack(orders) + self._begins
-            self._drawn = (epoch, again)
+        if self._pass != (epoch, again):
+            self._orders = {}
+            self._pass = (epoch, again)
         if self._key != (epoch, again, batch):
+            active = [loader for loader in self._loaders if not loader.idle]
+            slots = [loader.slot for loader in active]
+            for loader in active:
+                if loader.slot not in self._orders:
+                    self._orders[loader.slot] = loader.order(again)
             size = self._loaders[0].batch_size
-            index = self._order[:, batch * size : (batch + 1) * size]
+            rows = slice(batch * size, (batch + 1) * size)
+            index = torch.stack([self._orders[slot][rows] for slot in slots])
+            index += self._begins[slots] if len(slots) < len(self._loaders) else self._begins
             x = self._x[index].unbind()
             y = self._y[index].unbind()
-            self._batches = list(map(Batch, x, y))
+            self._batches = dict(zip(slots, map(Batch, x, y), strict=True))
             self._key = (epoch, again, batch)
         return self._batches
+
+
+def sit_out(loaders: Iterable[ClientLoader], active: Collection[str] | None) -> None:
+    """Let the clients that are not active get no batches; their rows are not even drawn.
+
+    Args:
+        loaders: the loaders of clients.
+        active: the names of the active clients; None for all.
+    """
+    for loader in loaders:
+        loader.idle = active is not None and loader.client not in active
+        if loader.together is not None:
+            loader.together.renew()
 
 
 def gather_together(loaders: Iterable[ClientLoader]) -> None:

@@ -24,7 +24,7 @@ from fedlit.client.build import (
 from fedlit.client.hooks import hook_of, overridden, settings_of
 from fedlit.data.encoding import Rows
 from fedlit.data.findings import Finding
-from fedlit.data.loader import Batch
+from fedlit.data.loader import Batch, sit_out
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.engine.base import ClientStep
@@ -70,7 +70,6 @@ class Clients(Mapping[str, FederatedClient]):
         settings: the configuration's keys and values, flat, if there is a configuration.
         names: the names of all clients, including those of other processes.
         scores_of: maps each client, of any process, to its scores, the main one first.
-        cohort: the clients that take part in this round; None for all.
         results: maps each split to its last scores.
         history: the values that were logged, epoch by epoch.
         notes: notes for the user about what clients start from.
@@ -96,7 +95,7 @@ class Clients(Mapping[str, FederatedClient]):
         self.clients: dict[str, FederatedClient] = {}
         self.scores_of: Mapping[str, tuple[Score, ...]] = {}
         self.names: tuple[str, ...] = ()
-        self.cohort: frozenset[str] | None = None
+        self._cohort: frozenset[str] | None = None
         self.results: dict[Split, Results] = {}
         self.history: list[dict[str, float]] = []
         self.notes: list[str] = []
@@ -136,6 +135,19 @@ class Clients(Mapping[str, FederatedClient]):
     def group(self) -> Transport:
         """The processes among which the clients are divided."""
         return self.exchange.transport
+
+    @property
+    def cohort(self) -> frozenset[str] | None:
+        """The clients that take part in this round; None for all. No batches are drawn for the
+        others.
+        """
+        return self._cohort
+
+    @cohort.setter
+    def cohort(self, names: frozenset[str] | None) -> None:
+        if names != self._cohort:
+            self._cohort = names
+            sit_out(self.data.train_loaders.values(), names)
 
     @property
     def active(self) -> dict[str, FederatedClient]:
@@ -261,6 +273,7 @@ class Clients(Mapping[str, FederatedClient]):
         for name, client in self.active.items():
             rows = batch[name]
             if rows is None:
+                assert moment.batch >= self.data.train_loaders[name].steps, "batches of who sat out"
                 continue  # The client waits for others.
             self.call(client, "on_train_batch_start", rows, moment.batch)
             # The seed depends on how far the client is itself, whatever others do and whatever ran

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_tables import Given
 
 from fedlit.data.encoding import Rows
-from fedlit.data.loader import Batching, ClientLoader, EvalLoader
+from fedlit.data.loader import Batching, ClientLoader, EvalLoader, gather_together, sit_out
 from fedlit.data.module import FederatedData
 from fedlit.data.table import ClientTable
 from fedlit.errors import ConfigError, DataError
@@ -91,6 +91,22 @@ def test_steps_drawn_by_client_and_epoch_alone() -> None:
     first = counts("a", range(30))
     assert set(first) == {0, 1, 2, 3, 4, 5, 6} and counts("a", reversed(range(30))) == first[::-1]
     assert counts("b", range(3)) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_who_sits_out_changes_no_batch_of_others(together: bool) -> None:
+    """The clients that take part change in the middle of a pass through the rows."""
+    loaders = {name: loader_of(24, 3, name, batch_size=4) for name in "abcd"}
+    expected = {name: drawn(loader) for name, loader in loaders.items()}
+    if together:
+        gather_together(loaders.values())
+    iterators = {name: iter(loader) for name, loader in loaders.items()}
+    for position, active in enumerate(["abcd", "bd", "bd", "ac", "", "abcd"]):
+        sit_out(loaders.values(), None if active == "abcd" else set(active))
+        for name, iterator in iterators.items():
+            batch = next(iterator)
+            rows = None if batch is None else batch.y.tolist()
+            assert rows == (expected[name][position] if name in active else None)
 
 
 # ------------------------------------------------------------------ resuming and evaluation

@@ -2,6 +2,7 @@
 each client alone."""
 
 import copy
+import gc
 import logging
 import threading
 import zipfile
@@ -420,6 +421,12 @@ def test_a_client_that_becomes_different_leaves_its_stack(how: str, tmp_path: Pa
     stacked.fit(quiet=True)
     assert spy.stacks == [["site0", "site1", "site3", "site4", "site5"]]
     assert close(plain, stacked)
+
+
+def test_collected_garbage_is_as_before_once_a_run_ends(tmp_path: Path) -> None:
+    frozen = gc.get_freeze_count()
+    trained(tmp_path, **dry({}, "auto", 1), epochs=1)
+    assert gc.get_freeze_count() == frozen
 
 
 class Kills(Callback):
