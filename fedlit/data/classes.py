@@ -9,6 +9,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import pandas as pd
+
 from fedlit.data.labels import meant
 from fedlit.data.note import client_note
 from fedlit.data.table import ClientTable
@@ -32,12 +34,17 @@ def labels_of(table: ClientTable) -> dict[str, Any]:
     """
     if isinstance(table.target.name, tuple) or not has_classes(table):
         return {}
-    labels = [plain(label) for label in table.target.dropna().unique().tolist()]
+    labels = _labels(table.target)
     return {
         "target": str(table.target.name),
         "labels": sorted(labels, key=str),
         "positive": plain(table.positive),
     }
+
+
+def _labels(target: pd.Series) -> list[Any]:
+    """Return the different values of a target, without missing ones."""
+    return [plain(label) for label in target.unique().tolist() if not pd.isna(label)]
 
 
 def with_classes(
@@ -59,13 +66,13 @@ def with_classes(
 
 
 def _with_classes(table: ClientTable, client_labels: Known, whole: bool) -> ClientTable:
-    train = table.target.iloc[table.splits["train"]].dropna().unique()
-    if len(train) != 1:
+    training_labels = _labels(table.training_target)
+    if len(training_labels) != 1:
         return table
     table_labels = labels_of(table)
     if not table_labels:
         return table
-    label = plain(train[0])
+    (label,) = training_labels
     same_target = [
         entry
         for entry in (table_labels, *client_labels.values())

@@ -9,30 +9,27 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 
-from fedlit.data.moments import Moments
+from fedlit.data.grouped import MOST_CELLS
+from fedlit.data.moments import Moments, standardise
 from fedlit.data.schema.cells import plain_text
 from fedlit.data.schema.column import TYPES, Kind, type_of
-from fedlit.data.schema.schema import Schema, check_columns
 from fedlit.errors import DataError
 from fedlit.inputs import Input
-from fedlit.show.text import shorten
 
 Scaling = Literal["client", "pooled", "none"]
 Categories = Literal["codes", "indicators", "auto"]
 Tail = Literal["", "other", "hashed"]
+Item = TypeVar("Item")
 NUMBERS: Kind = "numeric"
 MOST_INDICATORS = 32
 """Largest number of categories of a column that get an input each."""
 BUCKETS = 32
 """Number of inputs that all further categories share."""
-_CELLS = 2**22
-"""The largest number of cells that are encoded at once, 32 MiB."""
-_UNUSED = Moments(1, 0.0, 1.0)
 
 
 def plain_values(values: pd.Series, kind: Kind, where: str) -> np.ndarray:
@@ -93,7 +90,7 @@ def plain_numbers(frame: pd.DataFrame, names: Sequence[str], where: str) -> np.n
     return numbers
 
 
-def blocks_of(names: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
+def blocks_of(names: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:
     """Yield the names of columns in blocks that are encoded at once: as many columns as keep the
     float64 copy of their rows small.
 
@@ -101,7 +98,7 @@ def blocks_of(names: Sequence[str], rows: int) -> Iterator[Sequence[str]]:
         >>> [*blocks_of(["a", "b", "c"], 2_000_000)]
         [['a', 'b'], ['c']]
     """
-    width = max(1, _CELLS // max(1, rows))
+    width = max(1, MOST_CELLS // max(1, rows))
     for start in range(0, len(names), width):
         yield names[start : start + width]
 
@@ -334,8 +331,9 @@ class ColumnEncoder:
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         """Standardise numbers (n,); missing ones become the mean."""
-        standardised: np.ndarray = standardise([self.moments], values[np.newaxis], scaling)[0]
-        return standardised
+        return standardise([[self.moments]], values[np.newaxis], np.array([len(values)]), scaling)[
+            0
+        ]
 
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""
@@ -364,146 +362,3 @@ class ColumnEncoder:
         lists = {key: tuple(values) for key, values in state.items() if isinstance(values, list)}
         moments = Moments(*state["moments"]) if state.get("moments") else None
         return cls(name, **{**state, **lists, "moments": moments})
-
-
-def standardise(
-    moments: Sequence[Moments | None], columns: np.ndarray, scaling: Scaling
-) -> np.ndarray:
-    """Standardise columns of numbers (columns, n) by their moments; missing numbers become the
-    mean. A column without moments becomes 0, and one whose moments overflowed infinite, which the
-    caller refuses.
-
-    Example:
-        >>> standardise([Moments(2, 3.0, 4.0), None], np.array([[5.0, np.nan], [1.0, 2.0]]), "client")
-        array([[1., 0.],
-               [0., 0.]])
-    """
-    usable = [column if column and column.is_finite else _UNUSED for column in moments]
-    means = np.array([column.mean for column in usable])[:, np.newaxis]
-    with np.errstate(over="ignore", invalid="ignore"):  # The caller refuses an overflow.
-        if scaling == "none":
-            standardised = np.where(np.isnan(columns), means, columns)
-        else:
-            scales = np.array([column.scale for column in usable])[:, np.newaxis]
-            standardised = np.where(np.isnan(columns), 0.0, (columns - means) / scales)
-    for position, column in enumerate(moments):
-        if column is None:
-            standardised[position] = 0.0
-        elif not column.is_finite:
-            standardised[position] = np.inf
-    return standardised
-
-
-class RowEncoder:
-    """Encodes rows, which need no label.
-
-    Args:
-        client: the client's name.
-
-    Attributes:
-        columns: the encoder of each column, in the order of the table.
-        features: the names of the inputs.
-        schema: how raw rows become the rows that are encoded.
-        target_name: the name of the predicted column.
-
-    Example:
-        >>> encoder = RowEncoder("north")
-        >>> age = {"kind": "numeric", "moments": [10, 50.0, 4.0]}
-        >>> schema = Schema.typed(pd.DataFrame({"age": [50.0]}), {"age": "numeric"}).to_dict()
-        >>> state = {"scaling": "client", "categories": "codes", "columns": {"age": age}, "features": ["age"]}
-        >>> encoder.load_state_dict({**state, "target": "outcome", "schema": schema})
-        >>> encoder.transform(pd.DataFrame({"age": [52.0, None]})).tolist()
-        [[1.0], [0.0]]
-    """
-
-    target_name: str
-    _state: Mapping[str, Any]
-
-    def __init__(self, client: str) -> None:
-        self.client = client
-        self.scaling: Scaling = "client"
-        self.categories: Categories = "codes"
-        self.columns: dict[str, ColumnEncoder] = {}
-        self.features: tuple[str, ...] = ()
-        self.schema = Schema({})
-
-    def read(self, raw: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-        """Convert raw rows, as a file has them, to rows that :meth:`transform` takes.
-
-        Returns:
-            The rows with their index, and notes for a person: what was converted.
-
-        Raises:
-            DataError: a column is not there, or holds something else.
-        """
-        typed, notes = self.schema.apply(raw, f"client {self.client!r}")
-        return typed, list[str](notes)
-
-    def transform(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encode the rows of a table that has these columns, in any order, as (n, inputs) float32.
-
-        Raises:
-            DataError: a column is missing, has values of another type, or is not finite in float32.
-        """
-        positions = {name: index for index, name in enumerate(self.features)}
-        x = np.zeros((len(frame), len(positions)), np.float32)
-        check_columns(self.columns, frame, f"client {self.client!r}")
-        head = f"client {self.client!r}"
-        numeric = [name for name, column in self.columns.items() if column.kind == NUMBERS]
-        for names in blocks_of(numeric, len(frame)):
-            self._encode_numbers(names, plain_numbers(frame, names, head), x, positions)
-        for name, encoder in self.columns.items():
-            if encoder.kind == NUMBERS:
-                continue
-            arrays = encoder.transform(
-                frame[name], self.scaling, self.categories, f"{head}, column {name!r}"
-            )
-            for item, values in zip(encoder.inputs(self.categories), arrays, strict=True):
-                x[:, positions[item]] = values
-        overflowing = np.flatnonzero(~np.isfinite(x).all(axis=0))
-        if len(overflowing):
-            names = shorten([self.features[index] for index in overflowing])
-            raise DataError(
-                f"client {self.client!r}: expected numbers that are finite float32 when "
-                f"standardised, found others in {names}; rescale them, or mark outliers as missing"
-            )
-        return x
-
-    def _encode_numbers(
-        self,
-        names: Sequence[str],
-        numbers: np.ndarray,
-        x: np.ndarray,
-        positions: Mapping[str, int],
-    ) -> None:
-        """Write columns of numbers (columns, n), and the inputs that say where they are missing,
-        into the inputs ``x`` (n, inputs).
-        """
-        encoders = [self.columns[name] for name in names]
-        moments = [encoder.moments for encoder in encoders]
-        inputs = [encoder.inputs(self.categories) for encoder in encoders]
-        with np.errstate(over="ignore"):  # The caller refuses an overflow.
-            x[:, [positions[items[0]] for items in inputs]] = standardise(
-                moments, numbers, self.scaling
-            ).T
-        for values, items in zip(numbers, inputs, strict=True):
-            for item in items[1:]:
-                x[:, positions[item]] = np.isnan(values)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that was learnt as plain data."""
-        return dict(self._state)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the encoder from its state (see
-        :meth:`fedlit.data.encoder.TableEncoder.state_dict`).
-        """
-        self._state = state
-        self.scaling = state["scaling"]
-        self.categories = state["categories"]
-        self.columns = {
-            name: ColumnEncoder.of(name, column) for name, column in state["columns"].items()
-        }
-        self.features = tuple(state["features"])
-        self.target_name = state["target"]
-        self.schema = Schema.of(state["schema"])

@@ -4,7 +4,7 @@ clients say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -18,16 +18,17 @@ from fedlit.data.agree import Agreement
 from fedlit.data.columns import (
     NUMBERS,
     ColumnEncoder,
-    RowEncoder,
     blocks_of,
     categories_of,
     frequent,
     input_names,
     named_categories,
 )
+from fedlit.data.encoder_notes import column_notes, target_notes
 from fedlit.data.encoding import EncodedClient, Rows
-from fedlit.data.moments import own_edges_of_each
-from fedlit.data.note import Note, client_note
+from fedlit.data.grouped import runs
+from fedlit.data.moments import edge_step, own_edges_of_each
+from fedlit.data.row_encoder import RowEncoder, encode_rows
 from fedlit.data.schema.column import Kind, usual_kind
 from fedlit.data.schema.schema import Schema
 from fedlit.data.statement import Statement, state
@@ -202,13 +203,12 @@ class TableEncoder(RowEncoder):
             stated[name] = replace(statement, withheld=withheld)
         return stated
 
-    def _edges(self, x: np.ndarray) -> dict[str, tuple[float, ...]]:
-        """Map each numeric input to the edges of its bins; ``x`` holds the encoded training
-        rows.
+    def common_edges(self) -> tuple[dict[str, tuple[float, ...]], list[str]]:
+        """Map each numeric input to the edges of the bins on which clients agreed, and list the
+        inputs that have bins of the client's own, which are empty here.
         """
-        terms = self._agreement.terms
-        if terms.bins == "none":
-            return {}
+        if self._agreement.terms.bins == "none":
+            return {}, []
         bins = dict[str, tuple[float, ...]]()
         not_agreed = list[str]()
         for column in self.columns.values():
@@ -224,11 +224,12 @@ class TableEncoder(RowEncoder):
                 else:
                     bins[item.name] = ()  # It keeps the order of the inputs.
                     not_agreed.append(item.name)
-        positions = {name: position for position, name in enumerate(self.features)}
-        for names in blocks_of(not_agreed, len(x)):
-            columns = x.T[[positions[name] for name in names]]
-            bins |= zip(names, own_edges_of_each(columns, terms.num_bins), strict=True)
-        return bins
+        return bins, not_agreed
+
+    @property
+    def num_bins(self) -> int:
+        """The largest number of bins of an input."""
+        return self._agreement.terms.num_bins
 
     def _inputs(self) -> dict[str, list[str]]:
         return {name: column.inputs(self.categories) for name, column in self.columns.items()}
@@ -237,8 +238,13 @@ class TableEncoder(RowEncoder):
         """Return the client's table as tensors, together with what a network has to know about
         it.
         """
-        x = self.transform(table.features)
-        y = self.target(table.target)
+        (client,) = encode_tables([self], [table])
+        return client
+
+    def encoded(self, table: ClientTable, x: np.ndarray, y: Tensor) -> EncodedClient:
+        """Return the client's table, whose inputs ``x`` (n, inputs) and target ``y`` (n, …) are
+        encoded, in its splits.
+        """
         weights = None
         if table.weights is not None:
             weights = torch.from_numpy(table.weights.astype(np.float32))
@@ -248,11 +254,9 @@ class TableEncoder(RowEncoder):
             rows = table.splits[split]
             weight = None if weights is None else weights[rows]
             splits[split] = Rows(torch.from_numpy(x[rows]), y[rows], numbers[rows], weight)
-        if self.edges is None:
-            self.edges = self._edges(x[table.splits["train"]])
         task = self.task.fit(splits["train"].y)
         spec = self._spec(table, task, {split: len(rows) for split, rows in splits.items()})
-        target_notes = _notes_of_target(table, task, splits["validation"].y)
+        notes_on_target = target_notes(table, task, splits["validation"].y)
         categorical = tuple[str, ...]()
         if self.categories == "codes":
             categorical = tuple(
@@ -265,7 +269,7 @@ class TableEncoder(RowEncoder):
             spec,
             splits["train"],
             {table.name: splits},
-            (*table.notes, *_notes(table), *target_notes),
+            (*table.notes, *column_notes(table), *notes_on_target),
             categorical,
             groups,
         )
@@ -341,68 +345,69 @@ class TableEncoder(RowEncoder):
         self.seen = tuple(state["seen"])
 
 
-def _notes(table: ClientTable) -> list[Note]:
-    """Return notes on columns that carry no information."""
-    rows = table.splits["train"]
-    empty = list[str]()
-    constant = list[str]()
-    for column, kind in table.kinds.items():
-        if kind is None:
-            empty.append(column)
-        elif column in table.numbers:
-            if table.numbers[column].is_constant:
-                constant.append(column)
-        elif _is_constant(table.features[column].iloc[rows]):
-            constant.append(column)
-    kinds = (
-        (empty, "no value", "no value in training rows, so without effect"),
-        (constant, "one value", "the same value in all training rows"),
-    )
-    return [
-        client_note(
-            table.name, kind, f"{text}: {', '.join(names)}", columns=names, fix={"drop": names}
-        )
-        for names, kind, text in kinds
-        if names
-    ]
+def encode_tables(
+    encoders: Sequence[TableEncoder], tables: Sequence[ClientTable]
+) -> list[EncodedClient]:
+    """Encode the table of each client.
 
+    Args:
+        encoders: the encoder of each client.
+        tables: its table.
 
-def _is_constant(values: pd.Series) -> bool:
-    """Return whether all cells (n,) are equal; the first rows rule out most columns."""
-    few = values.iloc[:1000]
-    return few.nunique(dropna=False) < 2 and values.nunique(dropna=False) < 2
-
-
-def _notes_of_target(table: ClientTable, task: Task, validation: Tensor) -> list[Note]:
-    """Return notes on a table's target; ``validation`` holds the encoded target of the validation
-    rows.
+    Raises:
+        DataError: a table that cannot be encoded; names the client and the column.
     """
-    rows = len(table.splits["train"])
-    notes = list[Note]()
-    if task.label_counts:
-        counted = [(label, have, labelled) for label, (have, labelled) in task.label_counts.items()]
-        if same := [
-            label for label, have, labelled in counted if labelled and have in (0, labelled)
-        ]:
-            text = f"the same in all training rows, so nothing is learnt of: {', '.join(same)}"
-            notes.append(client_note(table.name, "one class", text, columns=same))
-        gaps = {label: rows - labelled for label, _, labelled in counted if 0 < labelled < rows}
-        if gaps:
-            gaps_text = ", ".join(f"{label} ({count:,})" for label, count in gaps.items())
-            text = f"not known of some training rows, which count nowhere for it: {gaps_text}"
-            notes.append(client_note(table.name, "unlabelled", text, columns=list(gaps)))
-        return notes
-    target = [str(table.target.name)]
-    classes = sum(class_rows > 0 for class_rows in task.class_rows)
-    if classes > 20 and classes > rows / 4 and not task.outcome.sequence:
-        text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"
-        notes.append(client_note(table.name, "many classes", text, columns=target))
-    if not task.classes and table.target.iloc[table.splits["train"]].nunique() == 1:
-        text = f"{target[0]!r} is the same in all training rows: there is nothing to learn"
-        notes.append(client_note(table.name, "one value", text, columns=target))
-    if unseen := int(task.unseen(validation).sum()):
-        unit = task.outcome.unit
-        rows_text = "validation rows" if unit == "row" else f"{unit}s of validation rows"
-        text = f"{unseen:,} {rows_text} have a label that no training row has; they count as wrong"
-        notes.append(client_note(table.name, "rare class", text, columns=target))
-    return notes
+    clients = list[EncodedClient]()
+    for run in runs([table.features.size for table in tables]):
+        run_encoders = encoders[run]
+        run_tables = tables[run]
+        x = encode_rows(run_encoders, [table.features for table in run_tables])
+        y = _targets(run_encoders, [table.target for table in run_tables])
+        _find_edges(run_encoders, run_tables, x)
+        clients += map(TableEncoder.encoded, run_encoders, run_tables, x, y)
+    return clients
+
+
+def _targets(encoders: Sequence[TableEncoder], targets: Sequence[pd.Series]) -> list[Tensor]:
+    """Encode the target of each client; those of one task together."""
+    encoded: list[Tensor] = [torch.empty(0)] * len(targets)
+    same_task = dict[tuple[Any, ...], list[int]]()
+    for position, (encoder, target) in enumerate(zip(encoders, targets, strict=True)):
+        key = repr(task_state(encoder.task)), target.name, target.dtype
+        same_task.setdefault(key, []).append(position)
+    for positions in same_task.values():
+        members = [targets[position] for position in positions]
+        try:
+            y = encoders[positions[0]].target(pd.concat(members))
+        except DataError:
+            for position in positions:  # The message names the client with the wrong values.
+                encoders[position].target(targets[position])
+            raise
+        for position, part in zip(positions, y.split([*map(len, members)]), strict=True):
+            encoded[position] = part
+    return encoded
+
+
+def _find_edges(
+    encoders: Sequence[TableEncoder], tables: Sequence[ClientTable], encoded: Sequence[np.ndarray]
+) -> None:
+    """Find the edges of bins from the encoded training rows; clients with equally many rows
+    together.
+    """
+    same_size = dict[tuple[int, int], list[tuple[TableEncoder, str, np.ndarray]]]()
+    for encoder, table, x in zip(encoders, tables, encoded, strict=True):
+        if encoder.edges is not None:
+            continue
+        encoder.edges, names = encoder.common_edges()
+        train = table.splits["train"]
+        columns = x[train[:: edge_step(len(train))]].T
+        positions = {name: position for position, name in enumerate(encoder.features)}
+        parts = same_size.setdefault((encoder.num_bins, columns.shape[1]), [])
+        parts += [(encoder, name, columns[positions[name]]) for name in names]
+    for (num_bins, rows), items in same_size.items():
+        for block in blocks_of(items, rows):
+            columns = np.array([column for _, _, column in block])
+            edges_of_each = own_edges_of_each(columns, num_bins)
+            for (encoder, name, _), edges in zip(block, edges_of_each, strict=True):
+                assert encoder.edges is not None  # set above
+                encoder.edges[name] = edges

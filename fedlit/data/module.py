@@ -15,7 +15,7 @@ from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.classes import labels_of, with_classes
 from fedlit.data.columns import Categories, Scaling
 from fedlit.data.common import Common, CommonColumns
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoder import TableEncoder, encode_tables
 from fedlit.data.encoding import EncodedClient, Rows, pool_clients
 from fedlit.data.examine.ledger import blocking_findings
 from fedlit.data.findings import Finding, Findings
@@ -27,7 +27,14 @@ from fedlit.data.sent import SentStatement, describe_sent
 from fedlit.data.shaping.mutations import Mutation, mutate
 from fedlit.data.sources.base import Source, check_names, check_tables
 from fedlit.data.statement import Statements, notes_on_withheld
-from fedlit.data.table import ClientTable, Split, check_client, choose_columns, leave_out
+from fedlit.data.table import (
+    ClientTable,
+    Split,
+    check_client,
+    choose_columns,
+    describe_numbers,
+    leave_out,
+)
 from fedlit.data.terms import Align, Bins, Missing, Terms
 from fedlit.errors import Told, expect
 from fedlit.names import Share
@@ -240,7 +247,7 @@ class FederatedData(LightningDataModule):
         if new:
             self.findings = blocking_findings(new, self.source, self.known)
         self.encoders, tables = self._encoders(tables)
-        clients = [self.encoders[table.name].encode(table) for table in tables]
+        clients = encode_tables([self.encoders[table.name] for table in tables], tables)
         self.clients = clients
         if self.pool:
             self.clients = self._pooled(clients)
@@ -352,6 +359,7 @@ class FederatedData(LightningDataModule):
         self, tables: list[ClientTable]
     ) -> tuple[dict[str, TableEncoder], list[ClientTable]]:
         """Return the encoders by client, and the tables as the encoders take them."""
+        describe_numbers(tables)
         terms = self.terms(known=any(table.schema is not None for table in tables))
         if not self._learnt:
             self._agreement, sent, self.statements = negotiate(tables, terms, self.share)

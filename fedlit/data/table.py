@@ -113,12 +113,13 @@ class ClientTable:
     @cached_property
     def numbers(self) -> Mapping[str, Numbers]:
         """What the training rows say about each column of numbers."""
-        from fedlit.data.training import numbers_of
+        (numbers,) = _numbers_of([self])
+        return numbers
 
-        coded = {*self.categorical}
-        types = zip(map(str, self.features), self.features.dtypes.tolist(), strict=True)
-        names = [name for name, dtype in types if dtype.kind in "iuf" and name not in coded]
-        return numbers_of(self.features, names, self.splits["train"])
+    @cached_property
+    def training_target(self) -> pd.Series:
+        """The target of the training rows."""
+        return self.target.iloc[self.splits["train"]]
 
     def only(self, columns: Sequence[str]) -> ClientTable:
         """Return the table with only some of its columns. New rows then need no others."""
@@ -128,6 +129,20 @@ class ClientTable:
         return replace(
             self, features=self.features[[*columns]], categorical=categorical, schema=schema
         )
+
+
+def describe_numbers(tables: Sequence[ClientTable]) -> None:
+    """Compute :attr:`ClientTable.numbers` of all tables at once."""
+    for table, numbers in zip(tables, _numbers_of(tables), strict=True):
+        vars(table)["numbers"] = numbers  # the cached property
+
+
+def _numbers_of(tables: Sequence[ClientTable]) -> list[dict[str, Numbers]]:
+    from fedlit.data.training import numbers_of_tables
+
+    frames = [table.features for table in tables]
+    rows = [table.splits["train"] for table in tables]
+    return numbers_of_tables(frames, rows, [table.categorical for table in tables])
 
 
 def check_patterns(key: str, patterns: Iterable[str], clients: Iterable[str]) -> None:

@@ -205,8 +205,8 @@ def target_facts(table: ClientTable, facts_from: int = 1) -> dict[str, Any]:
     from fedlit.tasks import task_named
 
     settings = task_for(table.task, table.name) or {"name": DEFAULT_TASK}
-    target: pd.Series = table.target.iloc[table.splits["train"]]
     task = task_named(settings["name"])
+    target = table.training_target
     try:
         facts = task.facts(target, {**settings, "facts_from": facts_from}, table.positive)
     except FedlitError as error:

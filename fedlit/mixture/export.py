@@ -21,7 +21,8 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 from numpy.typing import NDArray
 
-from fedlit.data.columns import NUMBERS, RowEncoder
+from fedlit.data.columns import NUMBERS
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, FedlitError, RunError
 from fedlit.files import naming
 from fedlit.mixture.opened import opened

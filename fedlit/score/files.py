@@ -14,8 +14,8 @@ from fedlit.files import write_frames
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedlit.data.columns import RowEncoder
     from fedlit.data.reading import Raw
+    from fedlit.data.row_encoder import RowEncoder
 
 _OF_A_FILE = ("sep", "encoding", "sheet", "rename", "query")
 """The settings of reading that depend on the file, and not on the client."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from fedlit.data.columns import RowEncoder
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import ConfigError, DataError, told_as
 from fedlit.extras import needs
 from fedlit.outcomes import outcome_of, outcome_type, unknown_task

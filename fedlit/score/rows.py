@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from fedlit.data.columns import NUMBERS, RowEncoder
+from fedlit.data.columns import NUMBERS
 from fedlit.data.reading.frames import frame_of
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.errors import DataError
 from fedlit.show.text import shorten
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from fedlit.data.columns import RowEncoder
+from fedlit.data.row_encoder import RowEncoder
 from fedlit.data.sources.reads import are_positions
 from fedlit.errors import ConfigError, DataError, RunError, did_you_mean, told_as
 from fedlit.outcomes import outcome_of

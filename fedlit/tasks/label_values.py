@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 
 from fedlit.errors import DataError
 from fedlit.types import Label
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Cell = TypeVar("Cell")
 
@@ -40,7 +39,7 @@ def types_of(target: pd.Series) -> dict[str, Label]:
     elif target.dtype == "category":
         labels = target.dropna().unique().tolist()
     else:  # All cells with a value are of one type.
-        labels = target.iloc[np.flatnonzero(target.notna().to_numpy())[:1]].tolist()
+        labels = [*islice((label for label in target if not pd.isna(label)), 1)]
     first = {type(label): label for label in reversed(labels)}
     return {type_of(label): label for label in first.values()}
 

@@ -44,15 +44,29 @@ _UNSEEN = "columns that reveal the target are not looked for"
 
 @dataclass(frozen=True)
 class _Rows:
-    """A sample of a client's training rows."""
+    """A sample of a client's training rows, by their positions."""
 
     table: ClientTable
-    features: pd.DataFrame
-    target: pd.Series
+    labels: pd.Series
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def names(self) -> list[str]:
+        return [*map(str, self.table.features)]
+
+    @property
+    def target(self) -> pd.Series:
+        return self.labels.iloc[self.positions]
+
+    def features(self, names: Sequence[str]) -> pd.DataFrame:
+        rows = self.table.features.iloc[self.positions]
+        return rows if len(names) == rows.shape[1] else rows[[*names]]
 
     def at_most(self, rows: int) -> _Rows:
-        chosen = sampled(np.arange(len(self.target)), rows)
-        return _Rows(self.table, self.features.iloc[chosen], self.target.iloc[chosen])
+        return _Rows(self.table, self.labels, sampled(self.positions, rows))
 
 
 @dataclass(frozen=True)
@@ -78,8 +92,7 @@ def leaks(tables: Sequence[ClientTable]) -> Iterator[Note]:
             text = f"{_UNSEEN}: it is neither one of several classes nor a number"
             yield Note(text, "not looked for", clients=(table.name,))
             continue
-        rows = sampled(np.sort(table.splits["train"]), ROWS)
-        sample = _Rows(table, table.features.iloc[rows], target.iloc[rows])
+        sample = _Rows(table, target, sampled(np.sort(table.splits["train"]), ROWS))
         targets.setdefault((str(target.name), strata is not None), []).append(sample)
     for (name, classes), samples in targets.items():
         yield from _leaks(name, classes, samples)
@@ -92,9 +105,7 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
     best = dict[str, _Score]()
     examined = set[str]()
     for sample in samples:
-        for name in dict.fromkeys(
-            raw_column(sample.table, str(typed)) for typed in sample.features
-        ):
+        for name in dict.fromkeys(raw_column(sample.table, typed) for typed in sample.names):
             holders.setdefault(name, []).append(sample.table.name)
     for name, score in _scored(classes, samples):
         examined |= {*score.clients}
@@ -131,7 +142,7 @@ def _leaks(target: str, classes: bool, samples: Sequence[_Rows]) -> Iterator[Not
         return  # A sample of many clients stands for all of them.
     for sample in samples:
         if sample.table.name not in examined:
-            training_rows = counted(len(sample.target), "training row")
+            training_rows = counted(len(sample), "training row")
             text = f"{_UNSEEN}: {training_rows}, or too few of a second class"
             yield Note(text, "not looked for", clients=(sample.table.name,))
 
@@ -140,13 +151,13 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     """Yield the scores of raw columns: at each client, then, unless each has enough rows, in the
     rows of all clients that have the same columns.
     """
-    largest = max(sample.features.size for sample in samples)
+    largest = max(len(sample) * sample.table.features.shape[1] for sample in samples)
     most = max(_FEWEST_ALONE, min(_MOST_ALONE, _CELLS // max(largest, 1)))
     alone = sampled(np.arange(len(samples)), most).tolist()
     enough = len(alone) == len(samples)
     for sample in (samples[position] for position in alone):
-        scores = list(_scores_of(classes, [sample], [*map(str, sample.features)]))
-        enough &= bool(scores) and len(sample.target) >= _ENOUGH
+        scores = list(_scores_of(classes, [sample], sample.names))
+        enough &= bool(scores) and len(sample) >= _ENOUGH
         yield from scores
     if enough:
         return
@@ -157,7 +168,7 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     kinds = dict[tuple[str, bool], list[int]]()
     for position, sample in enumerate(pooled):
         categories = {*sample.table.categorical}
-        for name in map(str, sample.features):
+        for name in sample.names:
             kinds.setdefault((name, name in categories), []).append(position)
     for (name, _), positions in kinds.items():
         together.setdefault(tuple(positions), []).append(name)
@@ -172,7 +183,7 @@ def _scores_of(
     """Yield the scores of columns in the rows of some clients together; none if there are too
     few.
     """
-    if sum(len(sample.target) for sample in samples) < _FEWEST:
+    if sum(map(len, samples)) < _FEWEST:
         return
     target = pd.concat([sample.target for sample in samples])
     if classes:
@@ -180,7 +191,7 @@ def _scores_of(
     else:
         answers = target.rank(pct=True).to_frame().to_numpy()
     answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
-    owners = np.repeat(np.arange(len(samples)), [len(sample.target) for sample in samples])
+    owners = np.repeat(np.arange(len(samples)), [*map(len, samples)])
     within = _variation(answers, owners) / (len(target) - len(samples))
     if within < _NOTHING:
         return
@@ -188,7 +199,7 @@ def _scores_of(
     clients = tuple(sample.table.name for sample in samples)
     for start in range(0, len(names), COLUMNS):
         some = list(names[start : start + COLUMNS])
-        columns = pd.concat([sample.features[some] for sample in samples])
+        columns = pd.concat([sample.features(some) for sample in samples])
         unexplained = _unexplained(_bins(columns, table.categorical), answers)
         for name, score in zip(some, (1 - unexplained / within).tolist(), strict=True):
             yield raw_column(table, name), _Score(score, len(target), clients)

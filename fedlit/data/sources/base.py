@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
 
 import numpy as np
 
@@ -43,6 +44,10 @@ run's folders."""
 _LONGEST_NAME = 64
 _MOST_NUMBERS = 30
 """The largest number of different numbers that are taken for classes if no task is named."""
+
+_CHECKED = WeakSet[ClientTable]()
+"""The tables that have been checked, which are frozen. Those of a source are not checked again before
+they are encoded."""
 
 
 class Source(ABC):
@@ -263,9 +268,12 @@ def check_tables(tables: Sequence[ClientTable]) -> list[ClientTable]:
         )
     check_names([table.name for table in tables])
     for table in tables:
+        if table in _CHECKED:
+            continue
         check_client_name(table.name)
         for check in (_check_columns, _check_numbers, _check_target, _check_splits):
             check(table, partial(expect, kind=DataError), f"client {table.name!r}")
+        _CHECKED.add(table)
     return list(tables)
 
 
