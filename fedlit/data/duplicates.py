@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedlit.data.table import Split, row_hashes
+from fedlit.data.table import Split
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,12 +24,17 @@ _MOST_COMPARED = 20_000
 
 
 def same_rows(
-    features: pd.DataFrame, target: pd.Series, splits: Mapping[Split, np.ndarray]
+    hashes: np.ndarray, target: pd.Series, splits: Mapping[Split, np.ndarray]
 ) -> tuple[int, int]:
     """Count the rows that occur more than once in the table, and the validation or test rows that
     also occur among the training rows.
+
+    Args:
+        hashes: (n,) uint64 of the features, see :func:`fedlit.data.table.row_hashes`.
+        target: (n,) the target.
+        splits: the positions of each split.
     """
-    rows = row_hashes(features) * np.uint64(31) + target.factorize()[0].astype(np.uint64)
+    rows = hashes * np.uint64(31) + target.factorize()[0].astype(np.uint64)
     doubled = len(rows) - len(np.unique(rows))
     if not doubled:
         return 0, 0

@@ -4,6 +4,7 @@ user.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from fedlit.errors import DataError, Told, expect
 from fedlit.outcomes import COUNT_TASK, DEFAULT_TASK, NUMBER_TASK
 from fedlit.show.text import in_rows, shorten
 
+_DIGIT = re.compile(r"\d")
 _MINORITY = 0.5  # If fewer cells than this share are no numbers, they are mistakes among numbers.
 _FEWEST_GRADES = 6
 """Fewest different whole numbers that may be grades."""
@@ -81,14 +83,13 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
     outcome = settings.outcome
     is_single = isinstance(settings.target, str)
     classes = outcome.one_label or (not is_single and not outcome.number)
-    frame = rows[list(settings.targets)]
     read_columns = list[pd.Series]()
     notes = list[Note]()
     unit = ""
-    for position, (name, column) in enumerate(frame.items()):
+    for position, name in enumerate(settings.targets):
         are_labels = classes or position in outcome.label_cells
         values, column_notes, unit = _values(
-            f"{subject} {name!r}", column, are_labels, settings.options, label_words
+            f"{subject} {name!r}", rows[name], are_labels, settings.options, label_words
         )
         read_columns.append(values)
         if position in outcome.label_cells and str(name) not in settings.values:
@@ -98,11 +99,15 @@ def read_target(settings: ClientSettings, rows: pd.DataFrame) -> Labels:
         target = read_columns[0]
     else:
         # The empty frame keeps the index if there is no column.
-        columns = pd.concat([frame.iloc[:, :0], *read_columns], axis=1)
+        columns = pd.concat([rows.iloc[:, :0], *read_columns], axis=1)
         # Without a task, several columns are several labels.
         partial = outcome.partial or not outcome.several_columns
         target = several(columns, subject, partial=partial)
-    labelled, gaps = _labelled(client, frame, target, settings.unlabelled)
+    labelled = target.notna().to_numpy()
+    gaps = list[Note]()
+    if not (len(labelled) and labelled.all()):
+        raw = rows[list(settings.targets)]
+        gaps = _gaps(client, raw, labelled, settings.unlabelled)
     if not labelled.all():
         target = target[labelled]
     if not is_single:
@@ -196,7 +201,9 @@ def _values(
 def _classes(cells: Cells, label_words: Collection[str] = ()) -> tuple[np.ndarray, list[Note]]:
     """Read each text as a number, as true or false, or as the most frequent spelling of a word."""
     texts = cells.texts
-    numbers = plain_numbers(pd.Series(texts, dtype=object))
+    numbers = None
+    if all(map(_DIGIT.search, texts)):
+        numbers = plain_numbers(pd.Series(texts, dtype=object))
     if numbers is None and len(texts) > _MANY_CLASSES and not any(map(is_code, texts)):
         numbers = find_notation(texts)[0].read(texts)
     if numbers is not None and np.isfinite(numbers).all():
@@ -217,16 +224,11 @@ def _classes(cells: Cells, label_words: Collection[str] = ()) -> tuple[np.ndarra
     return np.array([spelt[text.casefold()] for text in texts], object), notes
 
 
-def _labelled(
-    client: str, raw: pd.DataFrame, target: pd.Series, unlabelled: str
-) -> tuple[np.ndarray, list[Note]]:
-    """Return which rows of a raw target have a label, and a note on the others."""
+def _gaps(client: str, raw: pd.DataFrame, labelled: np.ndarray, unlabelled: str) -> list[Note]:
+    """Return a note on the rows of a raw target that have no label, unless these are refused."""
     name = ", ".join(map(str, raw))
-    labelled = target.notna().to_numpy()
     subject = f"client {client!r}, target {name!r}"
     without = int((~labelled).sum())
-    if not without and len(labelled):
-        return labelled, []
     cells = raw.loc[~labelled].iloc[:, 0]
     if raw.shape[1] > 1:
         rows = raw[~labelled].itertuples(index=False, name=None)
@@ -234,13 +236,13 @@ def _labelled(
     if without and unlabelled != "drop":
         raise DataError(
             f"{subject}: expected a label in every row, found {without:,} rows without one of "
-            f"{len(target):,}: {in_rows(cells.index, cells)}; correct them, say with values what "
+            f"{len(labelled):,}: {in_rows(cells.index, cells)}; correct them, say with values what "
             "they mean, or write unlabelled: drop"
         )
     advice = "name another target, or leave the client out"
     expect(bool(labelled.any()), subject, "labels", Told("none"), advice, DataError)
-    sentence = f"{without:,} of {len(target):,} rows have no label in {name} and were left out"
-    return labelled, [Note(sentence, "unlabelled", head=client)]
+    sentence = f"{without:,} of {len(labelled):,} rows have no label in {name} and were left out"
+    return [Note(sentence, "unlabelled", head=client)]
 
 
 def _cell_text(cell: str | float | None) -> str:
@@ -276,17 +278,20 @@ def _number(value: Any) -> float | None:
 
 def _asked(labels: pd.Series, asks_for_task: bool, positive: Any) -> list[Note]:
     """Return notes on classes that the user should know of or decide."""
-    counts = labels.value_counts()
     notes = list[Note]()
+    are_whole = asks_for_task and labels.dtype.kind in "iu"
+    if not are_whole and labels.nunique() != 2:
+        return notes
+    counts = labels.value_counts()
     names = counts.index.tolist()
-    if asks_for_task and labels.dtype.kind in "iu" and len(counts) > _MANY_CLASSES:
+    if are_whole and len(counts) > _MANY_CLASSES:
         sentence = (
             f"{len(counts)} different whole numbers are treated as classes; if they are "
             "numbers, set task: regression"
         )
         tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
         notes.append(Note(f"{sentence} or task: counts", "task", alternatives=tasks))
-    elif asks_for_task and labels.dtype.kind in "iu" and _is_peaked(counts.sort_index().to_numpy()):
+    elif are_whole and _is_peaked(counts.sort_index().to_numpy()):
         sentence = (
             f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as "
             "classes, without order; if "

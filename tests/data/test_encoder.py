@@ -13,10 +13,10 @@ import torch
 from made_tables import Given, N, assert_same, mixed, numbers, table
 
 from fedlit.data.agree import Agreement, negotiate
-from fedlit.data.encoder import TableEncoder
+from fedlit.data.encoder import TableEncoder, encode_tables
 from fedlit.data.module import FederatedData
 from fedlit.data.newcomer import newcomer
-from fedlit.data.table import ClientTable, Split
+from fedlit.data.table import ClientTable, Split, describe_numbers
 from fedlit.data.terms import Terms
 from fedlit.errors import ConfigError, DataError
 from fedlit.spec import ClientSpec
@@ -295,10 +295,47 @@ def alone(values: pd.Series, rows: np.ndarray) -> tuple[Any, np.ndarray, tuple[f
     return [len(known), mean, variance], x, tuple(np.unique(quantiles).tolist())
 
 
+@pytest.mark.parametrize("cells", [2**22, 2_000])
+@pytest.mark.parametrize("bins", ["own", "none"])
+@pytest.mark.parametrize("scaling", ["client", "none"])
+def test_clients_are_encoded_together_as_alone(
+    scaling: Any, bins: Any, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of any size, some with another column, with gaps, or with numbers of another type."""
+    monkeypatch.setattr("fedlit.data.grouped.MOST_CELLS", cells)
+    generator = np.random.default_rng(4)
+    tables = list[ClientTable]()
+    for client in range(12):
+        rows = int(generator.integers(6, 60))
+        frame = pd.DataFrame(generator.normal(3, 1e3, (rows, 5)), columns=[*"abcde"])
+        frame.loc[generator.random(rows) < client / 12, "b"] = np.nan
+        frame["town"] = generator.choice(["Bonn", "Ulm"], rows)
+        if client % 3 == 0:
+            frame["whole"] = generator.integers(0, 9, rows)
+        if client % 4 == 0:
+            frame["c"] = frame["c"].astype(np.float32)
+        target = pd.Series(generator.choice(["x", "y", "z"][: 2 + client % 2], rows), name="y")
+        order = generator.permutation(rows)
+        splits: dict[Split, np.ndarray] = {
+            "train": order[2:],
+            "validation": order[:1],
+            "test": order[1:2],
+        }
+        tables.append(ClientTable(f"c{client:02}", frame, target, splits, ("town",)))
+    agreement = Agreement(Terms(scaling=scaling, bins=bins, missing="indicator"))
+    encoders = [TableEncoder(own.name, agreement).fit(own) for own in map(replace, tables)]
+    describe_numbers(tables)
+    together = [TableEncoder(own.name, agreement).fit(own) for own in tables]
+    clients = encode_tables(together, tables)
+    for encoder, other, own, client in zip(encoders, together, tables, clients, strict=True):
+        assert_same(client, encoder.encode(own))
+        assert other.state_dict() == encoder.state_dict()
+
+
 @pytest.mark.parametrize("cells", [2**22, 1])
 def test_columns_are_encoded_together_as_alone(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of any size, gaps in any number of rows, whole numbers and columns of one value."""
-    monkeypatch.setattr("fedlit.data.columns._CELLS", cells)
+    monkeypatch.setattr("fedlit.data.columns.MOST_CELLS", cells)
     generator = np.random.default_rng(4)
     for rows in (9, 51, 333):
         frame = pd.DataFrame(generator.normal(3, 1e3, (rows, 12)), index=np.arange(rows) * 2)

@@ -101,6 +101,21 @@ class Cells:
         gaps = {text: count for text, count in counts.items() if text and text.casefold() in gone}
         return replace(self, texts=texts, codes=_taken(again, self.codes, -1)), gaps
 
+    def part(self, rows: np.ndarray) -> tuple[Cells, np.ndarray]:
+        """Return some of the cells, by their positions, and the positions of their texts among all.
+
+        Example:
+            >>> cells, texts = Cells.of(pd.Series(["a", "b", "c", "b"])).part(np.array([1, 2, 3]))
+            >>> cells.texts, cells.codes.tolist(), texts.tolist()
+            (['b', 'c'], [0, 1, 0], [1, 2])
+        """
+        codes = self.codes[rows]
+        filled = codes >= 0
+        part_codes = np.full(len(codes), -1)
+        part_codes[filled], positions = pd.factorize(codes[filled])
+        texts = [self.texts[position] for position in positions.tolist()]
+        return replace(self, texts=texts, codes=part_codes), positions
+
     @property
     def notes(self) -> list[Note]:
         """A note on invisible letters, if there are any."""

@@ -126,11 +126,16 @@ class Column:
         """Convert cells (n,) to float64 if the column holds numbers and all cells are written as
         programs write them; otherwise return None. Any part of such cells is plain, too.
         """
-        if self.kind not in ("numeric", "coded") or self.values or self.convert:
+        if not self.has_numbers or self.values or self.convert:
             return None
         texts = self.kind == "numeric" and self.notation == _PLAIN and not self.missing
         numbers = as_numbers(values, texts)
         return None if numbers is None else self.with_gaps(numbers)
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether its cells are numbers, also those that name categories."""
+        return self.kind in ("numeric", "coded")
 
     @property
     def not_missing(self) -> Mapping[str, str]:
@@ -159,9 +164,17 @@ class Column:
     def take(self, cells: Cells, head: str) -> tuple[Typed, list[Note]]:
         """Convert cells that have a value to typed columns (see :meth:`apply`)."""
         parsed = self.read(cells.texts)
+        notes = self.checked_notes(cells, parsed, head)
+        return self.typed_cells(cells, parsed), notes
+
+    def checked_notes(self, cells: Cells, parsed: np.ndarray, head: str) -> list[Note]:
+        """Return notes on how each text was read.
+
+        Raises:
+            DataError: Most cells with a value cannot be read. The message begins with ``head``.
+        """
         counts = cells.counts
         lost = pd.isna(parsed)
-        notes = self.notes_on(cells, parsed)
         unread = int(counts[lost].sum())
         if unread > _WORST * counts.sum():
             raise DataError(
@@ -169,16 +182,20 @@ class Column:
                 f"{counts.sum():,}, such as {cells.texts[int(lost.argmax())]!r}; correct them, "
                 "leave them empty, or write them as those of training"
             )
+        return self.notes_on(cells, parsed)
+
+    def typed_cells(self, cells: Cells, parsed: np.ndarray) -> Typed:
+        """Return the typed columns of cells, given what each text was read as."""
         if self.kind == "date":
             columns = expand(pd.Series(cells.take(parsed, np.datetime64("NaT"))), cells.name)
             used = [f"{cells.name}.{part}" for part in self.parts]
-            return {name: columns[name] for name in used}, notes
-        if self.kind in ("numeric", "coded"):
+            return {name: columns[name] for name in used}
+        if self.has_numbers:
             parsed = self.with_gaps(parsed)
         values: Any = cells.take(parsed)
         if self.kind == "boolean":
             values = pd.array(values, "boolean")
-        return {cells.name: values}, notes
+        return {cells.name: values}
 
     def read(self, texts: list[str]) -> np.ndarray:
         """Convert each text to a value; missing if it is none."""

@@ -149,15 +149,12 @@ class Schema:
         """The columns that new rows must have."""
         return [name for name, column in self.columns.items() if column.kind != "left out"]
 
-    def apply(
-        self, raw: pd.DataFrame, head: str, numbers: Mapping[str, np.ndarray] | None = None
-    ) -> tuple[pd.DataFrame, list[Note]]:
+    def apply(self, raw: pd.DataFrame, head: str) -> tuple[pd.DataFrame, list[Note]]:
         """Convert raw rows to typed ones: float64, ``boolean``, or objects; NaN if missing.
 
         Args:
             raw: The raw rows, with all columns that are used, in any order.
             head: The text with which messages begin.
-            numbers: The cells of the columns that were converted before; none if None.
 
         Returns:
             The typed rows, and notes that name their column.
@@ -169,9 +166,6 @@ class Schema:
         notes = list[Note]()
         check_columns(self.used, raw, head)
         for name in self.used:
-            if numbers is not None and name in numbers:
-                typed[name] = numbers[name]
-                continue
             converted, column_notes = self.columns[name].apply(
                 raw[name], f"{head}, column {name!r}"
             )

@@ -15,7 +15,7 @@ from fedlit.data.settings import ClientSettings
 from fedlit.data.sources.base import check_tables
 from fedlit.data.sources.recoded import Raws, converted, recoded
 from fedlit.data.sources.table_checks import check_table
-from fedlit.data.sources.table_notes import row_notes
+from fedlit.data.sources.table_notes import with_row_notes
 from fedlit.data.splitting import groups_of, split_rows
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import strata_of
@@ -23,74 +23,73 @@ from fedlit.data.targets import strata_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.schema.parts_of_file import FileRows
     from fedlit.data.schema.schema import Schema
 
 
-def client_tables(raws: Raws, seed: int, *, in_one_file: bool = False) -> list[ClientTable]:
+def client_tables(
+    raws: Raws, seed: int, file_rows: pd.DataFrame | None = None
+) -> list[ClientTable]:
     """Return the checked table of each client.
 
     Args:
         raws: Maps each client to its raw table and its settings. They are taken out, so that the
             memory of each is free once its table is made.
         seed: The seed of the splits.
-        in_one_file: Whether the tables are the rows of one file. Its columns are then the same at
-            all clients.
+        file_rows: The raw rows of all clients, in the order of the file, if they are in one file.
+            Its columns are then the same at all clients.
     """
-    mapped = recoded(raws, together=in_one_file)
+    mapped = recoded(raws, together=file_rows is not None)
     raws.clear()
     for client, (raw, settings) in mapped.items():
         mapped[client] = (converted(raw, settings), settings)
     common = None
     notes = list[Note]()
-    if in_one_file:
-        common, notes = _common_columns(mapped)
+    if file_rows is not None:
+        common, notes = _common_columns(mapped, file_rows)
     tables = []
     for client in list(mapped):
         raw, settings = mapped.pop(client)
         tables.append(_client_table(raw, settings, seed, common))
     tables[0] = replace(tables[0], notes=(*notes, *tables[0].notes))
-    return check_tables(tables)
+    return check_tables(with_row_notes(tables))
 
 
 @dataclass(frozen=True)
 class _Common:
-    """The columns of one file, which hold the same at all clients.
-
-    Attributes:
-        schema: The schema of the columns.
-        row: (n,) The numbers of all rows, ascending.
-        names: The columns of numbers that are written plainly in all rows.
-        numbers: (names, n) Their cells, read once for all clients.
-    """
+    """The columns of one file, which hold the same at all clients, and its rows, converted once."""
 
     schema: Schema
-    row: np.ndarray
-    names: list[str]
-    numbers: np.ndarray
-
-    def numbers_of(self, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-        """Return the cells of these columns in some of the rows."""
-        positions = np.searchsorted(self.row, rows.index.to_numpy())
-        return dict(zip(self.names, self.numbers[:, positions], strict=True))
+    rows: FileRows
 
 
-def _common_columns(raws: Raws) -> tuple[_Common, list[Note]]:
+def _common_columns(raws: Raws, file_rows: pd.DataFrame) -> tuple[_Common, list[Note]]:
     """Return what one file's columns hold, which is the same at all clients, and notes."""
     import pandas as pd
 
-    rows = pd.concat([raw.frame for raw, _ in raws.values()]).sort_index()
+    from fedlit.data.schema.parts_of_file import FileRows
+
     clients = [settings for _, settings in raws.values()]
     unused = set.intersection(*({*settings.drop} for settings in clients))
+    changed = set[str]()
     for settings in clients:
         unused.update(settings.targets, [settings.weight or ""])
-    schema, _, notes = _find_schema(clients, rows[[name for name in rows if name not in unused]])
-    read = dict[str, np.ndarray]()
-    for name, column in schema.columns.items():
-        numbers = column.plain_numbers(rows[name])
-        if numbers is not None:
-            read[name] = numbers
-    cells = np.array([*read.values()]).reshape(len(read), len(rows))
-    return _Common(schema, rows.index.to_numpy(), [*read], cells), notes
+        changed.update(settings.values, settings.convert)
+    names = [name for name in file_rows if name not in unused]
+    # The values of these columns were mapped, or their units converted, client by client.
+    columns = {
+        name: pd.concat([raw.frame[name] for raw, _ in raws.values()])
+        for name in names
+        if name in changed
+    }
+    rows = file_rows[names].assign(**columns)
+    schema, _, notes = _find_schema(clients, rows)
+    number = rows.index.to_numpy()
+    positions = {
+        client: np.searchsorted(number, raw.frame.index.to_numpy())
+        for client, (raw, _) in raws.items()
+    }
+    return _Common(schema, FileRows.of(schema, rows, positions)), notes
 
 
 def _find_schema(
@@ -169,7 +168,7 @@ def _client_table(
     )
     notes = [*filter(None, [settings.note]), *raw.notes]
     notes += [prefixed(client, note) for note in column_notes]
-    notes += [*labels.notes, *split_notes, *row_notes(table)]
+    notes += [*labels.notes, *split_notes]
     return replace(table, notes=tuple(notes))
 
 
@@ -189,7 +188,8 @@ def _features(
     else:
         columns = {name: column for name, column in common.schema.columns.items() if name in names}
         schema = replace(common.schema, columns=columns)
-        numbers = common.numbers_of(rows)
-        features, notes = schema.apply(rows, f"client {settings.client!r}", numbers)
+        features, notes = common.rows.rows_of(settings.client, schema.used)
+        if len(features) > len(rows):  # Rows without a label are left out.
+            features = features.loc[rows.index]
     # New rows have the values and the units of the file.
     return schema.with_values(settings.values, settings.convert), features, notes

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from fedlit.data.duplicates import same_rows, twins_are_ordinary
+from fedlit.data.grouped import grouped_rows
 from fedlit.data.note import Note
-from fedlit.data.table import ClientTable
+from fedlit.data.table import ClientTable, row_hashes
 from fedlit.data.targets import outcome_at, task_for
 from fedlit.outcomes import NUMBER_TASK
 from fedlit.show.text import counted, shorten
@@ -18,9 +22,23 @@ _FEW_ROWS = 10
 """The number of validation rows below which a choice by their scores is chance."""
 
 
-def row_notes(table: ClientTable) -> list[Note]:
-    """Return notes on equal rows and small splits."""
-    notes = _twin_notes(table)
+def with_row_notes(tables: Sequence[ClientTable]) -> list[ClientTable]:
+    """Return the tables with notes on equal rows and small splits."""
+    notes: list[list[Note]] = [[] for _ in tables]
+    frames = [table.features for table in tables]
+    for group in grouped_rows(frames, [()] * len(frames)):
+        hashes = row_hashes(group.frame)
+        for member, rows in group.slices:
+            notes[member] = _row_notes(tables[member], hashes[rows])
+    return [
+        replace(table, notes=(*table.notes, *table_notes))
+        for table, table_notes in zip(tables, notes, strict=True)
+    ]
+
+
+def _row_notes(table: ClientTable, hashes: np.ndarray) -> list[Note]:
+    """Return notes on equal rows, by the hashes of their features (n,), and on small splits."""
+    notes = _twin_notes(table, hashes)
     rows = len(table.splits["validation"])
     if rows < _FEW_ROWS:
         text = f"{counted(rows, 'validation row')}: what is chosen by so few is chosen by chance"
@@ -28,13 +46,13 @@ def row_notes(table: ClientTable) -> list[Note]:
     return notes
 
 
-def _twin_notes(table: ClientTable) -> list[Note]:
+def _twin_notes(table: ClientTable, hashes: np.ndarray) -> list[Note]:
     """Return a note on equal rows. A few among all rows are ordinary, and so are many if columns have
     few values.
     """
     rows = len(table.features)
     judged = len(table.splits["validation"]) + len(table.splits["test"])
-    twins, across = same_rows(table.features, table.target, table.splits)
+    twins, across = same_rows(hashes, table.target, table.splits)
     few = max(_FEW_TWINS, _ORDINARY * rows)
     few_across = max(_FEW_TWINS, _ORDINARY * judged)
     if twins <= few and across <= few_across:

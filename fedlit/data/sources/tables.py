@@ -134,7 +134,7 @@ class Tables(Source):
             return with_task_notes(self.some(list(self._locations()), seed))
         (location,) = self._locations().values()
         raw = self._read(location)
-        rows_of = rows_by_client(raw, self.client_column, location, self.least_rows)
+        rows_of, file_rows = rows_by_client(raw, self.client_column, location, self.least_rows)
         written = self._settings_by_client
         written.check(list(rows_of))
         columns = {client: rows.frame.columns.tolist() for client, (rows, _) in rows_of.items()}
@@ -145,7 +145,7 @@ class Tables(Source):
             for client, (rows, client_location) in rows_of.items()
         }
         rows_of.clear()  # The memory of each is free once its table is made.
-        return with_task_notes(client_tables(raws, seed, in_one_file=True))
+        return with_task_notes(client_tables(raws, seed, file_rows))
 
     def some(
         self, clients: Sequence[str], seed: int, share: Share | None = None
