@@ -37,7 +37,7 @@ class FileRows:
         Args:
             schema: what the columns hold.
             rows: the raw rows of all clients, in the order of the file.
-            clients: maps each client to the positions of its rows, ascending.
+            clients: maps each client to the positions of its rows that are used, ascending.
 
         Raises:
             DataError: a client's column does not hold what the schema says.

@@ -23,6 +23,7 @@ from fedlit.data.targets import strata_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedlit.data.labels import Labels
     from fedlit.data.schema.parts_of_file import FileRows
     from fedlit.data.schema.schema import Schema
 
@@ -39,18 +40,35 @@ def client_tables(
         file_rows: The raw rows of all clients, in the order of the file, if they are in one file.
             Its columns are then the same at all clients.
     """
+    from fedlit.data.labels import Labels, read_target
+    from fedlit.data.schema.parts_of_file import FileRows
+
     mapped = recoded(raws, together=file_rows is not None)
     raws.clear()
     for client, (raw, settings) in mapped.items():
         mapped[client] = (converted(raw, settings), settings)
-    common = None
     notes = list[Note]()
+    schema = None
     if file_rows is not None:
-        common, notes = _common_columns(mapped, file_rows)
+        file_rows = _with_mapped(file_rows, mapped)
+        clients = [settings for _, settings in mapped.values()]
+        schema, _, notes = _find_schema(clients, file_rows)
+    labels = dict[str, Labels]()
+    for client, (raw, settings) in mapped.items():
+        check_table(raw, settings)
+        labels[client] = read_target(settings, raw.frame)
+    common = None
+    if file_rows is not None and schema is not None:
+        number = file_rows.index.to_numpy()
+        positions = dict[str, np.ndarray]()
+        for client, (raw, _) in mapped.items():
+            labelled = raw.frame.index.to_numpy()[labels[client].labelled]
+            positions[client] = np.searchsorted(number, labelled)
+        common = _Common(schema, FileRows.of(schema, file_rows, positions))
     tables = []
     for client in list(mapped):
         raw, settings = mapped.pop(client)
-        tables.append(_client_table(raw, settings, seed, common))
+        tables.append(_client_table(raw, settings, labels[client], seed, common))
     tables[0] = replace(tables[0], notes=(*notes, *tables[0].notes))
     return check_tables(with_row_notes(tables))
 
@@ -63,11 +81,11 @@ class _Common:
     rows: FileRows
 
 
-def _common_columns(raws: Raws, file_rows: pd.DataFrame) -> tuple[_Common, list[Note]]:
-    """Return what one file's columns hold, which is the same at all clients, and notes."""
+def _with_mapped(file_rows: pd.DataFrame, raws: Raws) -> pd.DataFrame:
+    """Return the rows of a file, without the columns that are a feature of no client, and with the
+    values that were mapped, and the units that were converted, client by client.
+    """
     import pandas as pd
-
-    from fedlit.data.schema.parts_of_file import FileRows
 
     clients = [settings for _, settings in raws.values()]
     unused = set.intersection(*({*settings.drop} for settings in clients))
@@ -76,20 +94,12 @@ def _common_columns(raws: Raws, file_rows: pd.DataFrame) -> tuple[_Common, list[
         unused.update(settings.targets, [settings.weight or ""])
         changed.update(settings.values, settings.convert)
     names = [name for name in file_rows if name not in unused]
-    # The values of these columns were mapped, or their units converted, client by client.
     columns = {
         name: pd.concat([raw.frame[name] for raw, _ in raws.values()])
         for name in names
         if name in changed
     }
-    rows = file_rows[names].assign(**columns)
-    schema, _, notes = _find_schema(clients, rows)
-    number = rows.index.to_numpy()
-    positions = {
-        client: np.searchsorted(number, raw.frame.index.to_numpy())
-        for client, (raw, _) in raws.items()
-    }
-    return _Common(schema, FileRows.of(schema, rows, positions)), notes
+    return file_rows[names].assign(**columns)
 
 
 def _find_schema(
@@ -119,18 +129,16 @@ def _find_schema(
 
 
 def _client_table(
-    raw: Raw, settings: ClientSettings, seed: int, common: _Common | None
+    raw: Raw, settings: ClientSettings, labels: Labels, seed: int, common: _Common | None
 ) -> ClientTable:
     """Return one client's table. ``common`` says what the columns of all clients hold, if they were
     examined together.
     """
-    from fedlit.data.labels import read_target, read_weights
+    from fedlit.data.labels import read_weights
     from fedlit.data.sources.keys import hashed_keys
 
     client = settings.client
     head = f"client {client!r}"
-    check_table(raw, settings)
-    labels = read_target(settings, raw.frame)
     rows = raw.frame if labels.labelled.all() else raw.frame[labels.labelled]
     schema, features, column_notes = _features(settings, rows, common)
     split = settings.split
@@ -189,7 +197,5 @@ def _features(
         columns = {name: column for name, column in common.schema.columns.items() if name in names}
         schema = replace(common.schema, columns=columns)
         features, notes = common.rows.rows_of(settings.client, schema.used)
-        if len(features) > len(rows):  # Rows without a label are left out.
-            features = features.loc[rows.index]
     # New rows have the values and the units of the file.
     return schema.with_values(settings.values, settings.convert), features, notes
