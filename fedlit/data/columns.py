@@ -331,9 +331,9 @@ class ColumnEncoder:
 
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         """Standardise numbers (n,); missing ones become the mean."""
-        return standardise([[self.moments]], values[np.newaxis], np.array([len(values)]), scaling)[
-            0
-        ]
+        sizes = np.array([len(values)])
+        standardised: np.ndarray = standardise([[self.moments]], values[np.newaxis], sizes, scaling)
+        return standardised[0]
 
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""

@@ -327,8 +327,8 @@ def test_clients_are_encoded_together_as_alone(
     describe_numbers(tables)
     together = [TableEncoder(own.name, agreement).fit(own) for own in tables]
     clients = encode_tables(together, tables)
-    for encoder, other, own, client in zip(encoders, together, tables, clients, strict=True):
-        assert_same(client, encoder.encode(own))
+    for encoder, other, own, encoded in zip(encoders, together, tables, clients, strict=True):
+        assert_same(encoded, encoder.encode(own))
         assert other.state_dict() == encoder.state_dict()
 
 

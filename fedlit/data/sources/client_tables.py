@@ -94,11 +94,9 @@ def _with_mapped(file_rows: pd.DataFrame, raws: Raws) -> pd.DataFrame:
         unused.update(settings.targets, [settings.weight or ""])
         changed.update(settings.values, settings.convert)
     names = [name for name in file_rows if name not in unused]
-    columns = {
-        name: pd.concat([raw.frame[name] for raw, _ in raws.values()])
-        for name in names
-        if name in changed
-    }
+    columns = dict[str, pd.Series]()
+    for name in changed.intersection(names):
+        columns[name] = pd.concat([raw.frame[name] for raw, _ in raws.values()])
     return file_rows[names].assign(**columns)
 
 
