@@ -332,8 +332,9 @@ class ColumnEncoder:
     def numbers(self, values: np.ndarray, scaling: Scaling) -> np.ndarray:
         """Standardise numbers (n,); missing ones become the mean."""
         sizes = np.array([len(values)])
-        standardised: np.ndarray = standardise([[self.moments]], values[np.newaxis], sizes, scaling)
-        return standardised[0]
+        (standardised,) = standardise([[self.moments]], values[np.newaxis], sizes, scaling)
+        numbers: np.ndarray = standardised
+        return numbers
 
     def describe(self, categories: Categories) -> list[Input]:
         """Return the description of each input."""
