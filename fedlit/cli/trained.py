@@ -113,6 +113,7 @@ def explain(
     repeats: int = 10,
     seed: int = 0,
     histograms: str | None = None,
+    curves: str | None = None,
     out: str | None = None,
 ) -> None:
     """Show on which columns a client relies and whether it is calibrated, or what clients' private
@@ -122,8 +123,10 @@ def explain(
     shown; for a classifier, predicted probabilities are compared with what came true. Without
     --client it needs no data: it shows corrections as heatmaps, as findings.csv, and in words; for
     FedGMCC the loss along paths between clients' models; for a mixed model, effects with intervals,
-    variance components and sites' own effects. With --histograms, it draws beside corrections how
-    the columns that a client corrects are distributed by class, from that client's own table.
+    variance components and sites' own effects; for a Cox model, hazard ratios. With --histograms, it
+    draws beside corrections how the columns that a client corrects are distributed by class, from
+    that client's own table. With --curves, it draws how many training rows are left without the
+    event over time.
 
     Args:
         run: a run's folder, or the name of a configuration: its newest run
@@ -133,6 +136,7 @@ def explain(
         repeats: with --client: how often each column is shuffled
         seed: with --client: the seed of the shuffles
         histograms: the clients whose marked columns are drawn, separated by commas
+        curves: for task survival: client, or the column whose groups are drawn and compared
         out: where to write (default: explain/ or explain/CLIENT in the run's folder)
     """
     if client is None:
@@ -142,9 +146,10 @@ def explain(
         from fedlit.run import explanation
 
         clients = histograms.split(",") if histograms else ()
-        explanation_of_run = explanation.explain(folder, histograms=clients, out=out)
+        explanation_of_run = explanation.explain(folder, histograms=clients, curves=curves, out=out)
     else:
         expect(histograms is None, "--histograms", "a run without --client beside it", histograms)
+        expect(curves is None, "--curves", "a run without --client beside it", curves)
         folder = _find(run, ckpt_path, "explain")
         from fedlit.mixture.inspection import explain_client
 

@@ -13,6 +13,7 @@ from fedlit.errors import ConfigError
 from fedlit.explain import CORRECTIONS, EFFECTS, PATHS
 from fedlit.explain.judge import ABOUT, Judgement, judge
 from fedlit.files import read_named, write_frames
+from fedlit.run.curves import draw_curves
 from fedlit.run.effects import effect_lines, effect_pictures
 from fedlit.show.canvas import save_figure
 from fedlit.show.clusters import paths_figure
@@ -43,7 +44,11 @@ class Explanation(Shown):
 
 
 def explain(
-    run: str | Path, *, histograms: Sequence[str] = (), out: str | Path | None = None
+    run: str | Path,
+    *,
+    histograms: Sequence[str] = (),
+    curves: str | None = None,
+    out: str | Path | None = None,
 ) -> Explanation:
     """Explain a run by what it has recorded, as pictures (PNG and SVG), tables and words: the
     effects of a mixed model or hazard ratios of a Cox model; or corrections
@@ -56,6 +61,9 @@ def explain(
         histograms: clients whose own training rows are drawn too, by class, in the columns in which
             one of their corrections is marked (Roschewitz et al. 2021, Fig. 1 C). This reads their
             tables, and no others where each client has its own file.
+        curves: for a run of task survival, what Kaplan–Meier curves of training rows are drawn of:
+            ``client``, or a column of all clients, with a log-rank test of its groups that is
+            stratified by client. This reads all tables.
         out: where to; ``explain`` in the run's folder if None.
 
     Raises:
@@ -64,6 +72,13 @@ def explain(
     """
     folder = Path(run)
     target = Path(out or folder / "explain")
+    if curves is not None:
+        from fedlit.run.load import run_of
+
+        data = run_of(folder).data
+        data.setup()
+        drawn = draw_curves(data, curves, target)
+        return Explanation(drawn.table, drawn.files, drawn.lines)
     if histograms and not (folder / CORRECTIONS).is_file():
         expected = f"expected a run whose clients correct columns, found {folder}"
         raise ConfigError(f"--histograms: {expected}; leave --histograms out")

@@ -24,7 +24,7 @@ from fedlit.cox_fit import POINTS, infer, solve
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
-from fedlit.errors import DataError
+from fedlit.errors import ConfigError, DataError
 from fedlit.institutions.site import Site
 from fedlit.outcomes.censored import kaplan_meier
 from fedlit.run.config import METHODS, find_config
@@ -351,6 +351,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         draw = np.random.default_rng(seed)
         frame = pd.DataFrame(draw.normal(size=(120, 2)).round(3), columns=["age", "dose"])
         frame["days"] = np.ceil(draw.exponential(20 * np.exp(-frame["age"]))).astype(int)
+        frame["stage"] = draw.integers(1, 4, 120)
         died = draw.random(120) < 0.7
         if site == "west":
             died = np.arange(120) < 4
@@ -414,20 +415,25 @@ def test_a_site_of_few_events_answers_into_masked_sums(tables: Path, tmp_path: P
     np.testing.assert_allclose(effects, expected.params, atol=2e-6)
 
 
-def test_a_newcomer_fits_its_baseline_to_its_own_rows(
-    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def mine(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of two sites, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("mine")
     content = configuration()
     content["data"]["source"] = source_of(tables, *SITES[:2])
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
-    run = load("mine.yaml")
+    content["trainer"]["default_root_dir"] = str(folder)
+    (folder / "mine.yaml").write_text(yaml.safe_dump(content))
+    run = load(str(folder / "mine.yaml"))
     run.fit(quiet=True)
+    return run
+
+
+def test_a_newcomer_fits_its_baseline_to_its_own_rows(mine: Run, tables: Path) -> None:
     newcomer = {"data": {"source": source_of(tables, "west")}}
-    joined = prepare("mine", newcomer).joined()
+    joined = prepare(str(mine.folder), newcomer).joined()
     joined.fit(quiet=True)
     west: Any = joined.loop.federation["west"]
-    north: Any = run.loop.federation["north"]
+    north: Any = mine.loop.federation["north"]
     for name, effect in north.effects.named_parameters():
         assert torch.equal(effect, west.effects.get_parameter(name))
     assert not west.own.any()
@@ -436,5 +442,19 @@ def test_a_newcomer_fits_its_baseline_to_its_own_rows(
     predictor = rows.x.double().numpy() @ coefficients
     stratum = Stratum.of(np.zeros((len(rows), 0)), rows.y.numpy())
     expected = np.exp(-At.of(stratum, predictor).baseline(np.array(west.spec.task.edges)))
-    curve = west.predict(west(torch.zeros(1, 2))).numpy(force=True)[0]
+    curve = west.predict(west(torch.zeros(1, 3))).numpy(force=True)[0]
     np.testing.assert_allclose(curve, expected, atol=1e-6)
+
+
+def test_explain_draws_curves_and_compares_groups(mine: Run, tmp_path: Path) -> None:
+    assert mine.folder is not None
+    by_client = explain(mine.folder, curves="client", out=tmp_path)
+    assert {path.name for path in by_client.files} == {"curves.png", "curves.svg"}
+    events = [int(mine.loop.federation.rows(site).y[:, 1].sum()) for site in SITES[:2]]
+    assert by_client.table["events"].tolist() == events
+    by_stage = explain(mine.folder, curves="stage", out=tmp_path)
+    assert by_stage.table["group"].tolist() == ["1", "2", "3"]
+    assert by_stage.table["rows"].sum() == 160 and "on 2 degrees" in str(by_stage)
+    for column in ("stages", "age"):  # no column, and one of many values
+        with pytest.raises(ConfigError, match="--curves"):
+            explain(mine.folder, curves=column, out=tmp_path)

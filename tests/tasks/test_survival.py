@@ -8,10 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from statsmodels.duration.survfunc import survdiff
 from survival_figures import FIGURES, TABLES, TIMES, table
 
 from fedlit.errors import ConfigError, DataError, RunError
 from fedlit.outcomes.censored import censoring, kaplan_meier
+from fedlit.outcomes.life_table import life_table
+from fedlit.outcomes.log_rank import log_rank
+from fedlit.outcomes.log_rank import site_terms as log_rank_terms
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.tasks.survival import Survival
 from fedlit.tasks.survival_target import horizons_of
@@ -335,3 +339,45 @@ def test_curves_of_other_intervals_are_read_at_common_times() -> None:
     assert united.aligned(aligned, united).tolist() == aligned.tolist()
     with pytest.raises(RunError):
         SurvivalCurve.united([fine, {**coarse, "time_unit": "year"}])
+
+
+def table_of(seed: int, *, late: bool = False) -> tuple[Any, Any, Any]:
+    """Return a target, a group of three and a stratum of four for each row."""
+    draw = np.random.default_rng(seed)
+    y = Survival().encode(drawn(seed, 200, late=late)).double().numpy()
+    group = draw.choice(np.array(["a", "b", "c"], object), 200)
+    return y, group, draw.integers(0, 4, 200)
+
+
+def test_the_log_rank_test_is_stratified_by_what_is_summed() -> None:
+    y, group, stratum = table_of(1)
+    terms = [log_rank_terms(y[stratum == at], group[stratum == at], "abc") for at in range(4)]
+    test = log_rank({name: np.sum([term[name] for term in terms], 0) for name in terms[0]})
+    expected, _ = survdiff(y[:, 0], y[:, 1], group, strata=stratum)
+    assert test.statistic == pytest.approx(expected, rel=1e-9) and test.freedom == 2
+
+
+def test_the_log_rank_test_knows_who_has_entered() -> None:
+    y, group, _ = table_of(2, late=True)
+    test = log_rank(log_rank_terms(y, group, "abcd"))  # nobody is in the last group
+    # statsmodels counts a row from its entry on, which is exclusive here.
+    expected, _ = survdiff(y[:, 0], y[:, 1], group, entry=y[:, 2] + 1e-9)
+    assert test.statistic == pytest.approx(expected, rel=1e-9) and test.freedom == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_life_table_says_nothing_of_fewer_rows(late: bool) -> None:
+    y, _, _ = table_of(3, late=late)
+    times = np.arange(0, 50, 0.5)
+    whole = life_table(y, times)
+    few = life_table(y, times, rows=7)
+    assert 3 < len(few.times) < len(whole.times)
+    for number in (few.events, few.censored, few.at_risk):
+        assert ((number == 0) | (number >= 7)).all()
+    entered = few.at_risk + (few.events + few.censored).cumsum()
+    steps = np.diff(entered)
+    assert ((steps == 0) | (steps >= 7)).all()
+    for at, left, share in zip(few.times, few.at_risk, few.shares, strict=True):
+        assert left == ((y[:, 0] > at) & (y[:, 2] <= at)).sum()
+        assert share == kaplan_meier(y).at(at)
+    assert whole.events.sum() == y[:, 1].sum() and whole.at_risk[-1] == 0
