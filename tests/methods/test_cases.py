@@ -70,7 +70,7 @@ def periods_of(frame: pd.DataFrame, *, indicators: bool) -> pd.DataFrame:
 
 
 class Wards(Source):
-    """Wards with one row for each person."""
+    """Wards with one row for each person, which do not name their columns alike."""
 
     name = "wards"
 
@@ -80,9 +80,11 @@ class Wards(Source):
     def table(self, ward: int, seed: int) -> ClientTable:
         frame = people(ward)
         cells = list(zip(frame["days"], frame["died"], strict=True))
-        target = pd.Series(cells, name=("days", "died"))
+        names = (f"days{ward}", f"died{ward}")
+        task = {**TASK, "time": names[0], "event": names[1]}
         splits = random_split(len(frame), seed, 0.2, 0.1)
-        return ClientTable(f"ward{ward}", frame[["age"]], target, splits, task=TASK)
+        target = pd.Series(cells, name=names)
+        return ClientTable(f"ward{ward}", frame[["age"]], target, splits, task=task)
 
 
 class Stacked(Wards):
