@@ -88,7 +88,7 @@ def test_two_epochs_and_a_test(
         recorded_answer += [f"--data.source.init_args.clients={clients}"] if clients else []
     elif source["class_path"] == "fedlit.Covertype":
         recorded_answer = [f"--{key}.init_args.root={request.getfixturevalue('covertype')}"]
-    elif source["class_path"] == "fedlit.Rdatasets":
+    elif source.get("init_args", {}).get("item") == "Exam":
         recorded_answer = [f"--{key}.init_args.least_rows=90"]  # the largest schools
     arguments = ["--config", config.name, *recorded_answer]
     short = [
