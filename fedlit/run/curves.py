@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.show.canvas import save_figure
 from fedlit.show.curves import curves_figure
 from fedlit.show.shown import Grid
+from fedlit.tasks.survival import Survival
 from fedlit.types import Floats, Objects
 
 CLIENT = "client"
@@ -68,12 +70,13 @@ def draw_curves(data: FederatedData, by: str, target: Path) -> Curves:
     Raises:
         ConfigError: the task is not the time to an event, or the column does not fit.
     """
-    outcome = data.specs[0].task.outcome
-    if not isinstance(outcome, SurvivalCurve):
-        raise ConfigError(
-            f"--curves: expected a run of task survival, found {data.specs[0].task.title}; leave "
-            "--curves out"
-        )
+    for spec in data.specs:
+        if not isinstance(spec.task, Survival):
+            raise ConfigError(
+                f"--curves: expected task survival, found {spec.task.title} at client "
+                f"{spec.name!r}; leave --curves out"
+            )
+    outcome: Any = data.specs[0].task.outcome
     clients = {spec.name: _rows_of(data, spec.name, by) for spec in data.specs}
     group = np.concatenate([rows.group for rows in clients.values()])
     groups = list(dict.fromkeys(group))
@@ -83,7 +86,7 @@ def draw_curves(data: FederatedData, by: str, target: Path) -> Curves:
     y = np.concatenate([rows.y for rows in clients.values()])
     times = np.linspace(0, float(y[:, TIME].max()), _STEPS + 1)
     tables = {name: life_table(y[group == name], times) for name in groups}
-    label = f"{outcome.time_unit or 'time'}s".replace("times", "time")
+    label = f"{outcome.time_unit}s" if outcome.time_unit else "time"
     files = save_figure(curves_figure(tables, label, by), target / "curves")
     table = pd.DataFrame([_summary(outcome, name, y[group == name]) for name in groups])
     lines: list[str | Grid] = [

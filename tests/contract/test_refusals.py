@@ -103,6 +103,8 @@ SETTINGS: list[tuple[Any, str]] = [
         ".*core.token .*reset_"),
     (partial(m.Forest, HUBER), "huber"),
     (partial(m.MixedModel, HUBER), "task"),
+    (partial(m.StratifiedCox, HUBER), "expected task survival"),
+    (partial(m.PartialLikelihood, ridge=-1.0), "ridge"),
     (partial(m.PooledLogistic, COUNTS), "counts"),
     *((partial(m.PooledLogistic, spec(), **own), "strength|ridge")
       for own in ({"strength": -1.0}, {"ridge": 0.0}, {"strength": "strong"})),

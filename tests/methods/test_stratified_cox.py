@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from cox_figures import FIGURES, TABLES, tables_of
-from federations import different, trained, weights
+from federations import different, make_run, trained, weights
 from sites import ID, federate, settings_of
 from statsmodels.duration.hazard_regression import PHReg
 from torch import Tensor
@@ -289,6 +289,24 @@ def summed(terms: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: sum(one[name] for one in terms) for name in terms[0]}
 
 
+def test_whole_weights_are_repeated_rows_with_breslow() -> None:
+    x, y = table(5, late=True)
+    counts = np.random.default_rng(6).integers(0, 4, len(y))
+    weighted = Stratum.of(x, y, counts.astype(float), "breslow")
+    repeated = Stratum.of(np.repeat(x, counts, 0), np.repeat(y, counts, 0), ties="breslow")
+    effects = np.array([0.5, -0.2, 0.1])
+    terms = site_terms(weighted, effects)
+    expected = site_terms(repeated, effects)
+    for name in ("gradient", "information"):
+        np.testing.assert_allclose(terms[name], expected[name], atol=1e-10)
+    times = np.arange(20.0)
+    one, two = (
+        At.of(stratum, inputs @ effects).baseline(times)
+        for stratum, inputs in ((weighted, x), (repeated, np.repeat(x, counts, 0)))
+    )
+    np.testing.assert_allclose(one, two, atol=1e-10)
+
+
 def test_a_ridge_is_a_prior_around_0() -> None:
     x, y = table(3)
     stratum = Stratum.of(x, y)
@@ -426,6 +444,16 @@ def mine(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = load(str(folder / "mine.yaml"))
     run.fit(quiet=True)
     return run
+
+
+def test_the_plan_names_sites_whose_risks_are_not_calibrated(tmp_path: Path) -> None:
+    data: dict[str, Any] = {"scaling": "pooled", "batches": 1}
+    exchange = {"federated": ["effects"], "rule": PartialLikelihood()}
+    loop = {"client": StratifiedCox}
+    run = make_run(tmp_path, loop=loop, exchange=exchange, data=data, source=Registries())
+    notes = [note for note in run.describe().notes if "not calibrated" in note]
+    assert len(notes) == 2  # of dune, which has one row, and elm, where nobody has the event
+    assert all(any(name in note for note in notes) for name in ("dune has", "elm has 0"))
 
 
 def test_a_newcomer_fits_its_baseline_to_its_own_rows(mine: Run, tables: Path) -> None:
