@@ -256,7 +256,7 @@ class TableEncoder(RowEncoder):
             splits[split] = Rows(torch.from_numpy(x[rows]), y[rows], numbers[rows], weight)
         task = self.task.fit(splits["train"].y)
         spec = self._spec(table, task, {split: len(rows) for split, rows in splits.items()})
-        notes_on_target = target_notes(table, task, splits["validation"].y)
+        notes_on_target = target_notes(table, task, splits["train"].y, splits["validation"].y)
         categorical = tuple[str, ...]()
         if self.categories == "codes":
             categorical = tuple(

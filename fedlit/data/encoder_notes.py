@@ -42,9 +42,9 @@ def _is_constant(values: pd.Series) -> bool:
     return few.nunique(dropna=False) < 2 and values.nunique(dropna=False) < 2
 
 
-def target_notes(table: ClientTable, task: Task, validation: Tensor) -> list[Note]:
-    """Return notes on a table's target; ``validation`` holds the encoded target of the validation
-    rows.
+def target_notes(table: ClientTable, task: Task, train: Tensor, validation: Tensor) -> list[Note]:
+    """Return notes on a table's target; ``train`` and ``validation`` hold the encoded target of
+    these rows.
     """
     rows = len(table.splits["train"])
     notes = list[Note]()
@@ -61,7 +61,9 @@ def target_notes(table: ClientTable, task: Task, validation: Tensor) -> list[Not
             text = f"not known of some training rows, which count nowhere for it: {gaps_text}"
             notes.append(client_note(table.name, "unlabelled", text, columns=list(gaps)))
         return notes
-    target = [str(table.target.name)]
+    target = [table.target_title]
+    for text in task.remarks(train):
+        notes.append(client_note(table.name, "few rows", text, columns=target))
     classes = sum(class_rows > 0 for class_rows in task.class_rows)
     if classes > 20 and classes > rows / 4 and not task.outcome.sequence:
         text = f"{classes} classes in {rows} training rows; is {target[0]!r} the target?"

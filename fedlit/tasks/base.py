@@ -222,6 +222,10 @@ class Task(ABC):
         """Return where the target has a label that no training row has, a bool tensor."""
         return ~self.known(y)
 
+    def remarks(self, y: Tensor) -> list[str]:
+        """Return what the user should know about the encoded target of the training rows."""
+        return []
+
     @property
     def label_counts(self) -> dict[str, tuple[int, int]]:
         """For each label that is a column of its own: the training rows that have it, and those in

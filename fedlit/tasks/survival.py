@@ -43,6 +43,8 @@ MOST_STEPS = 64
 """The most steps of the share that is not censored, which a task keeps for its scores."""
 _IMAGINED = np.linspace(1.0, 2.0, SKETCHED).tolist()
 """Times of events at another client, from which as many intervals follow as from real ones."""
+FEW_EVENTS = 10
+"""With fewer events of its own, a client is told that its risks are not calibrated."""
 _CLOSEST = 1e-4
 """Ends of intervals that are closer than this share of the last one are one."""
 
@@ -210,6 +212,21 @@ class Survival(Task):
         return replace(
             self, censor_times=tuple(steps.times.tolist()), censor_left=tuple(steps.shares.tolist())
         )
+
+    def remarks(self, y: Tensor) -> list[str]:
+        """Say that events are few, or that a horizon lies beyond all observation."""
+        labelled = y[self.known(y)]
+        events = int(labelled[:, EVENT].sum())
+        remarks = list[str]()
+        if events < FEW_EVENTS:
+            text = f"{events} events in {len(labelled):,} training rows"
+            remarks.append(f"{text}: the level of predicted risks is not calibrated")
+        last = float(labelled[:, TIME].max()) if len(labelled) else 0.0
+        beyond = [f"{horizon:.7g}" for horizon in self.horizons if horizon > last]
+        if beyond:
+            text = f"no training row was observed up to the horizon {', '.join(beyond)}"
+            remarks.append(f"{text}, as the last time is {last:.7g}; risks there are a guess")
+        return remarks
 
     def at(self, classes: Sequence[int]) -> Self:
         """Return the task unchanged: it has no classes."""

@@ -16,6 +16,7 @@ from sites import federate
 import fedlit
 import fedlit.score
 from fedlit.__main__ import main
+from fedlit.data.encoder import TableEncoder
 from fedlit.data.examine import examine
 from fedlit.data.folds import folded
 from fedlit.data.sources import Tables
@@ -234,6 +235,23 @@ def test_opposite_codes_units_and_leaks_are_asked_about(
     items = examine(source.tables(1), source).findings.items
     found = {(item.kind, item.column) for item in items if item.severity != "info"}
     assert found == ({(kind, column)} if kind else set())
+
+
+def test_few_events_and_far_horizons_are_noted(tmp_path: Path) -> None:
+    frame = rows_of(4)
+    dead = frame.index[frame["died"] == "dead"]
+    frame.loc[dead[9:], "died"] = "alive"
+    frame["died"] = (frame["died"] == "dead").astype(int)
+    frame.assign(start=frame["days"]).to_csv(tmp_path / "north.csv", index=False)
+    task = {"name": "survival", "time": "days", "event": "died", "unit": "day", "horizons": ["9y"]}
+    source = Tables(files={"north": str(tmp_path / "north.csv")}, task=task)
+    (table,) = source.tables(1)
+    remarks = TableEncoder("north").fit(table).encode(table).notes
+    assert len([note for note in remarks if getattr(note, "kind", "") == "few rows"]) == 2
+    assert not examine([table], source).findings.blocks
+    (late,) = Tables(files=source.files, task={**task, "entry": "start"}).tables(1)
+    items = examine([late], source).findings.items
+    assert [item.kind for item in items if item.severity == "review"] == ["target"]
 
 
 def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(

@@ -19,7 +19,8 @@ from fedlit.data.examine.roles import event_times, sampling_weights
 from fedlit.data.note import Note
 from fedlit.data.schema.detection import ROWS_THAT_TELL, names_rows
 from fedlit.data.table import ClientTable, row_hashes
-from fedlit.data.targets import outcome_at
+from fedlit.data.targets import outcome_at, task_for, task_name
+from fedlit.errors import DataError
 from fedlit.show.text import counted
 
 MOST_PAIRS = 300
@@ -179,10 +180,25 @@ def _possible_identifiers(tables: Iterable[ClientTable]) -> Mapping[str, list[pd
     return cells
 
 
+def unreadable(tables: Sequence[ClientTable]) -> Iterator[Note]:
+    """Find targets of several roles, such as a time and an event, that their task cannot read."""
+    for table in tables:
+        questions = any(getattr(note, "kind", "") == "event" for note in table.notes)
+        if outcome_at(table).roles and not questions:
+            from fedlit.tasks import task_named
+
+            settings = task_for(table.task, table.name) or {}
+            try:
+                task_named(task_name(table)).facts(table.target.dropna(), settings)
+            except DataError as error:
+                yield Note(str(error), "target", clients=(table.name,))
+
+
 Check = Callable[[Sequence[ClientTable]], Iterable[Note]]
 Comparison = Callable[[Sequence[ClientFacts]], Iterable[Note]]
 CHECKS: tuple[Check, ...] = (
     untrainable,
+    unreadable,
     leaks,
     rows,
     people,
