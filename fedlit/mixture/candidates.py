@@ -166,6 +166,10 @@ def candidates_of(
         out["logistic, forest"] = (
             "no column is shared by two clients; give columns that mean the same one name"
         )
+    elif len(surveyed.tasks) == 1 and all(map(_of_curves, surveyed.tasks)):
+        cox = configuration("cox", raw, without=surveyed.differing)
+        candidates["cox"] = Candidate("the federated Cox model", cox)
+        out["logistic, forest"] = "for times to an event, the Cox model is tried instead"
     elif len(surveyed.tasks) > 1 or not all(map(_one_label_or_number, surveyed.tasks)):
         out["logistic, forest"] = (
             "it takes clients that all predict one label, or all one number; tasks are "
@@ -229,6 +233,12 @@ def _one_label_or_number(task: str) -> bool:
     return outcome is not None and (
         outcome.one_label or (outcome.number and outcome.family == "gaussian")
     )
+
+
+def _of_curves(task: str) -> bool:
+    """Return whether a task predicts curves, from a time and an event."""
+    outcome = outcome_type(task)
+    return outcome is not None and outcome.estimator == "Curves"
 
 
 def configuration(

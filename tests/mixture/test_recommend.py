@@ -321,6 +321,8 @@ WORTH = [
         "linear trees tabm",
         "logistic, forest network",
     ),
+    ({"a": 80, "b": 80}, 3, {"survival"}, "linear trees cox tabm", "logistic, forest network"),
+    ({"a": 80, "b": 80}, 0, {"survival"}, "linear trees tabm", "logistic, forest network"),
     ({"a": 80}, 0, {"classification"}, "linear trees", "logistic, forest, tabm network"),
 ]
 
