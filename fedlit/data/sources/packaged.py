@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from fedlit.data.reading import Raw
 from fedlit.data.sources.base import Source, check_tables
-from fedlit.data.sources.places import Files, Place  # noqa: F401  (jsonargparse reads what Tables is annotated by here)
+from fedlit.data.sources.places import Files, Place
 from fedlit.data.sources.tables import Tables
 from fedlit.data.splitting import SplitSettings, random_split  # noqa: F401
 from fedlit.data.table import ClientTable
