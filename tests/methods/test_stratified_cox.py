@@ -486,3 +486,25 @@ def test_explain_draws_curves_and_compares_groups(mine: Run, tmp_path: Path) -> 
     for column in ("stages", "age"):  # no column, and one of many values
         with pytest.raises(ConfigError, match="--curves"):
             explain(mine.folder, curves=column, out=tmp_path)
+
+
+@pytest.mark.parametrize("trend", ["identity", "log", "steps"])
+def test_the_trend_is_a_function_of_time(trend: Any, tmp_path: Path) -> None:
+    """Whatever is added to g, or multiplies it: the test is the same."""
+    run = fitted(tmp_path, Registries(), trend=trend)
+    _, rows_of = pooled(run)
+    edges = np.array(run.loop.federation["birch"].spec.task.edges)  # type: ignore[attr-defined]
+    of_time = {
+        "identity": lambda times: times,
+        "log": lambda times: np.log(times),
+        "steps": lambda times: (times[:, None] > edges).sum(1),
+    }[trend]
+    sums = summed(
+        [
+            site_residuals(stratum, said(run, "birch", "effects"), of_time(stratum.times))
+            for stratum in (Stratum.of(x, y) for x, y in rows_of.values())
+        ]
+    )
+    expected = infer(sums, np.array([True, True]))
+    np.testing.assert_allclose(said(run, "birch", "trend"), expected.trend, rtol=1e-8)
+    np.testing.assert_allclose(said(run, "birch", "trend_of_all"), expected.trend_of_all, rtol=1e-8)
