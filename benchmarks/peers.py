@@ -1,7 +1,7 @@
 """Other frameworks and fedlit at the same work: CPU seconds and seconds of a round.
 
     python benchmarks/peers.py [--clients 4 10 100 1000] [--methods fedavg fedper ditto]
-        [--peers NAME ...] [--validate] [--pfllib FOLDER] [--out FILE] [--verbose]
+        [--peers NAME ...] [--blocks N] [--validate] [--pfllib FOLDER] [--out FILE] [--verbose]
 
 First all train whole batches from one start, and the losses that they end at are printed: they
 should differ in the last digits only. Then they train blocks of rounds in turn (A B C A B C …), each
@@ -54,6 +54,15 @@ PEERS = {
 SCORING = ("plain loop", "PFLlib", "pfl-research", "fedlit", "fedlit, plain engine")
 """Those that score rows in each round, of which PFLlib alone computes more than a loss."""
 OURS = ("fedlit", "fedlit, plain engine")
+HEADS = (
+    "",
+    "CPU s a round",
+    "seconds a round",
+    "rounds",
+    "CPU s to 1st end",
+    "loss",
+    "fedlit / it",
+)
 BLOCKS = {4: (4, 16), 10: (4, 11), 100: (3, 5), 1_000: (2, 3)}
 """Clients → blocks, and rounds of a block."""
 
@@ -138,7 +147,9 @@ def serve(name: str, pfllib: str) -> None:
 
 
 def measured(train: Any, fields: dict[str, Any]) -> Reply:
-    """Train, and return the seconds of each round, those before the first, and the loss."""
+    """Train, and return the seconds of each round, the CPU seconds until the first round has ended,
+    and the loss.
+    """
     from peer.work import Clock, Work, loss, make_tables
 
     work = Work(**fields)
@@ -146,8 +157,8 @@ def measured(train: Any, fields: dict[str, Any]) -> Reply:
     clock = Clock()
     began = time.process_time()
     networks = train(work, tables, clock)
-    ready = clock.marks[0][0] - began
-    return {**clock.rounds(), "ready": ready, "loss": loss(networks, tables)}
+    first = clock.marks[1][0] - began
+    return {**clock.rounds(), "first": first, "loss": loss(networks, tables)}
 
 
 # ---------------------------------------------------------------------- comparing
@@ -197,10 +208,10 @@ def compare(peers: Sequence[Peer], work: Any, blocks: int) -> dict[str, Reply]:
             if "failed" in reply:
                 print(f"{peer.name} failed: {reply['failed']}", flush=True)
                 continue
-            result = results.setdefault(peer.name, {"cpu": [], "wall": [], "ready": []})
+            result = results.setdefault(peer.name, {"cpu": [], "wall": [], "first": []})
             result["cpu"] += reply["cpu"][1:]
             result["wall"] += reply["wall"][1:]
-            result["ready"].append(reply["ready"])
+            result["first"].append(reply["first"])
             result["loss"] = reply["loss"]
     return results
 
@@ -217,17 +228,15 @@ def table(work: Any, results: dict[str, Reply]) -> None:
     ours = medians.get("fedlit", float("nan"))
     validating = ", with validation" if work.validate else ""
     print(f"## {work.method}, {work.clients} clients{validating}\n")
-    print(
-        "| | CPU s a round | seconds a round | rounds | CPU s before | loss | fedlit's CPU / its |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| {' | '.join(HEADS)} |")
+    print(f"|{' --- |' * len(HEADS)}")
     for name, result in results.items():
         cells = [
             name,
             middle(result["cpu"]),
             middle(result["wall"]),
             str(len(result["cpu"])),
-            f"{statistics.median(result['ready']):.2f}",
+            f"{statistics.median(result['first']):.2f}",
             f"{result['loss']:.5f}",
             f"{ours / medians[name]:.2f}",
         ]
@@ -243,6 +252,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=list(BLOCKS))
     parser.add_argument("--methods", nargs="+", default=["fedavg", "fedper", "ditto"])
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--blocks", type=int, help="how often each trains a piece of work")
     parser.add_argument("--validate", action="store_true", help="score rows in each round")
     parser.add_argument("--pfllib", default="", help="the folder system of PFLlib's checkout")
     parser.add_argument("--out", type=Path, help="a JSON file for every figure")
@@ -260,7 +270,8 @@ def main() -> None:
     for clients, method in product(options.clients, options.methods):
         blocks, rounds = BLOCKS.get(clients, (2, 3))
         work = Work(method, clients, rounds, validate=options.validate)
-        results = compare([peer for peer in peers if method in peer.methods], work, blocks)
+        able = [peer for peer in peers if method in peer.methods]
+        results = compare(able, work, options.blocks or blocks)
         table(work, results)
         figures.append({"work": asdict(work), "results": results})
         if options.out:

@@ -84,6 +84,8 @@ class Averaged(FederatedClient):
 class Pulled(Ditto):
     """A client of Ditto that begins at the common start."""
 
+    stackable = True
+
     def on_rows(self, rows: Any) -> None:
         """Set the weights."""
         begin(self)
