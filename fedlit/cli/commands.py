@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from docstring_parser import parse
 
@@ -290,7 +290,7 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
     by_name = parameter.kind is parameter.KEYWORD_ONLY
     name = f"--{parameter.name}" if by_name else parameter.name
     kind = parameter.annotation
-    if isinstance(kind, UnionType):  # such as int | None
+    if get_origin(kind) in (Union, UnionType):  # such as int | None; the first with Literal
         kind = get_args(kind)[0]
     if kind is bool:
         parser.add_argument(name, action="store_true", help=about)

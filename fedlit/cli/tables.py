@@ -35,7 +35,7 @@ def init(
     time: tuple[str, ...] = (),
     event: tuple[str, ...] = (),
     entry: tuple[str, ...] = (),
-    unit: str | None = None,
+    unit: Literal["day", "week", "month", "year"] | None = None,
     client_column: str | None = None,
     out: Path | None = None,
     force: bool = False,
@@ -83,10 +83,14 @@ def init(
     from fedlit.data.examine.propose import places_by_client, propose, written
     from fedlit.data.examine.propose_roles import Roles, propose_roles
 
+    named = {"time": time, "event": event, "entry": entry}
     if task is None:
+        for key, value in {**named, "unit": unit}.items():
+            expect(not value, f"--{key}", "--task survival beside it", Told("no --task"))
         proposal = propose(patterns, _targets("target", target), client_column)
     else:
-        named = {"time": time, "event": event, "entry": entry}
+        advice = f"--task {task} names its columns with --time and --event"
+        expect(not target, "--target", "none", shorten(target), advice)
         columns = {role: _targets(role, options) for role, options in named.items() if options}
         settings = {"unit": unit} if unit else {}
         roles = Roles(task, columns, settings)

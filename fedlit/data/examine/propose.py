@@ -105,8 +105,7 @@ def propose(
     data_files = places_by_client(files, client_column)
     clients = [data_file.client for data_file in data_files]
     for client in targets:
-        there = client is None or client in clients
-        expect(there, "--target", f"a client among {shorten(clients)}", client, known=clients)
+        expect_client("--target", client, clients)
     proposal = Proposal()
     labels = dict[str, Any]()
     for data_file in data_files:
@@ -146,6 +145,16 @@ def propose(
             )
             proposal.note(clients[0], text)
     return proposal
+
+
+def expect_client(option: str, client: str | None, clients: Sequence[str]) -> None:
+    """Raise unless an option is for all other clients (None), or for one of the clients.
+
+    Raises:
+        ConfigError: no such client.
+    """
+    is_there = client is None or client in clients
+    expect(is_there, option, f"a client among {shorten(clients)}", client, known=clients)
 
 
 def read_beginning(proposal: Proposal, data_file: Place, *, whole: bool) -> Raw:

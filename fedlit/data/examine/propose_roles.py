@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedlit.data.examine.propose import Proposal, federate, look, read_beginning
+from fedlit.data.examine.propose import Proposal, expect_client, federate, look, read_beginning
 from fedlit.data.label_cells import asked_of_codes
 from fedlit.data.reading import Raw
 from fedlit.data.sources.places import Place
@@ -100,6 +100,9 @@ def propose_roles(
     outcome = roles.outcome
     proposal = Proposal({"files": {}})
     clients = [data_file.client for data_file in data_files]
+    for role, column_of in roles.columns.items():
+        for client in column_of:
+            expect_client(f"--{role}", client, clients)
     for data_file in data_files:
         raw = read_beginning(proposal, data_file, whole=client_column is not None)
         _name(proposal, raw, data_file.client, roles, outcome)
