@@ -37,7 +37,7 @@ class Stack:
     optimizers: an exchange or a checkpoint reads and writes each client's tensors as before.
 
     Args:
-        clients: clients that share a :func:`~fedlit.engine.stacked.stack_key`.
+        clients: clients that share a :func:`~fedlit.engine.stack_keys.stack_key`.
         compiled: whether compiled kernels may be used.
     """
 

@@ -1,231 +1,28 @@
-"""Executes clients of the same structure as one, and the others by another engine; makes the engine
-of a name.
-"""
+"""Executes clients of the same structure as one, and the others by another engine."""
 
-import ctypes
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import chain, islice
-from typing import Any, NamedTuple, TypedDict
+from itertools import chain
+from typing import Any, TypedDict
 
-import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from fedlit.client.client import FederatedClient, has_hook
+from fedlit.client.client import FederatedClient
 from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch
-from fedlit.devices import runs_ahead
-from fedlit.engine.base import (
-    ClientStep,
-    Engine,
-    EngineName,
-    Evaluation,
-    PlainEngine,
-    Scope,
-    Step,
-    ThreadedEngine,
-)
-from fedlit.engine.layers import PlainNetwork
+from fedlit.engine.base import ClientStep, Engine, Evaluation, Scope, Step
+from fedlit.engine.leaving import DIFFERS, LEFT, REPLACED, why_alone
+from fedlit.engine.scored_together import scored_together
 from fedlit.engine.stack import Stack
+from fedlit.engine.stack_keys import StackKey, stack_key, steps_taken
+from fedlit.engine.stack_sizes import parts_of_stack, smallest_stack
 from fedlit.engine.together import together
 from fedlit.engine.trial import why_not
-from fedlit.engine.views import has_hooks, has_methods, join
+from fedlit.engine.views import join
 from fedlit.errors import RunError
 
-MAX_ROWS = 256
-"""The largest number of rows in a batch for which stacking pays on a CPU. With more, the arithmetic
-dominates, and threads are as fast."""
-
-ELEMENTWISE = frozenset(
-    {
-        torch.optim.SGD,
-        torch.optim.Adam,
-        torch.optim.AdamW,
-        torch.optim.Adamax,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.Adagrad,
-        torch.optim.Adadelta,
-        torch.optim.RMSprop,
-    }
-)
-"""Optimizers that treat each number by itself, so that one of them serves stacked parameters."""
-
-_MODULE = frozenset(vars(nn.Module()))
-_SAME = _MODULE | {"axes"}
-_STEP_HOOKS = (
-    "training_step",
-    "on_after_backward",
-    "on_before_optimizer_step",
-    "on_before_zero_grad",
-    "optimizers",
-)
-_Scalar = bool | int | float | str | None
-
-
-class StackKey(NamedTuple):
-    """What clients that share a stack have in common.
-
-    Attributes:
-        structure: the structure of the client, its batch and its optimizer.
-        steps: how many parameters the optimizer has a state of, and the steps that it has taken. A
-            client whose optimizer has lost its state differs from the others from then on.
-    """
-
-    structure: Hashable
-    steps: Hashable
-
-
-def stack_key(
-    client: FederatedClient, batch: Batch, steps: Sequence[float] | None = None
-) -> StackKey | None:
-    """Return the key of clients that may share a stack; None for a client that may not.
-
-    A client qualifies if it is a plain :class:`FederatedClient`, or of a class that itself sets
-    ``stackable = True`` (its ``forward``, ``loss`` and ``objective`` use nothing of the client but
-    its modules), with one optimizer that treats numbers one by one. Clients match if their tasks
-    have the same loss and their networks the same modules, shapes and settings.
-
-    Args:
-        client: the client.
-        batch: its batch.
-        steps: the numbers of steps in the state of its optimizer; None to read them.
-    """
-    if not _has_plain_step(client, batch) or has_hooks(client):
-        return None
-    optimizer = client._optimizers[0]
-    if steps is None:
-        (steps,) = _steps_taken([client])
-    structure: list[object] = [
-        type(client),
-        client.training,
-        client.spec.task.alike,
-        client.gradient_clip_val,
-        _shape(client, batch),
-        type(optimizer),
-        _optimizer_settings(optimizer),
-    ]
-    for name, module in client.named_modules():
-        if module is not client:
-            structure.append((name, type(module), _module_settings(module)))
-    structure += [parameter.requires_grad for parameter in client.parameters()]
-    tensors = chain(client.named_parameters(), client.named_buffers())
-    structure += [(name, value.shape, value.dtype) for name, value in tensors]
-    return StackKey(tuple(structure), (len(optimizer.state), *steps))
-
-
-def _steps_taken(clients: Sequence[FederatedClient]) -> list[tuple[float, ...]]:
-    """Return the different numbers of steps in the state of each client's optimizers. Those that
-    are on a device are read at once.
-    """
-    of_clients = []
-    for client in clients:
-        states = chain.from_iterable(optimizer.state.values() for optimizer in client._optimizers)
-        of_clients.append([state["step"] for state in states if "step" in state])
-    counts = list(chain(*of_clients))
-    if counts and all(isinstance(count, Tensor) and runs_ahead(count.device) for count in counts):
-        counts = torch.stack(counts).tolist()
-    numbers = map(float, counts)
-    return [tuple(sorted(set(islice(numbers, len(counts))))) for counts in of_clients]
-
-
-def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
-    """Return whether a stack can take the client's step: one of the loop's own, on unweighted rows,
-    with one optimizer that treats numbers one by one.
-    """
-    kind = type(client)
-    if not vars(kind).get("stackable") or not client.automatic_optimization:
-        return False
-    if any(has_hook(client, hook) for hook in _STEP_HOOKS):
-        return False
-    if has_methods(client):
-        return False
-    if batch.weight is not None:
-        return False
-    if len(batch.y) > MAX_ROWS and not runs_ahead(batch.x.device):
-        return False
-    return len(client._optimizers) == 1 and type(client._optimizers[0]) in ELEMENTWISE
-
-
-def _shape(client: FederatedClient, batch: Batch) -> torch.Size:
-    """Return what must be equal of the shapes of clients' batches."""
-    if runs_ahead(batch.x.device):
-        network = PlainNetwork.of_client(client)
-        if network is not None and network.by_rows:
-            return batch.x.shape[1:]
-    return batch.x.shape
-
-
-def _optimizer_settings(optimizer: Optimizer) -> Hashable:
-    settings: list[tuple[str, str]] = []
-    for group in optimizer.param_groups:
-        settings += [(key, repr(value)) for key, value in group.items() if key != "params"]
-    return tuple(settings)
-
-
-def _module_settings(module: nn.Module) -> Hashable:
-    """Return the attributes of a module that change its results; names of columns and classes do
-    not.
-    """
-    settings = []
-    for key, value in vars(module).items():
-        if key not in _SAME or key == "training":
-            settings.append((key, _plain(value)))
-    return tuple(settings)
-
-
-def _plain(value: object) -> Hashable:
-    """Return a value by which equal settings are recognised."""
-    if isinstance(value, _Scalar):
-        return value
-    if isinstance(value, tuple | list) and all(isinstance(item, _Scalar) for item in value):
-        return repr(value)
-    return id(value)
-
-
 _log = logging.getLogger(__name__)
-
-SMALLEST_STACK = 4
-"""The number of clients of the same structure from which on stacking pays, if their networks have
-plain layers only (:mod:`fedlit.engine.layers`)."""
-
-SMALLEST_OF_ANY = 6
-"""The same number for any other networks, which ``vmap`` stacks."""
-
-LARGEST_STACK = 2**26
-"""The most bytes of parameters that are stepped as one. Larger stacks start no fewer operations
-worth the memory of their gradients."""
-
-LARGEST_AHEAD = 2**31
-"""The same number on a device that runs ahead, such as a GPU, which computes a large stack as fast
-as it reads the stack's memory. This was not measured."""
-
-SHARED_OUT = 32
-"""The number of clients for each thread from which on threads step stacks of their own."""
-
-
-LEAST_FOR_THREADS = 2**22
-"""The product of rows and parameters of a step from which on steps run side by side on threads
-(``benchmarks/threads.py``). Python's part of smaller steps is too large."""
-
-LEFT = "left its stack"
-"""The kind of a finding about clients that are no longer stepped with others as one."""
-
-_REPLACED = (
-    "stepped alone from here on, because one of its modules, parameters or buffers was replaced by "
-    "another one; write into the tensor instead (copy_)"
-)
-_HOOKED = "stepped alone, because it has a hook that a stack would not call"
-_METHOD = "stepped alone, because one of its methods was replaced"
-_NO_STACK = "stepped alone, because no stack takes a step such as its own"
-_DIFFERS = (
-    "no longer stepped with those it was stepped with, because its modules' modes, its frozen "
-    "parameters, or the settings or state of its optimizer differ from theirs"
-)
 
 
 class SharedStacks(TypedDict):
@@ -304,7 +101,7 @@ class StackedEngine(Engine):
         names = sorted(client.spec.name for client in replaced)
         self._leavers.update(names)
         self._dissolve()
-        self._find(_REPLACED, names)
+        self._find(REPLACED, names)
 
     def _restack(self, steps: Mapping[str, ClientStep]) -> None:
         """Stack clients anew, because some are no longer like those that they share a stack with,
@@ -319,9 +116,9 @@ class StackedEngine(Engine):
             ((usual, _),) = Counter(keys.values()).most_common(1)
             for name, key in keys.items():
                 if key is None:
-                    clients.setdefault(_why_alone(steps[name].client), []).append(name)
+                    clients.setdefault(why_alone(steps[name].client), []).append(name)
                 elif key != usual and name not in stacked:
-                    clients.setdefault(_DIFFERS, []).append(name)
+                    clients.setdefault(DIFFERS, []).append(name)
         for sentence, names in clients.items():
             self._find(sentence, names)
 
@@ -380,11 +177,8 @@ class StackedEngine(Engine):
         """
         parameters, buffers = join(clients)
         size = sum(tensor.nbytes for tensor in parameters.values())
-        threads = min(self.threads, len(clients) // SHARED_OUT)
-        largest = LARGEST_STACK
-        if runs_ahead(next(iter(parameters.values())).device):
-            largest = LARGEST_AHEAD
-        parts = min(max(1, -(-size // largest), threads), len(clients))
+        device = next(iter(parameters.values())).device
+        parts = parts_of_stack(size, len(clients), self.threads, device)
         for part in range(parts):
             members = slice(part * len(clients) // parts, (part + 1) * len(clients) // parts)
             tensors = (_sliced(parameters, members), _sliced(buffers, members))
@@ -396,15 +190,14 @@ class StackedEngine(Engine):
         """Divide clients into groups of the same structure."""
         groups: dict[tuple[StackKey, bool], list[str]] = {}
         names_left = [name for name in steps if name not in self._leavers]
-        taken = _steps_taken([steps[name].client for name in names_left])
+        taken = steps_taken([steps[name].client for name in names_left])
         for name, steps_of_client in zip(names_left, taken, strict=True):
             client_step = steps[name]
             key = stack_key(client_step.client, client_step.batch, steps_of_client)
             if key is not None:
                 groups.setdefault((key, client_step.update), []).append(name)
         for (key, _), names in groups.items():
-            plain = PlainNetwork.of_client(steps[names[0]].client) is not None
-            smallest = SMALLEST_STACK if plain else SMALLEST_OF_ANY
+            smallest = smallest_stack(steps[names[0]].client)
             if len(names) >= smallest and self._works(key.structure, names, steps):
                 yield names
 
@@ -442,52 +235,8 @@ class StackedEngine(Engine):
         together.
         """
         self._let_leave()
-        stack_of: dict[int, Stack] = {}
-        position: dict[int, int] = {}
-        for _, stack in self._stacks.values():
-            if not stack.scores_alike:
-                continue
-            for index, client in enumerate(stack.clients):
-                if not has_hook(client, "evaluate"):
-                    stack_of[id(client)] = stack
-                    position[id(client)] = index
-        rounds: dict[tuple[int, int], list[Evaluation]] = {}
-        single: list[Evaluation] = []
-        batches: Counter[int] = Counter()  # client → the number of its batches so far
-        for job in jobs:
-            client_id = id(job.client)
-            if client_id in stack_of:
-                key = (id(stack_of[client_id]), batches[client_id])
-                rounds.setdefault(key, []).append(job)
-                batches[client_id] += 1
-            else:
-                single.append(job)
-        for round_jobs in rounds.values():
-            stack = stack_of[id(round_jobs[0].client)]
-            lengths = [len(job.batch.y) for job in round_jobs]
-            if len(round_jobs) < len(stack.clients) or not stack.pads(lengths):
-                single += round_jobs
-            else:
-                round_jobs.sort(key=lambda job: position[id(job.client)])
-                single.append(self._evaluation_of(stack, round_jobs))
-        self.inner.evaluate(single)
-
-    def _evaluation_of(self, stack: Stack, jobs: Sequence[Evaluation]) -> Evaluation:
-        """Return an evaluation that executes those of all clients of a stack."""
-
-        def run() -> tuple[Tensor, Tensor]:
-            try:
-                with self.scope():
-                    outcomes = stack.evaluate([job.batch for job in jobs])
-            except Exception as error:
-                for job in jobs:
-                    job.fail(error)
-                raise
-            for job, outcome in zip(jobs, outcomes, strict=True):
-                job.settle(outcome)
-            return outcomes[0]
-
-        return Evaluation(jobs[0].client, jobs[0].batch, run)
+        stacks = [stack for _, stack in self._stacks.values()]
+        self.inner.evaluate(scored_together(stacks, jobs, self.scope))
 
     def report(self) -> None:
         """See :class:`Engine`."""
@@ -508,19 +257,6 @@ class StackedEngine(Engine):
         self._groups = []
 
 
-def _log_finding(finding: Finding) -> None:
-    _log.warning("%s", finding)
-
-
-def _why_alone(client: FederatedClient) -> str:
-    """Return why a client has no key."""
-    if has_hooks(client):
-        return _HOOKED
-    if has_methods(client):
-        return _METHOD
-    return _NO_STACK
-
-
 def _sliced(tensors: Mapping[str, Tensor], members: slice) -> dict[str, Tensor]:
     """Return some clients' part of stacked tensors."""
     return {name: tensor[members] for name, tensor in tensors.items()}
@@ -533,66 +269,5 @@ def _agree(names: Sequence[str], steps: Mapping[str, ClientStep]) -> bool:
     return len({steps[name].update for name in names}) == 1
 
 
-@cache
-def keep_freed_memory() -> None:
-    """Let the C library (glibc) reuse the memory of large tensors, instead of giving it back to the
-    system and asking for it again: at each step this cost a fifth of a stack's time in page faults.
-    """
-    if sys.platform != "linux":
-        return
-    try:
-        tune = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # The C library is another one.
-        return
-    # The numbers are those of malloc.h.
-    trim_threshold = -1
-    mmap_threshold = -3
-    arena_max = -8
-    tune(mmap_threshold, 2**30)
-    tune(trim_threshold, 2**31 - 1)
-    tune(arena_max, 1)  # Arenas of threads are given back whatever the thresholds are.
-
-
-def make_engine(
-    name: EngineName,
-    clients: int,
-    threads: int,
-    device: torch.device,
-    scope: Scope,
-    compiled: bool = False,
-) -> Engine:
-    """Return the engine of a given name.
-
-    ``threads`` are divided: as many clients run side by side as there are threads, and the
-    remaining threads are used inside each client's operations.
-
-    Args:
-        name: ``plain``, ``threads``, or ``auto``.
-        clients: the number of clients.
-        threads: the number of threads in total.
-        device: the device of the clients; they run side by side on the CPU only.
-        scope: makes the context in which a step runs.
-        compiled: whether compiled kernels may be used.
-
-    Example:
-        >>> from contextlib import nullcontext
-        >>> cpu = torch.device("cpu")
-        >>> engine = make_engine("threads", clients=4, threads=8, device=cpu, scope=nullcontext)
-        >>> engine.workers, engine.intra_op
-        (4, 2)
-    """
-    if name == "plain":
-        return PlainEngine(threads)
-    keep_freed_memory()
-    workers = max(1, min(clients, threads))
-    intra_op = max(1, threads // workers)
-    inner: Engine = PlainEngine(threads)
-    stacks = 1
-    if device.type == "cpu" and name == "threads":
-        return ThreadedEngine(workers, intra_op)
-    if device.type == "cpu" and workers > 1:
-        inner = ThreadedEngine(workers, intra_op, LEAST_FOR_THREADS)
-        stacks = workers
-    if name == "auto" and clients >= SMALLEST_STACK:
-        return StackedEngine(inner, scope, compiled, stacks)
-    return inner
+def _log_finding(finding: Finding) -> None:
+    _log.warning("%s", finding)

@@ -19,7 +19,8 @@ from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
 from fedlit.devices import choose_tf32
 from fedlit.engine.base import Engine, EngineName
-from fedlit.engine.stacked import SharedStacks, StackedEngine, make_engine
+from fedlit.engine.make import make_engine
+from fedlit.engine.stacked import SharedStacks, StackedEngine
 from fedlit.errors import ConfigError, expect
 from fedlit.exchange.exchange import Exchange
 from fedlit.nn.native import ROWS_WORTH_COMPILING, Kernels, use_kernels

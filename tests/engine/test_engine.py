@@ -35,17 +35,15 @@ from torch import Tensor, nn
 from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine import stacked as stacked_module
+from fedlit.engine import stack_sizes as stack_sizes_module
 from fedlit.engine.base import ClientStep, PlainEngine, ThreadedEngine
 from fedlit.engine.layers import PlainNetwork
+from fedlit.engine.leaving import LEFT
+from fedlit.engine.make import make_engine
 from fedlit.engine.stack import Stack
-from fedlit.engine.stacked import (
-    LEAST_FOR_THREADS,
-    LEFT,
-    StackedEngine,
-    make_engine,
-    stack_key,
-)
+from fedlit.engine.stack_keys import stack_key
+from fedlit.engine.stack_sizes import LEAST_FOR_THREADS
+from fedlit.engine.stacked import StackedEngine
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
 from fedlit.train import checkpoint_file
@@ -503,7 +501,7 @@ def test_stacks_are_divided_by_bytes_and_threads_alone(monkeypatch: pytest.Monke
     sizes = {}
     size = sum(parameter.nbytes for parameter in made[0][0].parameters())
     for threads, largest in ((1, 2**26), (2, 2**26), (8, 2**26), (1, 20 * size)):
-        monkeypatch.setattr(stacked_module, "LARGEST_STACK", largest)
+        monkeypatch.setattr(stack_sizes_module, "LARGEST_STACK", largest)
         engine = StackedEngine(inner, nullcontext, compiled=False, threads=threads)
         engine.run(steps)
         sizes[threads, largest] = [len(names) for names, _ in engine._stacks.values()]

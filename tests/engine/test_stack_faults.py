@@ -16,7 +16,8 @@ from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine.base import ClientStep, Evaluation, PlainEngine
 from fedlit.engine.layers import PlainNetwork
-from fedlit.engine.stacked import StackedEngine, stack_key
+from fedlit.engine.stack_keys import stack_key
+from fedlit.engine.stacked import StackedEngine
 from fedlit.nn.network import NetworkFactory
 from fedlit.spec import ClientSpec
 

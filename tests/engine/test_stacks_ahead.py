@@ -19,7 +19,8 @@ from fedlit import MLP, FedProx
 from fedlit import seeding as seeding_module
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
-from fedlit.engine import stacked as stacked_module
+from fedlit.engine import stack_keys as stack_keys_module
+from fedlit.engine import stack_sizes as stack_sizes_module
 from fedlit.engine import trial as trial_module
 from fedlit.engine.base import ClientStep, PlainEngine
 from fedlit.engine.stacked import StackedEngine
@@ -28,7 +29,13 @@ from fedlit.seeding import Counters
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
 
-MODULES = (stacked_module, trial_module, seeding_module, exchange_module)
+MODULES = (
+    stack_keys_module,
+    stack_sizes_module,
+    trial_module,
+    seeding_module,
+    exchange_module,
+)
 CPU = torch.device("cpu")
 Federation = list[tuple[FederatedClient, Batch]]
 
@@ -129,7 +136,7 @@ def test_statistics_of_a_batch_are_not_padded() -> None:
 
 
 def test_many_clients_are_one_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked_module, "LARGEST_STACK", 4096)
+    monkeypatch.setattr(stack_sizes_module, "LARGEST_STACK", 4096)
     clients = federation([7] * 40)
     expected = alone(clients)
     engine = stepped(clients)
