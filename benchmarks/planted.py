@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "tasks/test_four_tasks.py::test_clients_of_four_tasks_share_a_core_resume_and_predict",
     ),
     "a missing number": (
-        "data/columns.py",
+        "data/moments.py",
         "np.where(np.isnan(columns), 0.0, ",
         "np.where(np.isnan(columns), 1.0, ",
         "data/test_encoder.py",
@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
         "institutions/test_journal.py",
     ),
     "a guard that never fires": (
-        "exchange/guard.py",
+        "exchange/screening.py",
         "columns = [finite]",
         "columns = [finite]; guard = None",
         "exchange/test_guard.py",

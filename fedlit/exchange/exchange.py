@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import dropwhile
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -14,34 +14,31 @@ from torch import Tensor
 
 from fedlit.attacks import Attack, Attackers
 from fedlit.client import FederatedClient
-from fedlit.client.client import has_hook
-from fedlit.client.hooks import hook_of
 from fedlit.devices import runs_ahead
 from fedlit.errors import ConfigError, RunError
 from fedlit.exchange.ahead import can_run_ahead
 from fedlit.exchange.answerer import Answerer
-from fedlit.exchange.apply import Lending, apart, recover, write_back, write_back_all
-from fedlit.exchange.checks import unchanged
+from fedlit.exchange.apply import apart, write_back_all
 from fedlit.exchange.collect import collect, planned
 from fedlit.exchange.columns import Updates
+from fedlit.exchange.delivery import Delivery, OptimizerState, start_again
 from fedlit.exchange.guard import GuardMode, guard_mode
 from fedlit.exchange.members import Members
-from fedlit.exchange.minimum import Minimum, is_minimum, least
+from fedlit.exchange.minimum import Minimum, least
 from fedlit.exchange.outcome import Outcome
 from fedlit.exchange.planning import Networks, unknown_meanings
 from fedlit.exchange.questions import Question
 from fedlit.exchange.rule import Rule, Update, demand
 from fedlit.exchange.rules.mean import Mean
 from fedlit.exchange.rules.server_optimizer import ServerOptimizer
-from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due, wrong_every
+from fedlit.exchange.schedule import BEGIN, Every, cohort, cohort_size, due
 from fedlit.exchange.server import Server
+from fedlit.exchange.shares import check_shares
 from fedlit.exchange.transport import Transport
 from fedlit.names import Clustering
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.sharing import Buffers, Sharing, State, all_finite, named_tensors, resolve
+from fedlit.sharing import Buffers, Sharing, named_tensors, resolve
 from fedlit.slices import live_of
-
-OptimizerState = Literal["keep", "reset"]
 
 
 class Exchange(Callback):
@@ -134,7 +131,7 @@ class Exchange(Callback):
         if rule is None:
             rule = Mean()
         facts = rule.facts
-        _check_shares(every, rate, participation, minimum)
+        check_shares(every, rate, participation, minimum)
         needs = f"{type(rule).__name__} needs it"
         whole = rate == 1 or not (facts.whole_rate and federated)
         demand(whole, "exchange.rate", "1", rate, needs)
@@ -169,7 +166,7 @@ class Exchange(Callback):
         self.rounds = 0
         self.bytes = 0
         self.seconds = 0.0
-        self._lending = Lending()
+        self._delivery = Delivery(rate, optimizer_state, self.attackers)
 
     @property
     def on(self) -> bool:
@@ -229,7 +226,9 @@ class Exchange(Callback):
         )
         networks = Networks(members, self.sharing)
         if self.on:
-            self._check_rule(networks, members, taking_part)
+            reset = self.optimizer_state == "reset"
+            model = networks.of_all(reset=reset)
+            self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
             if "model" in self.rule.needs:
                 networks.share(self.transport)
         self.server = Server(
@@ -248,14 +247,6 @@ class Exchange(Callback):
             for name, client in clients.items():
                 self.published[name] = planned(client, members.seed)
         return self.sharing
-
-    def _check_rule(self, networks: Networks, members: Members, taking_part: int) -> None:
-        """Let the rule refuse settings, and keep its remark."""
-        model = networks.blueprint(min(members.clients))
-        assert model is not None
-        model.clients = tuple(members.clients.values())
-        model.reset = self.optimizer_state == "reset"
-        self.remark = self.rule.check(self.sharing, self.rate, model, taking_part) or ""
 
     def _take_hold(self, members: Members) -> None:
         """Give each client references to its federated tensors as they are on this device."""
@@ -281,7 +272,7 @@ class Exchange(Callback):
                 self._begin(members)
             for client in members.clients.values():
                 state = {key: value.clone() for key, value in client.federated.items()}
-                self._tell(members, client, state, "start")
+                self._delivery.tell(members, client, state, "start")
                 client.steps_taken = 0
         self._draw_cohort(members)
 
@@ -315,7 +306,7 @@ class Exchange(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
         """Give every client separate memory again."""
-        self._lending.return_all()
+        self._delivery.lending.return_all()
 
     on_exception = on_fit_end  # type: ignore[assignment]  # A checkpoint may be loaded into these clients.
 
@@ -325,7 +316,7 @@ class Exchange(Callback):
         if self.on and not self.transport.takes_part(self.rounds):
             members.cohort = frozenset()
         if members.cohort is not None:
-            self._lending.return_to(members.cohort)
+            self._delivery.lending.return_to(members.cohort)
 
     # ------------------------------------------------------------------ what
 
@@ -394,7 +385,7 @@ class Exchange(Callback):
                 outcome = self._round(members, self.rounds, collected, measure=measure)
         except RunError as error:
             raise RunError(f"{error}{self.server.incidents.before()}") from error
-        self._apply(members, honest, collected, outcome, gone)
+        self._delivery.deliver(members, honest, collected, outcome, gone, self.rounds)
         if not ahead:
             counts |= self.server.count(outcome, self.rounds, taking_part)
         self.rounds += 1
@@ -420,79 +411,7 @@ class Exchange(Callback):
         counts, gone = self.server.read()
         members.record(counts)
         for name in gone & members.clients.keys():
-            client = members.clients[name]
-            recover(client, named_tensors(members.fresh(client.spec)))
-            write_back(client, received.get(name, {}), 1.0)
-
-    def _apply(
-        self,
-        members: Members,
-        honest: Updates,
-        collected: Updates,
-        outcome: Outcome,
-        gone: Collection[str],
-    ) -> None:
-        """Let each client here take over its part of a round's outcome.
-
-        Args:
-            members: the federation.
-            honest: the updates of clients here; their tensors are the clients' own.
-            collected: what was sent instead, if some of them attack.
-            outcome: the outcome of the round.
-            gone: clients that were left out of earlier exchanges of this epoch, which is known only
-                now.
-        """
-        gone = {*gone, *outcome.lost, *outcome.verdict.left_out}
-        if outcome.void:
-            finite = all_finite({name: update.state for name, update in collected.items()})
-            gone |= {name for name, is_finite in finite.items() if not is_finite}
-        rate = self.rate
-        if outcome.void:
-            rate = 1.0
-        received = apart(outcome.received, honest)
-        usual = {name: state for name, state in received.items() if name not in gone}
-        write_back_all(honest.columns, usual, rate)
-        for name, client in members.clients.items():
-            state = received.get(name, {})
-            if name in gone:
-                recover(client, named_tensors(members.fresh(client.spec)))
-                write_back(client, state, 1.0)
-            elif name not in honest and rate != 1:
-                write_back(client, state, rate)
-            elif name not in honest:
-                write_back(client, self._lending.lend(client, state), 1.0)
-            self._tell(members, client, state, self.rounds)
-            self._lending.check(name)
-            client.steps_taken = 0
-            if self.optimizer_state == "reset":
-                for optimizer in client._optimizers:
-                    optimizer.state.clear()
-
-    def _tell(
-        self, members: Members, client: FederatedClient, received: State, number: int | str
-    ) -> None:
-        """Call the client's ``on_receive``. It must not change what it is given, because clients
-        share tensors.
-        """
-        if has_hook(client, "on_receive"):
-            self._call_on_receive(members, client, received, number)
-        self.attackers.remember(client)
-
-    def _call_on_receive(
-        self, members: Members, client: FederatedClient, received: State, number: int | str
-    ) -> None:
-        name = client.spec.name
-        expected = (
-            f"client {name!r}: expected {type(client).__name__}.on_receive to leave what it "
-            "is given as it is"
-        )
-        seed = derive_seed(members.seed, "receive", name, number)
-        with (
-            unchanged(received.items(), expected),
-            isolated_rng(seed, members.device),
-            hook_of(client, "on_receive"),
-        ):
-            client.on_receive(received)
+            start_again(members, name, received.get(name, {}))
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """Collect what a client sends (see :func:`fedlit.exchange.collect.collect`)."""
@@ -512,24 +431,6 @@ class Exchange(Callback):
         self.bytes = state_dict["bytes"]
         self.seconds = state_dict["seconds"]
         self.server.load_state_dict(state_dict)
-
-
-def _check_shares(every: Every, rate: float, participation: float, minimum: Minimum) -> None:
-    """Refuse settings that are out of range, whatever the rule is.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-    wrong = wrong_every(every)
-    if wrong:
-        raise ConfigError(wrong)
-    share = "a share in (0, 1]"
-    instead = "for no exchange set exchange.federated: []"
-    demand(0 < rate <= 1, "exchange.rate", share, rate, instead)
-    part = 0 < participation <= 1
-    demand(part, "exchange.participation", share, participation, "1 for all clients")
-    some = f"at least 1 client, or {share}"
-    demand(is_minimum(minimum), "exchange.minimum", some, repr(minimum), "for example 0.5")
 
 
 def _members(module: Any) -> Members:

@@ -56,6 +56,19 @@ class Networks:
                 if name not in self._specs:
                     self._specs[name] = ClientSpec.from_state(state)
 
+    def of_all(self, *, reset: bool) -> Blueprint:
+        """Return the blueprint by which a rule checks the settings.
+
+        Args:
+            reset: whether clients begin each round without their optimizer's state.
+        """
+        clients = self._members.clients
+        model = self.blueprint(min(clients))
+        assert model is not None
+        model.clients = tuple(clients.values())
+        model.reset = reset
+        return model
+
     def blueprint(self, client: str) -> Blueprint | None:
         """Return the blueprint of a client's federated part; None if the client is in another
         process, and nothing is known of it.

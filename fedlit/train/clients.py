@@ -3,17 +3,14 @@ not need Lightning.
 """
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import torch
-from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from fedlit.client import FederatedClient, overrides
 from fedlit.client.build import (
@@ -21,26 +18,27 @@ from fedlit.client.build import (
     build_clients,
     find_override,
 )
-from fedlit.client.hooks import hook_of, overridden, settings_of
+from fedlit.client.hooks import hook_of, overridden
 from fedlit.data.encoding import Rows
 from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch, sit_out
 from fedlit.data.module import FederatedData
 from fedlit.data.table import Split
-from fedlit.engine.base import ClientStep
-from fedlit.errors import ConfigError, FedlitError, RunError, did_you_mean
+from fedlit.engine.base import ClientStep, Scope
 from fedlit.exchange.exchange import Exchange
 from fedlit.exchange.transport import Transport
 from fedlit.names import joined
 from fedlit.nn.native import fuse_optimizer
 from fedlit.seeding import derive_seed, isolated_rng
-from fedlit.show.text import shorten
 from fedlit.spec import ClientSpec
 from fedlit.tasks.scores import Score
+from fedlit.train.descent import Place, take_step
 from fedlit.train.fitting import check_batch_size, check_settings, check_weights
+from fedlit.train.learning import Learning
 from fedlit.train.lightning import parse_optimizers
 from fedlit.train.personal import Personal
 from fedlit.train.results import Results
+from fedlit.train.schedules import advance, step_plateaus
 from fedlit.train.scoring import Evaluations
 from fedlit.train.stop import Ending
 from fedlit.train.training import Moment, Training
@@ -53,9 +51,6 @@ class _Facts(TypedDict):
 
     fingerprint: str
     scores: list[dict[str, Any]]
-
-
-Scope = Callable[[], AbstractContextManager[None]]
 
 
 class Clients(Mapping[str, FederatedClient]):
@@ -113,12 +108,7 @@ class Clients(Mapping[str, FederatedClient]):
         self.ending = Ending(self.personal, training.stop)
         self._recorded: dict[str, Tensor | float] = {}
         self._rates: dict[str, float] = {}  # of the last step
-        self._diverged: set[str] = set()
-        # clients that had a batch, whose optimizers have stepped, and whose first epoch was looked
-        # at
-        self._trained = set[str]()
-        self._stepped = set[str]()
-        self._judged = set[str]()
+        self._learning = Learning()
 
     def __getitem__(self, name: str) -> FederatedClient:
         return self.clients[name]
@@ -251,7 +241,9 @@ class Clients(Mapping[str, FederatedClient]):
                 ending = f"-{position}" if position else ""
                 config.name = config.name or f"{name}/train/lr{ending}"
             for optimizer in of_client:
-                optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
+                optimizer.register_step_post_hook(
+                    lambda *_, name=name: self._learning.stepped.add(name)
+                )
                 if fuse:
                     fuse_optimizer(optimizer)
             client._optimizers = of_client
@@ -270,6 +262,7 @@ class Clients(Mapping[str, FederatedClient]):
         """Return the steps of an aligned step, by client."""
         steps = {}
         accumulate = self.training.accumulate
+        place = Place(self.device, self.scope)
         for name, client in self.active.items():
             rows = batch[name]
             if rows is None:
@@ -280,7 +273,7 @@ class Clients(Mapping[str, FederatedClient]):
             # before.
             number = moment.epoch * self.data.train_loaders[name].most + moment.batch
             seed = partial(derive_seed, self.seed, "step", name, number)
-            step = partial(self._step, client, rows, moment, seed)
+            step = partial(take_step, client, rows, moment, seed, place)
             updates = self._updates(name, moment)
             if client.accumulate != accumulate:  # Modules take microseconds to set an attribute.
                 client.accumulate = accumulate
@@ -294,71 +287,15 @@ class Clients(Mapping[str, FederatedClient]):
         last = moment.last or self.data.train_loaders[name].ends(moment.batch)
         return last or (moment.batch + 1) % self.training.accumulate == 0
 
-    def _step(
-        self,
-        client: FederatedClient,
-        batch: Batch,
-        moment: Moment,
-        seed: Callable[[], int],
-        seeded: bool,
-    ) -> bool:
-        """Take one client's part of an aligned step (see :data:`fedlit.engine.base.Step`)."""
-        try:
-            with self.scope():  # the autocast of mixed precision belongs to a thread
-                if not seeded:
-                    self._descend(client, batch, moment)
-                    return False
-                with isolated_rng(seed(), self.device) as drawn:
-                    self._descend(client, batch, moment)
-                    return drawn()
-        except FedlitError:
-            raise
-        except Exception as error:
-            raise RunError(
-                f"client {client.spec.name!r}, step {moment.step + 1}: {type(error).__name__}: "
-                f"{error}"
-            ) from error
-
-    def _descend(self, client: FederatedClient, batch: Batch, moment: Moment) -> None:
-        """Compute the loss and its gradient, clip the gradient, and step the optimizers."""
-        client.row_weight = batch.weight
-        try:
-            loss = client.training_step(batch, moment.batch)
-        finally:
-            client.row_weight = None
-        client.skipped = loss is None
-        if loss is None:
-            return  # the client skips this batch, as in Lightning, or has nothing to say
-        if not isinstance(loss, Tensor) and (
-            client.automatic_optimization or not isinstance(loss, int | float)
-        ):
-            raise RunError(
-                f"client {client.spec.name!r}, step {moment.step + 1}: expected the loss, a "
-                f"tensor, from {type(client).__name__}.training_step, found a "
-                f"{type(loss).__name__}; return the loss itself, without .item() and in no "
-                "dictionary, or None to skip the batch"
-            )
-        client.log("loss", loss)
-        if client.automatic_optimization:
-            if not loss.requires_grad:
-                raise RunError(
-                    f"client {client.spec.name!r}, step {moment.step + 1}: expected a loss with a "
-                    f"gradient from {type(client).__name__}.training_step, found one that depends "
-                    "on no parameter (detached?); return the loss itself, or set "
-                    "automatic_optimization to False and descend there"
-                )
-            groups = client.clipped_apart() if client.gradient_clip_val else ()
-            client.descend(loss, client._optimizers, groups)
-
     def end_step(self, batch: Mapping[str, Batch | None], moment: Moment) -> None:
         """Run schedules and hooks after an aligned step, which ``moment.step`` counts already."""
         self.step = moment.step
         for name, client in self.active.items():
             rows = batch[name]
             if rows is not None:
-                self._trained.add(name)
+                self._learning.trained.add(name)
                 if client.stacked:  # its stack steps in its place
-                    self._stepped.add(name)
+                    self._learning.stepped.add(name)
             updated = rows is not None and self._updates(name, moment)
             if updated and not client.skipped:
                 # A module's own way to set an attribute takes microseconds.
@@ -375,15 +312,8 @@ class Clients(Mapping[str, FederatedClient]):
         """Note a client's learning rate, and advance its schedules."""
         for optimizer in client._optimizers[:1]:
             self._rates[name] = optimizer.param_groups[0]["lr"]
-        for config in () if self.tuning else client._scheduler_configs:
-            by_step = config.interval == "step"
-            count = moment.step if by_step else moment.epoch + 1
-            due = updated if by_step else moment.last
-            if config.reduce_on_plateau or not due or count % config.frequency:
-                continue
-            config.scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]  # else torch warns of an idle client
-            with settings_of(name, "model.scheduler"):
-                config.scheduler.step()  # type: ignore[call-arg]  # Lightning types it as a plateau schedule too
+        if not self.tuning:
+            advance(name, client, moment, updated)
 
     # ------------------------------------------------------------------ an epoch
 
@@ -414,25 +344,16 @@ class Clients(Mapping[str, FederatedClient]):
             **{key: float(value) for key, value in self._recorded.items()},
         }
         losses: dict[str, float] = {}
-        idle: dict[str, list[str]] = {}
         for name, client in self.clients.items():
             means = client.pop_logged()
             if "loss" in means:
                 losses[name] = means["loss"]
-            problem = self._idle(name, client, "loss" in means)
-            if problem:
-                idle.setdefault(problem, []).append(name)
-            if not math.isfinite(means.get("loss", 0.0)) and name not in self._diverged:
-                self._diverged.add(name)
-                _log.warning(
-                    "client %r: its training loss is not finite since epoch %d", name, epoch + 1
-                )
+            self._learning.judge(name, client, means, epoch)
             values |= {f"{name}/train/{tag}": value for tag, value in means.items()}
             for optimizer in client._optimizers[:1]:
                 rate = optimizer.param_groups[0]["lr"]
                 values[f"{name}/train/lr"] = self._rates.pop(name, rate)
-        for problem, names in idle.items():
-            _log.warning("client %s: in epoch %d %s", shorten(names, 3), epoch + 1, problem)
+        self._learning.report(epoch)
         of_processes = self.group.gather(f"the end of epoch {epoch + 1}", values)
         values = {}
         # What all processes measure of the federation is taken from the first.
@@ -444,29 +365,6 @@ class Clients(Mapping[str, FederatedClient]):
             values["train/loss"] = sum(losses.values()) / len(losses)
         self._recorded = {}
         return self._remember(values)
-
-    def _idle(self, name: str, client: FederatedClient, has_loss: bool) -> str:
-        """Return why a client has learnt nothing in the first epoch that it was trained in; empty
-        if it has.
-        """
-        if name in self._judged or name not in self._trained:
-            return ""
-        self._judged.add(name)
-        if not client.takes_steps or not any(True for _ in client.parameters()):
-            return ""
-        kind = type(client).__name__
-        if not has_loss:
-            return (
-                f"{kind}.training_step returned None in every step; return the loss (detached, "
-                "if it descends)"
-            )
-        if name in self._stepped:
-            return ""
-        return (
-            f"{kind} took no optimizer step; return optimizers from configure_optimizers and, "
-            "where automatic_optimization is False, call self.descend(loss, optimizers, ...) in "
-            "training_step"
-        )
 
     def _remember(self, values: dict[str, float]) -> dict[str, float]:
         self.history.append({"step": float(self.step), **values})
@@ -498,14 +396,8 @@ class Clients(Mapping[str, FederatedClient]):
         Args:
             logged: the latest scores by name.
         """
-        if self.tuning:
-            return
-        for client in self.clients.values():
-            for config in client._scheduler_configs:
-                if config.reduce_on_plateau:
-                    cast(ReduceLROnPlateau, config.scheduler).step(
-                        _monitored(client, config, logged)
-                    )
+        if not self.tuning:
+            step_plateaus(self.clients.values(), logged)
 
     # ------------------------------------------------------------------ hooks and state
 
@@ -529,15 +421,3 @@ class Clients(Mapping[str, FederatedClient]):
 
 def _scores_from(states: Iterable[Mapping[str, Any]]) -> tuple[Score, ...]:
     return tuple(Score(**state) for state in states)
-
-
-def _monitored(
-    client: FederatedClient, config: LRSchedulerConfig, logged: Mapping[str, Tensor]
-) -> Tensor:
-    for key in (f"{client.spec.name}/{config.monitor}", str(config.monitor)):
-        if key in logged:
-            return logged[key]
-    raise ConfigError(
-        f"client {client.spec.name!r}: its schedule waits for {config.monitor!r}, expected one of "
-        f"{', '.join(sorted(logged))}." + did_you_mean(str(config.monitor), logged)
-    )
