@@ -76,8 +76,8 @@ FAULTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "a guard that never fires": (
         "exchange/screening.py",
-        "columns = [finite]",
-        "columns = [finite]; guard = None",
+        "if guard is None or not judged:",
+        "if True:",
         "exchange/test_guard.py",
     ),
     "AUROC of a class without rows": (

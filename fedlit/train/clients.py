@@ -32,7 +32,7 @@ from fedlit.nn.native import fuse_optimizer
 from fedlit.seeding import derive_seed, isolated_rng
 from fedlit.spec import ClientSpec
 from fedlit.tasks.scores import Score
-from fedlit.train.descent import Place, take_step
+from fedlit.train.descent import StepContext, take_step
 from fedlit.train.fitting import check_batch_size, check_settings, check_weights
 from fedlit.train.learning import Learning
 from fedlit.train.lightning import parse_optimizers
@@ -262,7 +262,7 @@ class Clients(Mapping[str, FederatedClient]):
         """Return the steps of an aligned step, by client."""
         steps = {}
         accumulate = self.training.accumulate
-        place = Place(self.device, self.scope)
+        context = StepContext(self.device, self.scope)
         for name, client in self.active.items():
             rows = batch[name]
             if rows is None:
@@ -273,7 +273,7 @@ class Clients(Mapping[str, FederatedClient]):
             # before.
             number = moment.epoch * self.data.train_loaders[name].most + moment.batch
             seed = partial(derive_seed, self.seed, "step", name, number)
-            step = partial(take_step, client, rows, moment, seed, place)
+            step = partial(take_step, client, rows, moment, seed, context)
             updates = self._updates(name, moment)
             if client.accumulate != accumulate:  # Modules take microseconds to set an attribute.
                 client.accumulate = accumulate

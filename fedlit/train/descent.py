@@ -14,7 +14,7 @@ from fedlit.seeding import isolated_rng
 from fedlit.train.training import Moment
 
 
-class Place(NamedTuple):
+class StepContext(NamedTuple):
     """Where a step runs.
 
     Attributes:
@@ -31,7 +31,7 @@ def take_step(
     batch: Batch,
     moment: Moment,
     seed: Callable[[], int],
-    place: Place,
+    context: StepContext,
     seeded: bool,
 ) -> bool:
     """Take one client's part of an aligned step (see :data:`fedlit.engine.base.Step`).
@@ -41,15 +41,15 @@ def take_step(
         batch: its batch.
         moment: the aligned step.
         seed: computes the seed of the random numbers that the step draws.
-        place: where the step runs.
+        context: where the step runs.
         seeded: whether torch's generators are seeded for this step.
     """
     try:
-        with place.scope():  # the autocast of mixed precision belongs to a thread
+        with context.scope():  # the autocast of mixed precision belongs to a thread
             if not seeded:
                 descend(client, batch, moment)
                 return False
-            with isolated_rng(seed(), place.device) as drawn:
+            with isolated_rng(seed(), context.device) as drawn:
                 descend(client, batch, moment)
                 return drawn()
     except FedlitError:
