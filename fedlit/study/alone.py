@@ -15,9 +15,41 @@ from fedlit.tasks.go_alone import LINEAR, TREES, TREES_AND_LINEAR, GoAlone, is_a
 Models = Mapping[str, Mapping[str, Any] | None]
 
 
-def labels() -> dict[str, str]:
-    """Map the name of each local baseline that a study may have to its label."""
-    return {**BASELINES, TREES_AND_LINEAR: "Trees and linear, mean"}
+def names_alone() -> list[str]:
+    """Return the name of each local baseline that a study may have without describing it."""
+    return [*BASELINES, TREES_AND_LINEAR]
+
+
+def labels_alone(baselines: Models, tasks: Iterable[type[Task]]) -> dict[str, str]:
+    """Map each local baseline to its label for clients with these tasks. Where the tasks have
+    unlike labels, the label is the name.
+
+    Args:
+        baselines: the baselines of the study.
+        tasks: the tasks of its clients.
+
+    Example:
+        >>> from fedlit.tasks import Classification, Survival
+        >>> labels_alone({"mean": None}, [Survival])
+        {'mean': 'Kaplan–Meier of its own rows'}
+        >>> labels_alone({"mean": None}, [Classification, Survival])
+        {'mean': 'Mean'}
+    """
+    kinds = list(tasks)
+    labels = dict[str, str]()
+    for name, settings in baselines.items():
+        label = name.replace("_", " ").capitalize()
+        if is_any_model(settings):
+            label = (settings or {}).get("label") or name
+        elif name == TREES_AND_LINEAR:
+            label = "Trees and linear, mean"
+        else:
+            models = [task.go_alone[name] for task in kinds if name in task.go_alone]
+            of_tasks = {model.label for model in models}
+            if len(of_tasks) == 1:
+                (label,) = of_tasks
+        labels[name] = label
+    return labels
 
 
 def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, type[Task]]) -> None:
@@ -37,7 +69,7 @@ def check_alone(baselines: Models, methods: Iterable[str], tasks: Mapping[str, t
         models_of_tasks |= dict.fromkeys(task.go_alone)
     models_of_tasks[TREES_AND_LINEAR] = None
     custom = [name for name, settings in baselines.items() if is_any_model(settings)]
-    taken = set(labels())
+    taken = set(names_alone())
     for key, names in (("methods", methods), ("baselines", custom)):
         for name in names:
             free = bool(NAME.fullmatch(name)) and name not in taken

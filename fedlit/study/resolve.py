@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 from fedlit.errors import ConfigError, must_be_known
 from fedlit.run.catalogue import cards
-from fedlit.study.alone import check_alone, default_models, labels
+from fedlit.study.alone import check_alone, default_models, labels_alone
 from fedlit.study.method import Method, Paper, plain
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import BEST_ALONE, BEST_FEDERATED, HINDSIGHT, Lineup, StudyFile
 from fedlit.tasks import COMPARED, Score, Task
-from fedlit.tasks.go_alone import is_any_model
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class ResolvedStudy(Lineup):
         metrics: the metrics that tables show, the main one first.
         choose: maps each client to the metric, on validation rows, by which it chooses.
         baselines: maps each local baseline to its grid of settings, or to None for the default one.
+        baseline_labels: maps each local baseline to its label.
         name: the name of the study, with that of its scenario.
         about: a sentence on what is studied; empty if there is none.
         reference: the method in which each client trains alone.
@@ -46,6 +46,7 @@ class ResolvedStudy(Lineup):
     metrics: list[str]
     choose: dict[str, str]
     baselines: dict[str, dict[str, Any] | None]
+    baseline_labels: dict[str, str]
     name: str
     about: str
     reference: str
@@ -75,17 +76,12 @@ class ResolvedStudy(Lineup):
         tables.
         """
         catalogue = cards()
-        known_models = labels()
         names = dict[str, str]()
         for name, method in self.methods.items():
             card = catalogue.get(method.method)
             title = name if card is None else card.title
             names[name] = method.label or title
-        for name, settings in self.baselines.items():
-            if is_any_model(settings):
-                names[name] = (settings or {}).get("label") or name
-            else:
-                names[name] = known_models[name]
+        names |= self.baseline_labels
         if len(self.alone) > 1:
             names |= {BEST_ALONE: "Best alone", HINDSIGHT: "Best alone in hindsight"}
         if self.candidates:
@@ -170,6 +166,7 @@ def resolve(
         metrics=_metrics(file, kinds),
         choose=_choices(file, tasks),
         baselines=baselines,
+        baseline_labels=labels_alone(baselines, kinds),
         name=file.name,
         about=file.about,
         reference=file.reference,

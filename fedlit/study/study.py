@@ -221,9 +221,9 @@ class StudyFile(Lineup):
     @property
     def _available(self) -> Mapping[str, dict[str, Any] | None]:
         """The local baselines that may be named: all of fedlit if the study leaves them out."""
-        from fedlit.study.alone import labels
+        from fedlit.study.alone import names_alone
 
-        return dict.fromkeys(labels()) if self.baselines is None else self.baselines
+        return dict.fromkeys(names_alone()) if self.baselines is None else self.baselines
 
     def _with_methods(self, chosen: list[str]) -> StudyFile:
         """Return the study with these methods, and with those that they need."""

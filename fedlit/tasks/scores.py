@@ -116,8 +116,8 @@ COMPARED: dict[str, Score] = {}
 """The scores by which models of different kinds can be compared."""
 
 
-BASELINES: dict[str, str] = {}
-"""The labels of these tasks' local baselines, by name."""
+BASELINES: dict[str, None] = {}
+"""The names of these tasks' local baselines, each once."""
 
 
 def add_task(scores: Iterable[Score], go_alone: Mapping[str, GoAlone]) -> None:
@@ -128,8 +128,7 @@ def add_task(scores: Iterable[Score], go_alone: Mapping[str, GoAlone]) -> None:
         SCORES.setdefault(score.name, score)
         if score.name != LOSS.name and not score.context:
             COMPARED.setdefault(score.name, score)
-    for name, model in go_alone.items():
-        BASELINES.setdefault(name, model.label)
+    BASELINES.update(dict.fromkeys(go_alone))
 
 
 def by_name(scores: Iterable[Score]) -> dict[str, Score]:

@@ -25,7 +25,7 @@ from fedlit.study.rows import Rows
 from fedlit.study.seeds import parse_seeds
 from fedlit.study.study import StudyFile
 from fedlit.study.trained import planned_methods
-from fedlit.tasks import Classification
+from fedlit.tasks import Classification, Survival
 
 SMALL = "methods:\n  local: {config: quickstart.yaml}\nseeds: 1\n"
 LR = "model.optimizer.lr"
@@ -283,3 +283,12 @@ def test_the_fingerprint_of_rows_has_weights_and_groups(tmp_path: Path) -> None:
     for split, chosen in rows.tables[0].splits.items():
         assert np.array_equal(renamed.tables[0].splits[split], chosen)
     assert renamed.fingerprint != fingerprint
+
+
+def test_a_baseline_is_called_as_the_task_of_clients_calls_it() -> None:
+    file = StudyFile({"local": Method("quickstart")}, seeds="1:2", baselines={"mean": None})
+    labels = {task: task.go_alone["mean"].label for task in (Classification, Survival)}
+    for task, label in labels.items():
+        assert resolve(file, None, {"north": task}).labels["mean"] == label
+    of_both = resolve(file, None, {"north": Classification, "south": Survival})
+    assert of_both.labels["mean"] not in labels.values()
