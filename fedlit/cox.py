@@ -178,7 +178,9 @@ class At:
             stratum: the rows.
             predictor: (n,) their linear predictor.
         """
-        scale = float(predictor.max(initial=-np.inf))
+        scale = 0.0
+        if len(predictor):
+            scale = float(predictor.max())
         relative = stratum.weight * np.exp(np.maximum(predictor - scale, -_FARTHEST))
         risks = relative[:, None] * np.hstack([np.ones((len(relative), 1)), stratum.x])
         at_events = stratum.at_events(risks)[stratum.term_time]

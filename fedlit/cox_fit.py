@@ -11,7 +11,7 @@ import numpy as np
 
 from fedlit.cox import Terms
 from fedlit.reml import independent
-from fedlit.types import Bools, Floats
+from fedlit.types import Bools, Floats, Ints
 
 POINTS = 49
 """The largest number of points at which strata are questions for their terms, before the last one."""
@@ -24,6 +24,9 @@ _SHARE = 1e-12
 floats, and of masked sums."""
 _FLAT = 1e-6
 """An effect is called infinite where the information about it falls below this share of that at 0."""
+_INVOLVED = 0.01
+"""So are the effects that grow together with it: at least by this share, in units of standard errors
+at 0."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,17 @@ class Fit:
         effects: β, (p,); 0 if a column is a linear combination of those before it within strata.
         fitted: (p,) bool, the other columns.
         settled: whether effects were found in the questions that are allowed.
-        infinite: (p,) bool, columns whose effect grew without bounds.
+        infinite: (p,) bool, columns whose effect grew without bounds, alone or together with
+            others.
+        curved: (p,) bool, the fitted columns but one for each direction in which effects grow: the
+            likelihood still says something about each of them, given the columns before it.
     """
 
     effects: Floats
     fitted: Bools
     settled: bool
     infinite: Bools
+    curved: Bools
 
     @property
     def finite(self) -> Bools:
@@ -68,7 +75,7 @@ def solve(ask: Callable[[Floats], Terms], columns: int, ridge: float = 0.0) -> F
     effects = np.zeros(columns)
     terms = ask(effects)
     fitted = independent(terms["information"])
-    at_zero = np.diag(terms["information"])
+    at_zero = terms["information"] + ridge * np.eye(columns)
     best = float(terms["value"])
     step = _step(terms, effects, fitted, ridge)
     settled = step is not None and _length(terms, step, ridge) <= _SMALL
@@ -88,9 +95,44 @@ def solve(ask: Callable[[Floats], Terms], columns: int, ridge: float = 0.0) -> F
         settled = step is not None and _length(terms, step, ridge) <= _SMALL
     if step is not None and settled:
         effects = effects + step
-    at_end = np.diag(terms["information"])
-    infinite = fitted & (at_end + ridge < _FLAT * (at_zero + ridge))
-    return Fit(effects, fitted, settled, infinite)
+    at_end = terms["information"] + ridge * np.eye(columns)
+    infinite, curved = _unbounded(at_zero, at_end, fitted)
+    return Fit(effects, fitted, settled, infinite, curved)
+
+
+def _unbounded(at_zero: Floats, at_end: Floats, fitted: Bools) -> tuple[Bools, Bools]:
+    """Return which effects are infinite, and which columns are curved (see :class:`Fit`).
+
+    Effects may grow together although there is information about each alone, as those of all
+    categories do if nobody of the reference category has the event. So the information about a
+    column is that which the columns before it leave.
+
+    Args:
+        at_zero: (p, p) the information where effects are 0.
+        at_end: (p, p) the information at the last effects.
+        fitted: (p,) bool, columns that are linearly independent at 0.
+    """
+    infinite = np.zeros(len(fitted), bool)
+    curved = np.zeros(len(fitted), bool)
+    errors = 1 / np.sqrt(np.diag(at_zero), where=fitted, out=np.ones(len(fitted)))
+    for column in np.flatnonzero(fitted):
+        before = np.flatnonzero(curved)
+        if _left(at_end, before, column) >= _FLAT * _left(at_zero, before, column):
+            curved[column] = True
+            continue
+        infinite[column] = True
+        # By how much each of the others changes where this one grows by 1.
+        grows = np.linalg.solve(at_end[np.ix_(before, before)], -at_end[before, column])
+        is_involved = np.abs(grows) / errors[before] > _INVOLVED / errors[column]
+        infinite[before[is_involved]] = True
+    return infinite, curved
+
+
+def _left(information: Floats, before: Ints, column: int) -> float:
+    """Return the information about a column that other columns leave."""
+    cross = information[before, column]
+    shared = cross @ np.linalg.solve(information[np.ix_(before, before)], cross)
+    return float(information[column, column] - shared)
 
 
 def _step(terms: Terms, effects: Floats, fitted: Bools, ridge: float) -> Floats | None:
@@ -119,7 +161,8 @@ class Inference:
     """What is known about fitted effects.
 
     Attributes:
-        covariance: (p, p) of the model: the inverse information; 0 for other columns.
+        covariance: (p, p) of the model: the inverse information; 0 for columns that were not fitted
+            or whose effects are infinite.
         robust: (p, p) the sandwich, which holds where hazards are not proportional, too.
         trend: (p, 2) for each column, χ² of the test of proportional hazards and its degrees of
             freedom, 0 if it cannot be tested.
@@ -132,7 +175,7 @@ class Inference:
     trend_of_all: Floats
 
 
-def infer(sums: Terms, fitted: Bools, ridge: float = 0.0) -> Inference:
+def infer(sums: Terms, fit: Fit, ridge: float = 0.0) -> Inference:
     """Compute covariances and the test of proportional hazards.
 
     The test is the score test of γ = 0 in the hazard h_s(t) exp(xᵢᵀβ + g(t) xᵢᵀγ) at the fitted β
@@ -140,12 +183,12 @@ def infer(sums: Terms, fitted: Bools, ridge: float = 0.0) -> Inference:
 
     Args:
         sums: the sums of :func:`site_residuals` at the fitted effects.
-        fitted: (p,) bool, the columns with finite effects that were fitted.
+        fit: the fitted effects.
         ridge: see :func:`solve`.
     """
-    columns = np.flatnonzero(fitted)
+    columns = np.flatnonzero(fit.curved)
     block = np.ix_(columns, columns)
-    p = len(fitted)
+    p = len(fit.curved)
     bread = sums["information"][block]
     inverse = np.linalg.inv(bread + ridge * np.eye(len(columns)))
     covariance = np.zeros((p, p))
@@ -155,6 +198,9 @@ def infer(sums: Terms, fitted: Bools, ridge: float = 0.0) -> Inference:
     cross = sums["trend_information"][0][block]
     within = sums["trend_information"][1][block]
     score = sums["trend"][columns]
+    if ridge:
+        # A prior keeps effects from the maximum of the likelihood, which is no trend.
+        score = score - cross @ np.linalg.solve(bread, sums["gradient"][columns])
     # What the effects themselves leave of the information about a trend.
     remaining = within - cross @ np.linalg.solve(bread, cross)
     testable = np.diag(remaining) > 1e-8 * np.diag(within)
@@ -167,4 +213,6 @@ def infer(sums: Terms, fitted: Bools, ridge: float = 0.0) -> Inference:
     if len(together):
         part = remaining[np.ix_(together, together)]
         of_all[:] = score[together] @ np.linalg.solve(part, score[together]), len(together)
+    for of_columns in (covariance, covariance.T, robust, robust.T, trend):
+        of_columns[fit.infinite] = 0.0
     return Inference(covariance, robust, trend, of_all)

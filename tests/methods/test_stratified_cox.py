@@ -264,7 +264,7 @@ def test_the_test_of_proportional_hazards_is_that_of_r() -> None:
     fit = solve(lambda effects: site_terms(stratum, effects), 2)
     curve = kaplan_meier(y)
     before = np.concatenate([[1.0], curve.shares])[np.searchsorted(curve.times, stratum.times)]
-    found = infer(site_residuals(stratum, fit.effects, 1 - before), fit.fitted)
+    found = infer(site_residuals(stratum, fit.effects, 1 - before), fit)
     assert found.trend[:, 0].round(3).tolist() == [0.209, 2.608]
     assert found.trend_of_all.round(3).tolist() == [2.771, 2.0]
 
@@ -307,12 +307,54 @@ def test_whole_weights_are_repeated_rows_with_breslow() -> None:
     np.testing.assert_allclose(one, two, atol=1e-10)
 
 
+def test_a_stratum_without_rows_has_no_hazard() -> None:
+    at = At.of(Stratum.of(np.zeros((0, 2)), np.zeros((0, 3))), np.zeros(0))
+    assert at.baseline(np.array([1.0, 2.0])).tolist() == [0.0, 0.0]
+
+
 def test_a_ridge_is_a_prior_around_0() -> None:
     x, y = table(3)
     stratum = Stratum.of(x, y)
     fit = solve(lambda effects: site_terms(stratum, effects), 3, ridge=4.0)
     score = site_terms(stratum, fit.effects)["gradient"]
     np.testing.assert_allclose(score, 4.0 * fit.effects, atol=1e-8)
+
+
+def test_effects_that_grow_together_are_named() -> None:
+    """Nobody of the reference category has the event: the limit is the fit without its rows."""
+    draw = np.random.default_rng(7)
+    category = draw.integers(0, 3, 300)
+    age = draw.normal(size=300)
+    time = np.ceil(9 * draw.exponential(np.exp(-0.5 * age - 0.4 * (category == 2))))
+    y = np.stack([time, category > 0, np.full(300, -math.inf)], 1)
+    x = np.stack([category == 1, age, category == 2], 1).astype(float)
+    stratum = Stratum.of(x, y)
+    fit = solve(partial(site_terms, stratum), 3)
+    assert fit.infinite.tolist() == [True, False, True]
+    found = infer(site_residuals(stratum, fit.effects, np.sqrt(stratum.times)), fit)
+    others = category > 0
+    rest = Stratum.of(x[others, 1:], y[others])
+    limit = solve(partial(site_terms, rest), 2)
+    expected = infer(site_residuals(rest, limit.effects, np.sqrt(rest.times)), limit)
+    assert fit.effects[1] == pytest.approx(limit.effects[0], abs=1e-6)
+    for of_columns in ("covariance", "robust"):
+        values = getattr(found, of_columns)
+        assert values[1, 1] == pytest.approx(getattr(expected, of_columns)[0, 0], rel=1e-6)
+        assert not values[::2].any() and not values[:, ::2].any()
+    np.testing.assert_allclose(found.trend[1], expected.trend[0], rtol=1e-6)
+    np.testing.assert_allclose(found.trend_of_all, expected.trend_of_all, rtol=1e-6)
+
+
+def test_a_prior_is_not_taken_for_a_trend() -> None:
+    x, _ = table(8, rows=2000)
+    time = np.random.default_rng(9).exponential(np.exp(-2 * x[:, 0]))
+    stratum = Stratum.of(x, np.stack([time, np.ones(2000), np.full(2000, -math.inf)], 1))
+    statistics = []
+    for ridge in (0.0, 20.0):
+        fit = solve(partial(site_terms, stratum), x.shape[1], ridge)
+        residuals = site_residuals(stratum, fit.effects, np.log(stratum.times))
+        statistics.append(infer(residuals, fit, ridge).trend_of_all[0])
+    assert statistics[1] == pytest.approx(statistics[0], rel=0.2)
 
 
 def test_a_column_that_separates_is_named(caplog: pytest.LogCaptureFixture) -> None:

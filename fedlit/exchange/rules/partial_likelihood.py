@@ -107,7 +107,7 @@ class PartialLikelihood(Rule):
         fit = cox_fit.solve(ask, p, self.ridge)
         shapes |= {"meat": (p, p), "trend": (p,), "trend_information": (2, p, p)}
         sums = added(round, RESIDUALS, _question(names, fit.effects), shapes)
-        inference = cox_fit.infer(sums, fit.finite, self.ridge)
+        inference = cox_fit.infer(sums, fit, self.ridge)
         self.scalars = {"questions": float(questions)}
         self._warn(round, names, fit)
         received: dict[str, State] = {}
