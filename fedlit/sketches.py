@@ -47,17 +47,7 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
     sketches = [client_sketch for client_sketch in sketches if client_sketch[0]]
     if not sketches:
         return ()
-    values = np.concatenate([client_sketch[1:] for client_sketch in sketches])
-    weights = np.concatenate(
-        [
-            np.full(len(client_sketch) - 1, client_sketch[0] / (len(client_sketch) - 1))
-            for client_sketch in sketches
-        ]
-    )
-    order = np.argsort(values, kind="stable")
-    values = values[order]
-    weights = weights[order]
-    shares = (np.cumsum(weights) - weights / 2) / weights.sum()
+    values, shares = _together(sketches)
     edges = np.interp(np.linspace(0, 1, number + 1), shares, values)
     edges[0] = values[0]
     edges[-1] = values[-1]
@@ -70,3 +60,38 @@ def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[floa
     if len(distinct) > 1:
         distinct[-1] = float(values[-1])
     return tuple(distinct)
+
+
+def agreed_quantile(sketches: Sequence[Sequence[float]], share: float) -> float:
+    """Estimate a quantile of the numbers of all clients together from their sketches.
+
+    Args:
+        sketches: at least one of some numbers.
+        share: the share of numbers that are below, from 0 to 1.
+
+    Example:
+        >>> agreed_quantile([sketch(np.repeat([1.0, 9.0], [70, 30]))], 0.5)
+        1.0
+    """
+    values, shares = _together([client_sketch for client_sketch in sketches if client_sketch[0]])
+    return float(np.interp(share, shares, values))
+
+
+def _together(
+    sketches: Sequence[Sequence[float]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of all sketches, ascending, and the share of all numbers up to the middle of
+    those that each stands for.
+    """
+    values = np.concatenate([client_sketch[1:] for client_sketch in sketches])
+    weights = np.concatenate(
+        [
+            np.full(len(client_sketch) - 1, client_sketch[0] / (len(client_sketch) - 1))
+            for client_sketch in sketches
+        ]
+    )
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    weights = weights[order]
+    shares = (np.cumsum(weights) - weights / 2) / weights.sum()
+    return values, shares

@@ -27,7 +27,8 @@ class BrierTerms:
         counted: (n, times) bool, which rows have entered.
         defined: (times,) bool, whether any training row was observed beyond each time.
         parts: (times,) by how much the score at each time counts in the integrated one, by the
-            trapezoid rule over times where it is defined; they sum to 1, or 0 if it is nowhere.
+            trapezoid rule over times where it is defined and a row has entered; they sum to 1, or 0
+            if there is no such time.
     """
 
     times: Floats
@@ -54,7 +55,8 @@ class BrierTerms:
         weight = np.where(is_observed, _inverse(uncensored.at(times)), weight) * counted
         defined = uncensored.at(times) > 0
         observed = is_observed.astype(np.float64)
-        return cls(times, observed, weight, counted, defined, trapezoid(times, defined))
+        parts = trapezoid(times, defined & counted.any(0))
+        return cls(times, observed, weight, counted, defined, parts)
 
     @property
     def shares(self) -> Floats:

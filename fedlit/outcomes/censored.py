@@ -14,6 +14,9 @@ TIME, EVENT, ENTRY = range(3)
 """The columns of an encoded target (n, 3): the time at which observation ended, 1 if the event ended
 it and 0 if it was censored, and the time from which the row was observed (−∞: from the beginning)."""
 
+_ROUNDING = 1e-9
+"""Weights of rows that differ by less than this share of them are equal."""
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -103,5 +106,7 @@ def _steps(y: Numbers, ending: Bools, weight: Floats | None, first: Bools | None
         before = first & np.isin(y[:, TIME], times)
         position = np.searchsorted(times, y[before, TIME])
         risk = risk - np.bincount(position, weights[before], len(times))
-    shares: Floats = np.cumprod(1 - ended / risk, dtype=np.float64)
+    # Sums of weights are rounded: of rows that all end, nothing is left.
+    staying = np.where(ended < risk * (1 - _ROUNDING), 1 - ended / risk, 0.0)
+    shares: Floats = np.cumprod(staying, dtype=np.float64)
     return Steps(times, shares)

@@ -19,7 +19,7 @@ from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
 from fedlit.outcomes.periods import bounds_of, in_periods
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
-from fedlit.sketches import SKETCHED, agreed_edges, sketch
+from fedlit.sketches import SKETCHED, agreed_edges, agreed_quantile, sketch
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import CURVES
 from fedlit.tasks.go_alone import GoAlone
@@ -185,6 +185,11 @@ class Survival(Task):
         for share in quantiles:
             horizons.append(_quantile(sketches, share))
         horizons = sorted({float(np.float32(horizon)) for horizon in horizons})
+        if not horizons[0] > 0:
+            raise DataError(
+                f"client {client!r}, target {first['target']!r}: expected horizons above 0, found 0, "
+                "as many events are at time 0; name times (horizons: [1y, 5y])"
+            )
         edges = written_edges or agreed_edges(sketches, number)[1:] or horizons
         intervals = _with_horizons(edges, horizons)
         rows = sum(sent["count"] for sent in ordered)
@@ -382,8 +387,7 @@ def _needs_times(settings: Mapping[str, Any]) -> bool:
 
 def _quantile(sketches: Sequence[Sequence[float]], share: float) -> float:
     """Return a quantile of event times over all clients, to three digits."""
-    quantiles = agreed_edges(sketches, 1000)
-    return float(f"{np.quantile(quantiles, share):.3g}")
+    return float(f"{agreed_quantile(sketches, share):.3g}")
 
 
 def _with_horizons(edges: Sequence[float], horizons: Sequence[float]) -> tuple[float, ...]:

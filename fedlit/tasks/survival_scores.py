@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedlit.outcomes.brier import BrierTerms
+from fedlit.outcomes.brier import BrierTerms, trapezoid
 from fedlit.outcomes.censored import ENTRY, EVENT, TIME, Steps, at_risk, kaplan_meier
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.tasks.scores import Score
@@ -74,22 +74,28 @@ class SurvivalScorer:
         """
         if counts is None:
             counts = np.ones(len(self._y), np.int64)
-        terms, squares = self._brier
-        integrated = math.nan
-        if terms.defined.any():
-            # Times at which no row has entered count 0, as those without a training row do.
-            by_time = _means(squares, terms, counts)
-            there = terms.parts > 0
-            integrated = float((by_time[there] * terms.parts[there]).sum())
         terms, squares = self._at_horizons
         by_horizon = _means(squares, terms, counts)
         return {
-            "integrated_brier": integrated,
+            "integrated_brier": self._integrated(counts),
             "uno_c": self._pairs(counts),
             "horizon_auroc": _mean([order(counts) for order in self._orders]),
             "horizon_brier": _mean(by_horizon[terms.defined].tolist()),
             "horizon_calibration": self._calibration(counts),
         }
+
+    def _integrated(self, counts: Numbers) -> float:
+        """Return the Brier score, integrated over the times at which it is defined and a row has
+        entered.
+        """
+        terms, squares = self._brier
+        has_entered = counts.astype(np.float64) @ terms.counted > 0
+        parts = trapezoid(terms.times, terms.defined & has_entered)
+        there = parts > 0
+        if not there.any():
+            return math.nan
+        by_time = _means(squares, terms, counts)
+        return float((by_time[there] * parts[there]).sum())
 
     def _calibration(self, counts: Numbers) -> float:
         """Return by how much the mean predicted risk at the last horizon differs from the share that

@@ -23,6 +23,8 @@ INTERVALS = 10
 MOST_INTERVALS = 200
 SHARES = ("25%", "50%", "75%")
 """The quantiles of event times that are the horizons if nobody names any."""
+_LATEST = float(np.finfo(np.float32).max)
+"""The largest time that an encoded target holds."""
 _HORIZON = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[a-z]*)")
 
 
@@ -45,16 +47,18 @@ def target_values(target: pd.Series) -> Floats:
     events = _events(target, names[1], cells[1])
     numbers = [np.asarray(cells[0], np.float64), events]
     advice = "correct these rows, or leave them out"
-    wrong = ~(np.isfinite(numbers[0]) & (numbers[0] >= 0))
+    wrong = ~((numbers[0] <= _LATEST) & (numbers[0] >= 0))
     _refuse(target, names[0], cells[0], wrong, "finite times of at least 0", advice)
     entries = np.full(len(target), -np.inf)
     if len(names) > 2:
         entries = np.asarray(cells[2], np.float64)
         # What is the same time in float32 is the same time.
-        is_before = entries.astype(np.float32) < numbers[0].astype(np.float32)
+        with np.errstate(over="ignore"):
+            is_before = entries.astype(np.float32) < numbers[0].astype(np.float32)
         expected = f"an entry before {names[0]} in each row"
         both = [f"{entry} and {time}" for entry, time in zip(cells[2], cells[0], strict=True)]
-        _refuse(target, names[2], both, ~(np.isfinite(entries) & is_before), expected, advice)
+        is_number = np.abs(entries) <= _LATEST
+        _refuse(target, names[2], both, ~(is_number & is_before), expected, advice)
     values: Floats = np.stack([*numbers, entries], 1).astype(np.float32)
     return values
 

@@ -89,6 +89,8 @@ def test_a_target_is_time_event_and_entry_as_float32() -> None:
         ([(30, "dead"), (8, 0)], "died"),
         ([(-1, 1), (8, 0)], "days"),
         ([(math.inf, 1), (8, 0)], "days"),
+        ([(1e39, 1), (8, 0)], "days"),
+        ([(30, 1, -1e39), (8, 0, 1)], "start"),
         ([(30, 1, 30), (8, 0, 1)], "start"),
     ],
 )
@@ -135,6 +137,18 @@ def test_sites_agree_on_intervals_of_event_times() -> None:
         Survival.agree("north", other)
 
 
+def test_quantiles_of_tied_times_are_horizons() -> None:
+    times = [1] * 70 + [2] * 5 + [9] * 25
+    facts = Survival.facts(rows_of(*((time, 1) for time in times)), {"horizons": ["50%", "90%"]})
+    assert Survival.agree("north", {"north": facts}).horizons == (1.0, 9.0)
+
+
+def test_a_horizon_of_0_is_refused() -> None:
+    facts = Survival.facts(rows_of(*((time, 1) for time in [0] * 9 + [4] * 3)), {})
+    with pytest.raises(DataError, match="horizons"):
+        Survival.agree("north", {"north": facts})
+
+
 def test_fewer_events_than_facts_from_are_not_told() -> None:
     rows = [(time, int(time > 17)) for time in range(1, 21)]
     facts = Survival.facts(rows_of(*rows), {"facts_from": 5})
@@ -163,6 +177,14 @@ def test_the_share_left_is_the_product_over_times(late: bool) -> None:
     for censored, curve in ((False, kaplan_meier(y)), (True, censoring(y))):
         expected = [product_limit(target.tolist(), time, censored=censored) for time in times]
         np.testing.assert_allclose(curve.at(times), expected, atol=1e-12)
+
+
+def test_of_weighted_rows_that_all_end_nothing_is_left() -> None:
+    for seed in range(50):
+        draw = np.random.default_rng(seed)
+        y = np.stack([draw.integers(1, 9, 12), np.ones(12), np.full(12, -math.inf)], 1)
+        y[::2, 2] = y[::2, 0] - draw.integers(1, 9, 6)
+        assert kaplan_meier(y, draw.random(12)).shares[-1] == 0
 
 
 def scored(
@@ -275,6 +297,18 @@ def test_scores_are_undefined_without_comparable_pairs() -> None:
     short = task.fit(task.encode(rows_of((5, 1), (8, 0))))  # nobody was observed up to 10
     scores = short.evaluate(curves, task.encode(rows_of((21, 1), (30, 0), (41, 1))))
     assert math.isnan(scores["integrated_brier"]) and math.isnan(scores["horizon_brier"])
+
+
+def test_times_before_anybody_has_entered_do_not_count() -> None:
+    task = Survival(edges=EDGES, horizons=(20.0,), hazard=0.2)
+    task = task.fit(task.encode(rows_of((45, 1), (12, 0), (14, 0))))
+    curves = task.predict(torch.zeros(3, 3))
+    y = task.encode(rows_of((21, 1, 12), (30, 0, 13), (15, 1, 14)))
+    scores = task.evaluate(curves, y)
+    assert scores["integrated_brier"] == scores["horizon_brier"]
+    loss = task.outcome.row_loss(y.numpy())
+    assert loss is not None
+    assert loss.mean(curves.numpy()) == pytest.approx(scores["integrated_brier"].item())
 
 
 def test_a_mixture_is_weighted_by_the_integrated_brier_score() -> None:
