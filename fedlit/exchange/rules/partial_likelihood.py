@@ -66,7 +66,8 @@ class PartialLikelihood(Rule):
             "the log partial likelihood of its rows, its gradient and its information (1, d and d × "
             f"d numbers for d shared columns) at up to {cox_fit.POINTS} points, and at the last one "
             "sums of its score residuals' products and of the information weighted by time (3 d × "
-            "d numbers); only sums over sites are used"
+            "d numbers); only sums over sites are used, but without masked sums the coordinator sees each "
+            "site's, and can read single rows and times of events from them"
         )
 
     def check(self, sharing: Sharing, rate: float, model: Blueprint, clients: int) -> None:
