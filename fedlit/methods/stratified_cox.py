@@ -3,7 +3,7 @@ own, and no row moves.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -28,8 +28,6 @@ from fedlit.tasks.survival import Survival
 from fedlit.types import Floats
 
 OUTPUT = "log hazard"
-FEW = 10
-"""Below so many events a baseline hazard is poorly known."""
 _PREFIX = "effects."
 _LEAST = 1e-9
 """The least increment of a cumulative hazard in an interval: an event there is unlikely, but not
@@ -126,16 +124,6 @@ class StratifiedCox(Fitted):
         self.baseline = nn.Parameter(torch.full((self.task.outputs,), usual))
 
     # ------------------------------------------------------------------ fitting
-
-    def on_plan(self, every: str | Mapping[str, int]) -> Iterable[str]:
-        """Note that risks are not calibrated where there are few events."""
-        events = self.rows_behind_answers
-        if events is None or events >= FEW:
-            return []
-        return [
-            f"{self.spec.name} has {events} events in its training rows: its baseline hazard is poorly "
-            "known, and risks at horizons are not calibrated"
-        ]
 
     @property
     def rows_behind_answers(self) -> int | None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 from cox_figures import FIGURES, TABLES, tables_of
-from federations import different, make_run, trained, weights
+from federations import different, trained, weights
 from sites import ID, federate, settings_of
 from statsmodels.duration.hazard_regression import PHReg
 from torch import Tensor
@@ -486,16 +486,6 @@ def mine(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = load(str(folder / "mine.yaml"))
     run.fit(quiet=True)
     return run
-
-
-def test_the_plan_names_sites_whose_risks_are_not_calibrated(tmp_path: Path) -> None:
-    data: dict[str, Any] = {"scaling": "pooled", "batches": 1}
-    exchange = {"federated": ["effects"], "rule": PartialLikelihood()}
-    loop = {"client": StratifiedCox}
-    run = make_run(tmp_path, loop=loop, exchange=exchange, data=data, source=Registries())
-    notes = [note for note in run.describe().notes if "not calibrated" in note]
-    assert len(notes) == 2  # of dune, which has one row, and elm, where nobody has the event
-    assert all(any(name in note for note in notes) for name in ("dune has", "elm has 0"))
 
 
 def test_a_newcomer_fits_its_baseline_to_its_own_rows(mine: Run, tables: Path) -> None:
