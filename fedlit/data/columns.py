@@ -336,13 +336,18 @@ class ColumnEncoder:
         numbers: np.ndarray = standardised
         return numbers
 
-    def describe(self, categories: Categories) -> list[Input]:
-        """Return the description of each input."""
+    def describe(
+        self, categories: Categories, edges: Mapping[str, tuple[float, ...]]
+    ) -> list[Input]:
+        """Return the description of each input, with the edges of its bins, if it has any."""
         coded = categories == "codes" and self.kind != NUMBERS
         values = dict[str, tuple[str, ...]]()
         if coded:
             values[self.name] = tuple(map(plain_text, self.categories))
-        return [Input(name, self.name, values.get(name, ())) for name in self.inputs(categories)]
+        return [
+            Input(name, self.name, values.get(name, ()), edges.get(name, ()))
+            for name in self.inputs(categories)
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the encoder as plain data."""

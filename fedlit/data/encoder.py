@@ -216,7 +216,7 @@ class TableEncoder(RowEncoder):
             common = tuple[float, ...]()
             if agreed and column.moments:
                 common = tuple(column.numbers(np.array(agreed.edges), self.scaling).tolist())
-            for item in column.describe(self.categories):
+            for item in column.describe(self.categories, {}):
                 if item.values:
                     continue
                 if common and item.name == column.name:
@@ -276,14 +276,14 @@ class TableEncoder(RowEncoder):
 
     def _spec(self, table: ClientTable, task: Task, sizes: dict[str, int]) -> ClientSpec:
         """Return what a network has to know about a client."""
-        inputs = self._inputs()
         edges = self.edges or {}
         described = dict[str, Input]()
         for column in self.columns.values():
-            for item in column.describe(self.categories):
-                described[item.name] = replace(item, edges=edges.get(item.name, ()))
+            for item in column.describe(self.categories, edges):
+                described[item.name] = item
         common = None
         if self.common is not None:
+            inputs = self._inputs()
             common = dict[str, tuple[str, ...]]()
             for group, columns in self.common.items():
                 common[group] = tuple(chain(*(inputs[column] for column in columns)))

@@ -280,10 +280,12 @@ def _asked(labels: pd.Series, asks_for_task: bool, positive: Any) -> list[Note]:
     """Return notes on classes that the user should know of or decide."""
     notes = list[Note]()
     are_whole = asks_for_task and labels.dtype.kind in "iu"
-    if not are_whole and labels.nunique() != 2:
+    codes, different = labels.factorize()
+    if not are_whole and len(different) != 2:
         return notes
-    counts = labels.value_counts()
-    names = counts.index.tolist()
+    counts = np.bincount(codes)
+    in_order = different.tolist()
+    names = [in_order[position] for position in np.argsort(-counts, kind="stable").tolist()]
     if are_whole and len(counts) > _MANY_CLASSES:
         sentence = (
             f"{len(counts)} different whole numbers are treated as classes; if they are "
@@ -291,7 +293,7 @@ def _asked(labels: pd.Series, asks_for_task: bool, positive: Any) -> list[Note]:
         )
         tasks = [{"task": task} for task in (NUMBER_TASK, COUNT_TASK, DEFAULT_TASK)]
         notes.append(Note(f"{sentence} or task: counts", "task", alternatives=tasks))
-    elif are_whole and _is_peaked(counts.sort_index().to_numpy()):
+    elif are_whole and _is_peaked(counts[different.argsort()]):
         sentence = (
             f"{len(counts)} whole numbers from {min(names)} to {max(names)} are treated as "
             "classes, without order; if "

@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import CombinedLoader
 
+from fedlit.collector import paused_collector
 from fedlit.data.agree import Agreement, negotiate
 from fedlit.data.classes import labels_of, with_classes
 from fedlit.data.columns import Categories, Scaling
@@ -227,6 +228,7 @@ class FederatedData(LightningDataModule):
         """Map each client to the state of its encoder, as plain data for :meth:`use_encoders`."""
         return {name: encoder.state_dict() for name, encoder in self.encoders.items()}
 
+    @paused_collector()
     def setup(self, stage: str | None = None) -> None:
         """Read and encode the tables, once.
 
@@ -395,6 +397,7 @@ class FederatedData(LightningDataModule):
         )
         return replace(table, notes=(*table.notes, *notes))
 
+    @paused_collector()
     def tables(self, *, keep: bool = False) -> list[ClientTable]:
         """Return the source's tables with the selected columns and the injected faults.
 

@@ -244,11 +244,11 @@ def _stratified(
     client: str, target: pd.Series, seed: int, test: float, validation: float
 ) -> tuple[dict[Split, np.ndarray], list[Note]]:
     codes, index = target.factorize()
-    labels = index.tolist()
     counts = np.bincount(codes, minlength=len(index))
     rare = counts < _FEWEST
     notes = list[Note]()
     if rare.any():
+        labels = index.tolist()
         rare_labels = shorten(
             [f"{labels[code]!r} ({counts[code]})" for code in np.flatnonzero(rare)]
         )
