@@ -115,7 +115,7 @@ def _unbounded(at_zero: Floats, at_end: Floats, fitted: Bools) -> tuple[Bools, B
     infinite = np.zeros(len(fitted), bool)
     curved = np.zeros(len(fitted), bool)
     errors = 1 / np.sqrt(np.diag(at_zero), where=fitted, out=np.ones(len(fitted)))
-    for column in np.flatnonzero(fitted):
+    for column in np.flatnonzero(fitted).tolist():
         before = np.flatnonzero(curved)
         if _left(at_end, before, column) >= _FLAT * _left(at_zero, before, column):
             curved[column] = True

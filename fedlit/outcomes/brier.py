@@ -20,6 +20,13 @@ class BrierTerms:
     before has weight 0, and the others count for it: a row with an event at T as 1 / G(T), and a row
     that is still observed at t as 1 / G(t), where G is the share that is not censored.
 
+    NOTE[DIFF]: Graf et al. weigh an event at T by 1 / G(T−), the share right before; here it is 1 /
+    G(T), as in scikit-survival. They differ where rows are censored at the very time of an event,
+    as with times in whole years: events then count somewhat too much.
+
+    NOTE[DIFF]: the paper has no late entry. Rows that had the event before they could enter are not
+    made up for, so that with late entry the score favours curves with too low risks.
+
     Attributes:
         times: (times,) the times.
         observed: (n, times) 1 as long as the row has no event.

@@ -71,6 +71,9 @@ def censoring(y: Numbers) -> Steps:
     """Return the share of rows that are not censored. At one time, events come before
     censorings.
 
+    If the only rows at risk are censored before others enter, that says nothing about the others:
+    the share stays as it is. Otherwise one row that entered early would leave none to be scored.
+
     Args:
         y: (n, 3) the target, see :data:`TIME`.
     """
@@ -108,5 +111,8 @@ def _steps(y: Numbers, ending: Bools, weight: Floats | None, first: Bools | None
         risk = risk - np.bincount(position, weights[before], len(times))
     # Sums of weights are rounded: of rows that all end, nothing is left.
     staying = np.where(ended < risk * (1 - _ROUNDING), 1 - ended / risk, 0.0)
+    if first is not None:
+        last_entry = y[:, ENTRY].max(initial=-np.inf)
+        staying[(staying == 0) & (times <= last_entry)] = 1.0
     shares: Floats = np.cumprod(staying, dtype=np.float64)
     return Steps(times, shares)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedlit import PartialLikelihood, StratifiedCox
 from fedlit.cox import At, Stratum, site_residuals, site_terms
-from fedlit.cox_fit import POINTS, infer, solve
+from fedlit.cox_fit import POINTS, Fit, infer, solve
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
@@ -531,12 +531,15 @@ def test_the_trend_is_a_function_of_time(trend: Any, tmp_path: Path) -> None:
         "log": lambda times: np.log(times),
         "steps": lambda times: (times[:, None] > edges).sum(1),
     }[trend]
+    effects = said(run, "birch", "effects")
+    every = np.array([True, True])
+    fit = Fit(effects, every, True, ~every, every)
     sums = summed(
         [
-            site_residuals(stratum, said(run, "birch", "effects"), of_time(stratum.times))
+            site_residuals(stratum, effects, of_time(stratum.times))
             for stratum in (Stratum.of(x, y) for x, y in rows_of.values())
         ]
     )
-    expected = infer(sums, np.array([True, True]))
+    expected = infer(sums, fit)
     np.testing.assert_allclose(said(run, "birch", "trend"), expected.trend, rtol=1e-8)
     np.testing.assert_allclose(said(run, "birch", "trend_of_all"), expected.trend_of_all, rtol=1e-8)

@@ -179,6 +179,21 @@ def test_the_share_left_is_the_product_over_times(late: bool) -> None:
         np.testing.assert_allclose(curve.at(times), expected, atol=1e-12)
 
 
+def test_one_early_censored_row_leaves_others_to_be_scored() -> None:
+    draw = np.random.default_rng(11)
+    entry = draw.uniform(5, 9, 100)
+    y = np.stack([entry + draw.exponential(20, 100), draw.random(100) < 0.5, entry], 1)
+    early = np.array([[3.0, 0.0, 1.0]])
+    task = Survival(edges=EDGES, horizons=(20.0,), hazard=0.2)
+    scores = []
+    for rows in (y, np.concatenate([early, y])):
+        target = torch.from_numpy(rows.astype(np.float32))
+        fitted = task.fit(target)
+        scores.append(fitted.evaluate(fitted.predict(torch.zeros(len(y), 3)), target[-100:]))
+    for name in ("integrated_brier", "horizon_auroc", "uno_c"):
+        assert scores[1][name].item() == pytest.approx(scores[0][name].item()), name
+
+
 def test_of_weighted_rows_that_all_end_nothing_is_left() -> None:
     for seed in range(50):
         draw = np.random.default_rng(seed)
