@@ -312,7 +312,28 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, about: s
         options["nargs"] = "+" if required or by_name else "*"
     else:
         options["type"] = _READERS.get(kind, kind)
+    if by_name and "nargs" not in options:
+        options.setdefault("action", _Once)
     parser.add_argument(name, **options)
+
+
+class _Once(argparse.Action):
+    """Stores the value of a flag. A second one is refused: the first would be dropped in silence."""
+
+    typed = False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if self.typed:
+            first = getattr(namespace, self.dest)
+            parser.error(f"{option_string}: expected one value, found {first} and {values}")
+        self.typed = True
+        setattr(namespace, self.dest, values)
 
 
 def _reader(kind: Callable[[str], object], expected: str) -> Callable[[str], object]:

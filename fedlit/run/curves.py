@@ -29,7 +29,7 @@ from fedlit.types import Floats, Objects
 CLIENT = "client"
 """What curves are drawn of if no column is named."""
 _MOST = 12
-"""The largest number of groups that are drawn."""
+"""The largest number of values that a column may have whose groups are drawn."""
 _STEPS = 200
 """Times at which a curve is drawn."""
 
@@ -82,9 +82,9 @@ def draw_curves(data: FederatedData, by: str, target: Path) -> Curves:
     groups = list(dict.fromkeys(group))
     if by != CLIENT:
         groups.sort()
-    expect(len(groups) <= _MOST, "--curves", f"a column of at most {_MOST} values", len(groups))
+        expect(len(groups) <= _MOST, "--curves", f"a column of at most {_MOST} values", len(groups))
     y = np.concatenate([rows.y for rows in clients.values()])
-    times = np.linspace(0, float(y[:, TIME].max()), _STEPS + 1)
+    times = _round_times(float(y[:, TIME].max()))
     tables = {name: life_table(y[group == name], times) for name in groups}
     label = f"{outcome.time_unit}s" if outcome.time_unit else "time"
     files = save_figure(curves_figure(tables, label, by), target / "curves")
@@ -96,6 +96,17 @@ def draw_curves(data: FederatedData, by: str, target: Path) -> Curves:
     if by != CLIENT:
         lines += ["", *_test(clients, groups, by)]
     return Curves(table, files, lines)
+
+
+def _round_times(last: float) -> Floats:
+    """Return up to about 200 times from 0 to past the last one, whose step is 1, 2 or 5 times a
+    power of ten, as are the marks of the picture's axis.
+    """
+    least = max(last, np.finfo(np.float64).tiny) / _STEPS
+    power = 10.0 ** np.floor(np.log10(least))
+    step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least * (1 - 1e-9))
+    times: Floats = np.arange(int(np.ceil(last / step)) + 1) * step
+    return times
 
 
 def _rows_of(data: FederatedData, client: str, by: str) -> _Rows:
@@ -146,9 +157,10 @@ def _test(clients: Mapping[str, _Rows], groups: list[str], by: str) -> Iterator[
     sums = {name: np.sum(list(map(itemgetter(name), terms)), 0) for name in terms[0]}
     test = log_rank(sums)
     p = float(chi2.sf(test.statistic, test.freedom)) if test.freedom else np.nan
+    degrees = "degree" if test.freedom == 1 else "degrees"
     yield (
         f"Log-rank test of {by}, stratified by client: χ² {test.statistic:.2f} on {test.freedom} "
-        f"degrees of freedom, p {p:.3g}"
+        f"{degrees} of freedom, p {p:.3g}"
     )
     lines = []
     for name, observed, expected in zip(groups, sums["observed"], sums["expected"], strict=True):

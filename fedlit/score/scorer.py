@@ -233,9 +233,13 @@ class Scorer:
             ConfigError: the client predicts no times to an event, or a time is below 0.
             DataError: see :meth:`predict`.
         """
-        points = np.asarray(times, np.float64)
+        expected = "times: expected a list of numbers from 0 on, in the unit of the task"
+        try:
+            points = np.asarray(times, np.float64)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{expected}, found {times!s:.200}") from None
         if points.ndim != 1 or not (points >= 0).all():
-            raise ConfigError(f"times: expected a list of times from 0 on, found {times!r:.200}")
+            raise ConfigError(f"{expected}, found {times!s:.200}")
         checked = check_frame(frame, self.encoder)
         curves = self.outcome.curve(self._predictions(checked, []), points)
         return pd.DataFrame(curves, index=checked.index, columns=list(times))

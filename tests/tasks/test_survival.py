@@ -17,6 +17,7 @@ from fedlit.outcomes.life_table import life_table
 from fedlit.outcomes.log_rank import log_rank
 from fedlit.outcomes.log_rank import site_terms as log_rank_terms
 from fedlit.outcomes.survival import SurvivalCurve
+from fedlit.show.curves import curves_figure
 from fedlit.tasks.survival import Survival
 from fedlit.tasks.survival_target import horizons_of
 
@@ -430,3 +431,21 @@ def test_a_life_table_says_nothing_of_fewer_rows(late: bool) -> None:
         assert left == ((y[:, 0] > at) & (y[:, 2] <= at)).sum()
         assert share == kaplan_meier(y).at(at)
     assert whole.events.sum() == y[:, 1].sum() and whole.at_risk[-1] == 0
+
+
+@pytest.mark.parametrize("groups", [2, 14])
+def test_numbers_at_risk_are_those_at_the_marks_of_the_axis(groups: int) -> None:
+    """And a long legend is beside the curves, not above them."""
+    draw = np.random.default_rng(groups)
+    end = draw.integers(1, 2970, 300).astype(float)
+    y = np.stack([end, draw.integers(0, 2, 300), np.full(300, -np.inf)], 1)
+    table = life_table(y, np.arange(0, 3000, 20.0))
+    figure = curves_figure({f"centre {number}": table for number in range(groups)}, "days")
+    figure.canvas.draw()
+    upper, lower = figure.axes
+    marks = [float(mark) for mark in lower.get_xticks() if 0 <= mark < end.max()]
+    written = [(text.get_position()[0], text.get_text()) for text in lower.texts]
+    assert len(marks) > 4 and len(written) == groups * len(marks)
+    assert set(written) == {(mark, f"{(end > mark).sum()}") for mark in marks}
+    legend = upper.get_legend().get_window_extent()
+    assert groups == 2 or not legend.overlaps(upper.get_window_extent())

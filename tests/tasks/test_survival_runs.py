@@ -19,10 +19,12 @@ from fedlit.__main__ import main
 from fedlit.data.encoder import TableEncoder
 from fedlit.data.examine import examine
 from fedlit.data.folds import folded
+from fedlit.data.module import FederatedData
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.export import export
 from fedlit.mixture.mixture import Mixture
+from fedlit.run.curves import draw_curves
 from fedlit.run.run import Run
 from fedlit.score.folder_checks import MAIN
 from fedlit.study.compare import compare
@@ -170,8 +172,9 @@ def test_curves_are_predicted_at_any_times(run: Run, folder: Path, tmp_path: Pat
     at_edges = scorer.predict_survival(rows, [0, *edges, edges[-1] + 1])
     assert (at_edges[0] == 1).all() and at_edges.iloc[:, -1].isna().all()
     np.testing.assert_allclose(at_edges[edges], curves, rtol=1e-9)
-    with pytest.raises(ConfigError):
-        scorer.predict_survival(rows, [-1])
+    for wrong in ([-1], ["1y"], 365, [math.nan]):
+        with pytest.raises(ConfigError, match="times"):
+            scorer.predict_survival(rows, wrong)  # type: ignore[arg-type]
     for name, options in {"short": [], "long": ["--curves"]}.items():
         typed = [
             "--run",
@@ -235,6 +238,22 @@ def test_opposite_codes_units_and_leaks_are_asked_about(
     items = examine(source.tables(1), source).findings.items
     found = {(item.kind, item.column) for item in items if item.severity != "info"}
     assert found == ({(kind, column)} if kind else set())
+
+
+def test_curves_of_more_centres_than_a_column_may_have_values(tmp_path: Path) -> None:
+    frame = rows_of(5, 600)
+    frame["died"] = (frame["died"] == "dead").astype(int)
+    frame["centre"] = [f"c{row % 15:02}" for row in frame.index]
+    frame.to_csv(tmp_path / "registry.csv", index=False)
+    task = {"name": "survival", "time": "days", "event": "died", "unit": "day"}
+    source = Tables(str(tmp_path / "registry.csv"), client_column="centre", task=task)
+    data = FederatedData(source)
+    data.setup()
+    drawn = draw_curves(data, "client", tmp_path)
+    train = sum(len(table.splits["train"]) for table in source.tables(0))
+    assert len(drawn.table) == 15 and drawn.table["rows"].sum() == train
+    with pytest.raises(ConfigError, match="--curves"):
+        draw_curves(data, "age", tmp_path)
 
 
 def test_few_events_and_far_horizons_are_noted(tmp_path: Path) -> None:
