@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_CELLS = 2**22
 """The largest number of cells that are computed at once: 32 MiB of float64."""
@@ -48,10 +51,13 @@ def grouped_rows(
         kinds: what else tables of one group have in common.
 
     Example:
+        >>> import pandas as pd
         >>> frames = [pd.DataFrame({"age": [age]}) for age in (40.0, 60, 80.0)]
         >>> [(group.members, group.frame["age"].tolist()) for group in grouped_rows(frames, "aaa")]
         [([0, 2], [40.0, 80.0]), ([1], [60])]
     """
+    import pandas as pd
+
     same_columns = dict[Hashable, list[int]]()
     for position, (frame, kind) in enumerate(zip(frames, kinds, strict=True)):
         key = tuple(frame.columns.tolist()), tuple(frame.dtypes.tolist()), kind
