@@ -256,6 +256,31 @@ def test_curves_of_more_centres_than_a_column_may_have_values(tmp_path: Path) ->
         draw_curves(data, "age", tmp_path)
 
 
+@pytest.mark.parametrize("name", ["alive", "gone"])
+def test_an_opposite_code_is_one_question_with_its_answer(tmp_path: Path, name: str) -> None:
+    """Whether or not the name of the column says that its code is opposite."""
+    for seed, client in enumerate(("north", "south")):
+        frame = rows_of(seed)
+        frame["died"] = (frame["died"] == "dead").astype(int)
+        frame = frame[(frame["died"] == 1) | (frame.index % 3 == 0)]
+        if client == "south":
+            frame[name] = 1 - frame.pop("died")
+        frame.to_csv(tmp_path / f"{client}.csv", index=False)
+    task = {
+        "north": {"name": "survival", "time": "days", "event": "died"},
+        "south": {"name": "survival", "time": "days", "event": name},
+    }
+    settings: dict[str, Any] = {"files": {}, "task": task}
+    for client in task:
+        settings["files"][client] = str(tmp_path / f"{client}.csv")
+    source = Tables(**settings)
+    items = examine(source.tables(1), source).findings.items
+    (asked,) = [item for item in items if item.severity != "info"]
+    mended = Tables(**settings, **asked.alternatives[0]["data"]["source"]["init_args"])
+    items = examine(mended.tables(1), mended).findings.items
+    assert not [item for item in items if item.severity != "info"]
+
+
 def test_few_events_and_far_horizons_are_noted(tmp_path: Path) -> None:
     frame = rows_of(4)
     dead = frame.index[frame["died"] == "dead"]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedlit.data.note import Note
 from fedlit.data.table import SPLITS, ClientTable
 from fedlit.data.targets import outcome_at, task_name
 
@@ -31,6 +32,7 @@ class ColumnFacts:
             empty if there are none.
         values: maps categories or classes to their number of rows, the most frequent first.
         unit: the unit beside numbers; "" if there is none.
+        in_question: whether a note of the table asks what these values mean.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class ColumnFacts:
     quantiles: tuple[float, ...] = ()
     values: Mapping[Any, int] | None = None
     unit: str = ""
+    in_question: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,13 @@ def _targets(table: ClientTable) -> dict[str, ColumnFacts]:
     outcome = outcome_at(table)
     if isinstance(target.name, tuple):
         cells = zip(*(row for row in target if isinstance(row, tuple)), strict=True)
+        notes = [note for note in table.notes if isinstance(note, Note)]
+        open_columns = {note.column for note in notes if note.kind == "event"}
         summaries = {}
         for position, column in enumerate(cells):
-            summary = ColumnFacts("categorical", 0, values=_values(pd.Series(column, dtype=object)))
+            values = _values(pd.Series(column, dtype=object))
+            is_open = str(target.name[position]) in open_columns
+            summary = ColumnFacts("categorical", 0, values=values, in_question=is_open)
             numbers = pd.Series(column)
             if outcome.number and position not in outcome.label_cells and is_number(numbers):
                 summary = ColumnFacts("numeric", 0, _quantiles(numbers.to_frame())["0"])

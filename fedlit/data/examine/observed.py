@@ -44,23 +44,29 @@ def observed(clients: Sequence[ClientFacts]) -> Iterator[Note]:
 
 
 def _opposites(role: str, cells: _Cells) -> Iterator[Note]:
-    """Find clients whose share of 1 fits the others' share of 0."""
+    """Find clients whose share of 1 fits the others' share of 0. Shares say nothing of a code that a
+    client is asked about.
+    """
     shares = dict[str, float]()
     for client, (_, facts) in cells.items():
         counts = facts.values or {}
         rows = sum(counts.values())
-        if {*counts} == {0, 1} and rows >= _FEWEST:
+        if {*counts} == {0, 1} and rows >= _FEWEST and not facts.in_question:
             shares[client] = counts[1] / rows
     opposites = [client for client in shares if _is_opposite(client, shares)]
     if not opposites:
         return
     texts = [f"{100 * shares[client]:.3g} % at {client} ({cells[client][0]})" for client in shares]
-    name = cells[opposites[-1]][0]
+    # Of two clients each is opposite to the other; the fix is for one of them.
+    last = opposites[-1]
+    name = cells[last][0]
     text = (
         f"rows with a 1 are {shorten(texts, 8)}: does it say everywhere that the {role} happened? If "
-        f"a code is opposite, map it (values: {{{name}: {{0: 1, 1: 0}}}})"
+        "a code is opposite, map it (values)"
     )
-    yield Note(text, "labels", clients=tuple(shares), column=name, at=opposites)
+    swapped = {"values": {name: {0: 1, 1: 0}}}
+    names = tuple(shares)
+    yield Note(text, "labels", clients=names, column=name, at=(last,), alternatives=[swapped])
 
 
 def _is_opposite(client: str, shares: Mapping[str, float]) -> bool:
