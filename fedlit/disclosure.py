@@ -55,7 +55,7 @@ def group_means(values: NDArray, rows: int, most: int) -> NDArray[np.float64]:
     Args:
         values: (n,) numbers, none of them missing.
         rows: the smallest number of values in a group.
-        most: the largest number of groups, at least 3.
+        most: the largest number of groups.
 
     Returns:
         (groups,) float64; empty if there are fewer values than ``rows``.

@@ -16,7 +16,7 @@ CLOSEST = 1e-6
 float32 at some client."""
 
 
-def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:
+def sketch(values: NDArray[np.float64], rows: int = 1, stated: int | None = None) -> list[float]:
     """Return a client's sketch of a column of numbers (n,), from which all clients derive the same
     bins: the count of values that are not missing (NaN), the smallest, the largest and 255 evenly
     spaced quantiles. If all values are missing, it is the count alone.
@@ -26,13 +26,17 @@ def sketch(values: NDArray[np.float64], rows: int = 1) -> list[float]:
         rows: the number of rows behind each quantile. From 2 on, quantiles are the means of groups
             of so many rows or more (see :func:`fedlit.disclosure.group_means`), and there are as
             many as groups, at most 257.
+        stated: a count, at most that of values, to state in place of theirs. The number of
+            quantiles then says no more than it.
     """
     values = values[~np.isnan(values)]
-    if not len(values):
+    count = len(values) if stated is None else stated
+    if not count:
         return [0]
     if rows > 1:
-        return [len(values), *group_means(values, rows, SKETCHED).tolist()]
-    return [len(values), *np.quantile(values, np.linspace(0, 1, SKETCHED)).tolist()]
+        most = min(count // rows, SKETCHED)
+        return [count, *group_means(values, rows, most).tolist()]
+    return [count, *np.quantile(values, np.linspace(0, 1, SKETCHED)).tolist()]
 
 
 def agreed_edges(sketches: Sequence[Sequence[float]], number: int) -> tuple[float, ...]:

@@ -116,21 +116,24 @@ class Survival(Task):
         cls, target: pd.Series, settings: Mapping[str, Any], positive: Label | None = None
     ) -> Facts:
         """Return the numbers of rows and events, a sketch of the times of events, and the settings on
-        which clients must agree. Nothing is said of fewer events than ``facts_from``.
+        which clients must agree. Nothing is said of fewer events than ``facts_from``, and of fewer
+        censored rows only that they are fewer.
         """
         y = target_values(target)
         least = int(settings.get("facts_from", 1))
         times = y[y[:, EVENT] == 1, TIME].astype(np.float64)
-        if len(times) < least:
-            times = times[:0]
+        # The number of rows is sent, too, and the rows without an event are the censored ones.
+        stated = min(len(times), len(target) - (least - 1))
+        if stated < least:
+            stated = 0
         agreed = {key: settings[key] for key in cls.more_settings if key in settings}
         columns: Any = target.name
         return {
             "task": cls.name,
             "target": ", ".join(columns),
             "count": len(target),
-            "events": len(times),
-            "event_times": sketch(times, least) if _needs_times(settings) else [],
+            "events": stated,
+            "event_times": sketch(times, least, stated) if _needs_times(settings) else [],
             "settings": json.dumps(agreed),
         }
 

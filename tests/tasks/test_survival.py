@@ -158,6 +158,30 @@ def test_fewer_events_than_facts_from_are_not_told() -> None:
         Survival.agree("north", {"north": facts})
 
 
+@pytest.mark.parametrize("settings", [{}, {"horizons": [90], "intervals": [90]}])
+def test_fewer_censored_rows_than_facts_from_are_not_told(settings: dict[str, Any]) -> None:
+    """What is sent of 200 rows does not depend on how many of 0 to 4 are censored."""
+    sent = list[dict[str, Any]]()
+    for censored in range(7):
+        rows = [(time, int(time > censored)) for time in range(1, 201)]
+        sent.append(Survival.facts(rows_of(*rows), {**settings, "facts_from": 5}))
+    told = [(facts["count"], facts["events"]) for facts in sent]
+    assert told == [(200, 196)] * 5 + [(200, 195), (200, 194)]
+    sizes = [len(facts["event_times"]) for facts in sent]
+    assert len({*sizes[:5]}) == 1
+    if not settings:
+        assert [facts["event_times"][0] for facts in sent] == [196] * 5 + [195, 194]
+        assert min(Survival.rows_behind(facts)["event_times"] for facts in sent) >= 5
+    task = Survival.agree("north", {"north": sent[3]})
+    assert task.hazard < 1
+
+
+def test_few_events_among_few_censored_rows_are_not_told() -> None:
+    rows = [(time, int(time > 1)) for time in range(1, 8)]
+    facts = Survival.facts(rows_of(*rows), {"facts_from": 5})
+    assert (facts["count"], facts["events"], facts["event_times"]) == (7, 0, [0])
+
+
 def product_limit(rows: list[tuple[Any, ...]], time: float, *, censored: bool = False) -> float:
     """Return Kaplan and Meier's estimate from its definition; of censoring, events come first."""
     left = 1.0
