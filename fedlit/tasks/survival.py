@@ -13,24 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedlit.errors import ConfigError, DataError
+from fedlit.errors import ConfigError
 from fedlit.outcomes.base import Columns, Outcome
 from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
 from fedlit.outcomes.periods import bounds_of, in_periods
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
-from fedlit.sketches import SKETCHED, agreed_edges, agreed_quantile, sketch
+from fedlit.sketches import SKETCHED, sketch
 from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import CURVES
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.scores import LOSS, Score
+from fedlit.tasks.survival_agreement import agreed_times, needs_times
 from fedlit.tasks.survival_scores import SCORES, SurvivalScorer
-from fedlit.tasks.survival_target import (
-    check_settings,
-    horizons_of,
-    intervals_of,
-    target_values,
-)
+from fedlit.tasks.survival_target import check_settings, target_values
 from fedlit.tasks.weighing import weighted_mean
 from fedlit.types import Label
 
@@ -45,8 +41,6 @@ _IMAGINED = np.linspace(1.0, 2.0, SKETCHED).tolist()
 """Times of events at another client, from which as many intervals follow as from real ones."""
 FEW_EVENTS = 10
 """With fewer events of its own, a client is told that its risks are not calibrated."""
-_CLOSEST = 1e-4
-"""Ends of intervals that are closer than this share of the last one are one."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class Survival(Task):
             "target": ", ".join(columns),
             "count": len(target),
             "events": stated,
-            "event_times": sketch(times, least, stated) if _needs_times(settings) else [],
+            "event_times": sketch(times, least, stated) if needs_times(settings) else [],
             "settings": json.dumps(agreed),
         }
 
@@ -170,35 +164,12 @@ class Survival(Task):
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:
         """Return the task with the intervals and horizons that all these clients share."""
-        ordered = [facts[name] for name in sorted(facts)]
         for peer in sorted(facts):
             cls.check_peer(client, facts[client], peer, facts[peer])
-        first = facts[client]
-        settings = json.loads(first["settings"])
-        horizons, quantiles = horizons_of(settings)
-        number, written_edges = intervals_of(settings)
-        sketches = [sent["event_times"] for sent in ordered if len(sent["event_times"]) > 1]
-        events = sum(sent["events"] for sent in ordered)
-        if not events or (_needs_times(settings) and not sketches):
-            raise DataError(
-                f"client {client!r}, target {first['target']!r}: expected an event in training "
-                f"rows, found none that may be told in {sum(sent['count'] for sent in ordered):,} "
-                "rows; name other clients, or lower data.facts_from"
-            )
-        for share in quantiles:
-            horizons.append(_quantile(sketches, share))
-        horizons = sorted({float(np.float32(horizon)) for horizon in horizons})
-        if not horizons[0] > 0:
-            raise DataError(
-                f"client {client!r}, target {first['target']!r}: expected horizons above 0, found 0, "
-                "as many events are at time 0; name times (horizons: [1y, 5y])"
-            )
-        edges = written_edges or agreed_edges(sketches, number)[1:] or horizons
-        intervals = _with_horizons(edges, horizons)
-        rows = sum(sent["count"] for sent in ordered)
-        hazard = min(events / (rows * len(intervals)), 0.5)
-        unit = settings.get("unit", "")
-        return cls(first["target"], intervals, tuple(horizons), unit, hazard)
+        agreed = agreed_times(client, facts)
+        return cls(
+            facts[client]["target"], agreed.edges, agreed.horizons, agreed.unit, agreed.hazard
+        )
 
     def encode(self, target: pd.Series) -> Tensor:
         """Return times, events and entries, (n, 3) float32."""
@@ -381,33 +352,6 @@ class Survival(Task):
             }
 
         return score
-
-
-def _needs_times(settings: Mapping[str, Any]) -> bool:
-    """Return whether horizons or intervals depend on the times of events."""
-    return bool(horizons_of(settings)[1]) or not intervals_of(settings)[1]
-
-
-def _quantile(sketches: Sequence[Sequence[float]], share: float) -> float:
-    """Return a quantile of event times over all clients, to three digits."""
-    return float(f"{agreed_quantile(sketches, share):.3g}")
-
-
-def _with_horizons(edges: Sequence[float], horizons: Sequence[float]) -> tuple[float, ...]:
-    """Return the ends of intervals with the horizons among them, ascending, as float32 holds them.
-    An end gives way to a horizon that is next to it.
-
-    Example:
-        >>> _with_horizons([10.0, 20.0, 29.9999], [20.0, 30.0])
-        (10.0, 20.0, 30.0)
-    """
-    least = _CLOSEST * max(*edges, *horizons)
-    chosen = set(horizons)
-    for edge in edges:
-        end = float(np.float32(edge))
-        if end > least and all(abs(end - near) > least for near in chosen):
-            chosen.add(end)
-    return tuple(sorted(chosen))
 
 
 def _as_written(numbers: np.ndarray) -> np.ndarray:
