@@ -80,7 +80,7 @@ class Entry(ManifestEntry):
 
     clients: dict[str, ClientEntry]
     stacks: SharedStacks | None
-    encoders: dict[str, dict[str, Any]]
+    encoders: dict[str, Mapping[str, Any]]
     specs: dict[str, Mapping[str, Any]]
     personal: PersonalState
     records: dict[str, dict[str, Any]]

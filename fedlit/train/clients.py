@@ -36,6 +36,7 @@ from fedlit.train.descent import StepContext, take_step
 from fedlit.train.fitting import check_batch_size, check_settings, check_weights
 from fedlit.train.learning import Learning
 from fedlit.train.lightning import parse_optimizers
+from fedlit.train.packing import Constant
 from fedlit.train.personal import Personal
 from fedlit.train.results import Results
 from fedlit.train.schedules import advance, step_plateaus
@@ -214,6 +215,19 @@ class Clients(Mapping[str, FederatedClient]):
     def fingerprints(self) -> dict[str, str]:
         """Maps each client, of any process, to a fingerprint of its rows, splits and labels."""
         return {client.spec.name: client.fingerprint() for client in self.data.clients}
+
+    @cached_property
+    def encoder_states(self) -> dict[str, Mapping[str, Any]]:
+        """The state of each client's encoder, for checkpoints. The plain data of a thousand
+        encoders is large and takes seconds to write, and training does not change it.
+        """
+        encoders = self.data.encoders.items()
+        return {name: Constant(encoder.state_dict) for name, encoder in encoders}
+
+    @cached_property
+    def spec_states(self) -> dict[str, Mapping[str, Any]]:
+        """The same for clients' specs."""
+        return {name: Constant(client.spec.state_dict) for name, client in self.items()}
 
     def fresh(self, spec: ClientSpec, seed: int | None = None) -> FederatedClient:
         """Return a client as it was before training, or as it would be with another seed."""

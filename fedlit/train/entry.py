@@ -35,8 +35,8 @@ def entry_of(
     return {
         "clients": clients,
         "stacks": stacks,
-        "encoders": data.encoder_states(),
-        "specs": {name: client.spec.state_dict() for name, client in federation.items()},
+        "encoders": federation.encoder_states,
+        "specs": federation.spec_states,
         "personal": federation.personal.state_dict(),
         "records": federation.personal.records,
         "ending": federation.ending.state_dict(stops),

@@ -5,7 +5,10 @@ tensor. torch would otherwise write some thousand objects for each client, one b
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -22,31 +25,99 @@ _TENSOR = "~tensor"
 _REST = "~rest"
 _TUPLE = "~tuple"
 _MAP = "~map"
-_TAGS = {_TENSOR, _REST, _TUPLE, _MAP}
+_CONSTANT = "~constant"
+_TAGS = {_TENSOR, _REST, _TUPLE, _MAP, _CONSTANT}
+
+# Quotes within a text are escaped, so that only the packer writes this.
+_PLACE = re.compile(r'\{"~constant": (\d+)\}')
+
+_ATOMS = {type(None), bool, int, float, str}
 
 _Form = tuple[torch.dtype, torch.Size, torch.device]
 
 
+class Constant(Mapping[str, Any]):
+    """A part of a content that is the same in every checkpoint of a run. Its text is made once and
+    kept; the part itself is made again for whoever reads it.
+
+    Args:
+        make: makes the part.
+
+    Example:
+        >>> bins = Constant(lambda: {"edges": (0.5, 1.5)})
+        >>> unpacked(packed({"encoder": bins})) == {"encoder": {"edges": (0.5, 1.5)}}
+        True
+    """
+
+    def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make = make
+
+    @cached_property
+    def text(self) -> str | None:
+        """The part as JSON; None if it has more than plain data, such as tensors."""
+        packer = _Packer()
+        text = packer.filled(json.dumps(packer.plain(self.made)))
+        return None if packer.stacks or packer.rest else text
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """The part, made again."""
+        return dict(self._make())
+
+    def __getitem__(self, key: str) -> Any:
+        return self.made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+    def __reduce__(self) -> tuple[type[OrderedDict[str, Any]], tuple[list[tuple[str, Any]]]]:
+        # torch reads files of weights only with this class, also those that another program wrote.
+        return OrderedDict, (list(self.made.items()),)
+
+
 class _Packer:
-    """Replaces tensors, and what JSON cannot hold, by where they are kept."""
+    """Replaces tensors, constant parts, and what JSON cannot hold, by where they are kept."""
 
     def __init__(self) -> None:
         self.stacks: dict[_Form, tuple[int, list[Tensor]]] = {}
+        self.constants: list[str] = []
         self.rest: list[object] = []
 
     def plain(self, value: object) -> object:
-        if value is None or type(value) in (bool, int, float, str):
+        if type(value) in _ATOMS:
             return value
         if type(value) is list:
-            return [self.plain(item) for item in value]
+            return self._items(value)
         if type(value) is tuple:
-            return {_TUPLE: [self.plain(item) for item in value]}
+            return {_TUPLE: self._items(value)}
         if isinstance(value, dict):
             return self._map(value)
+        if isinstance(value, Constant):
+            return self._constant(value)
         if isinstance(value, Tensor) and value.layout is torch.strided:
             return {_TENSOR: self._tensor(value)}
         self.rest.append(value)
         return {_REST: len(self.rest) - 1}
+
+    def filled(self, text: str) -> str:
+        """Return a text with constant parts in their places."""
+        if not self.constants:
+            return text
+        return _PLACE.sub(lambda place: self.constants[int(place[1])], text)
+
+    def _constant(self, value: Constant) -> object:
+        if value.text is None:
+            return self._map(value.made)
+        self.constants.append(value.text)
+        return {_CONSTANT: len(self.constants) - 1}
+
+    def _items(self, items: Sequence[object]) -> Sequence[object]:
+        if _ATOMS.issuperset(map(type, items)):
+            return items
+        return [self.plain(item) for item in items]
 
     def _map(self, value: Mapping[Any, object]) -> object:
         if all(type(key) is str for key in value) and not value.keys() & _TAGS:
@@ -75,7 +146,7 @@ def packed(content: Mapping[str, Any]) -> dict[str, Any]:
         {'epoch': 2, 'w': [tensor([0., 0., 0.]), tensor([1., 1., 1.])]}
     """
     packer = _Packer()
-    text = json.dumps(packer.plain(dict(content)))
+    text = packer.filled(json.dumps(packer.plain(dict(content))))
     stacks = []
     for _, tensors in packer.stacks.values():
         stacks.append(torch.stack(tensors) if len(tensors) > 1 else alone(tensors[0])[None])

@@ -11,7 +11,7 @@ import torch
 from federations import ALIKE, Dry, make_run
 
 from fedlit.client.client import FederatedClient
-from fedlit.train.packing import packed, unpacked
+from fedlit.train.packing import Constant, packed, unpacked
 
 CONTENT: dict[str, Any] = {
     "epoch": 3,
@@ -58,3 +58,31 @@ def test_clients_of_one_form_add_no_objects(tmp_path: Path) -> None:
     # Another client's predictions for its rows may have a form of their own, its tensors have not.
     assert numbers[4][0] <= numbers[2][0] + 2
     assert numbers[4][1] == []
+
+
+def test_constant_parts_are_made_once_and_packed_as_any_part() -> None:
+    made = []
+
+    def part() -> dict[str, Any]:
+        made.append(1)
+        return {"bins": (0.5, [1.5, "\\\\1"]), "text": '{"~constant": 0}', 3: None, "~map": [2]}
+
+    content = {"~constant": 7, "text": '{"~constant": 0}', "of": {"a": part(), "b": part()}}
+    parts = {"a": Constant(part), "b": Constant(part)}
+    with_constants = {**content, "of": parts}
+    made.clear()
+    for _ in range(3):
+        assert packed(with_constants) == packed(content)
+    assert len(made) == 2
+    assert unpacked(packed(with_constants)) == content
+    assert parts == content["of"]
+
+
+def test_constant_parts_may_hold_tensors() -> None:
+    content = {"w": torch.ones(2), "part": Constant(lambda: {"w": torch.zeros(2)})}
+    assert unpacked(packed(content))["part"]["w"].tolist() == [0.0, 0.0]
+
+
+def test_constant_parts_can_be_saved_unpacked(tmp_path: Path) -> None:
+    torch.save({"part": Constant(lambda: {"bins": (0.5, 1.5)})}, tmp_path / "file.pt")
+    assert torch.load(tmp_path / "file.pt", weights_only=True) == {"part": {"bins": (0.5, 1.5)}}
