@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -239,8 +240,9 @@ def auroc_one_versus_one(
     probabilities: Tensor, target: Tensor, weight: Tensor | None = None
 ) -> float:
     """Return the mean over pairs of classes of the AUROC among the rows of the two (Hand and Till
-    2001), computed by scikit-learn over the classes present in the split. With two classes it is
-    the AUROC; NaN if fewer are present.
+    2001), over the classes present in the split: bit for bit that of scikit-learn, whose checks
+    take longer than the score of a small client. With two classes it is the AUROC; NaN if fewer are
+    present.
 
     Args:
         probabilities: (n, C) float in [0, 1], each row sums to 1.
@@ -252,20 +254,49 @@ def auroc_one_versus_one(
         >>> auroc_one_versus_one(torch.eye(4)[[0, 1, 3]], torch.tensor([0, 1, 3]))
         1.0
     """
-    from sklearn.metrics import roc_auc_score
-
     labelled = target >= 0
     present = torch.unique(target[labelled]).tolist()
     if len(present) < 2 or not torch.isfinite(probabilities).all():
         return math.nan
     selected = restrict(double_on_cpu(probabilities[labelled]), present).numpy()
-    rank = {position: index for index, position in enumerate(present)}
-    labels = [rank[position] for position in target[labelled].tolist()]
-    weights = None
-    if weight is not None:
-        weights = weight[labelled].cpu().numpy()
-    if len(present) == 2:
-        return float(roc_auc_score(labels, selected[:, 1], sample_weight=weights))
-    if weights is not None:
+    labels = np.searchsorted(present, target[labelled].cpu().numpy())
+    if weight is None and len(present) == 2:
+        return _auroc_of_two(labels == 1, selected[:, 1])
+    if weight is None:
+        return float(np.average(_auroc_of_pairs(labels, selected)))
+    if len(present) > 2:
         return math.nan
-    return float(roc_auc_score(labels, selected, multi_class="ovo"))
+    from sklearn.metrics import roc_auc_score
+
+    weights = weight[labelled].cpu().numpy()
+    return float(roc_auc_score(labels, selected[:, 1], sample_weight=weights))
+
+
+def _auroc_of_pairs(labels: np.ndarray, probabilities: np.ndarray) -> list[float]:
+    """Return the AUROC among the rows of two classes, for each pair: the mean of those by the
+    probabilities of either.
+    """
+    scores = []
+    for first, second in combinations(range(probabilities.shape[1]), 2):
+        rows = (labels == first) | (labels == second)
+        by_first = _auroc_of_two(labels[rows] == first, probabilities[rows, first])
+        by_second = _auroc_of_two(labels[rows] == second, probabilities[rows, second])
+        scores.append((by_first + by_second) / 2)
+    return scores
+
+
+def _auroc_of_two(positive: np.ndarray, scores: np.ndarray) -> float:
+    """Return the area under the curve of hits over false alarms, (n,) bool and float."""
+    order = np.argsort(-scores, kind="stable")
+    last_of_ties = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    hits = np.cumsum(positive[order], dtype=np.float64)[last_of_ties]
+    alarms = 1 + last_of_ties - hits
+    if len(hits) > 2:
+        # Points on a straight line are left out as scikit-learn does, for the same bits.
+        is_corner = np.ones(len(hits), bool)
+        is_corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(alarms, 2) != 0)
+        hits = hits[is_corner]
+        alarms = alarms[is_corner]
+    y = np.append(0.0, hits) / hits[-1]
+    x = np.append(0.0, alarms) / alarms[-1]
+    return float((np.diff(x) * (y[1:] + y[:-1]) / 2.0).sum())

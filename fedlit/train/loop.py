@@ -301,7 +301,7 @@ class FederatedLoop(LightningModule):
 
     def _finish_scoring(self, split: Split) -> None:
         federation = self.federation
-        self.engine.evaluate(federation.evaluations.take())
+        federation.evaluations.execute(self.engine.evaluate)
         values = federation.finish_scoring(split)
         for logger in boards(self.trainer):
             logger.show(federation.results[split].summary["worst_client"].values())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedlit.client.client import FederatedClient, main_score
+from fedlit.client.client import FederatedClient, has_hook, main_score
 from fedlit.client.hooks import hook_of
 from fedlit.data.loader import Batch
 from fedlit.data.table import Split
@@ -209,9 +209,11 @@ class Evaluations:
     """The evaluations of a federation: the splits that are being scored, and the batches that wait
     to be evaluated.
 
-    A client's first batch is evaluated at once, which shows whether the client draws random numbers
-    (dropout at test time). If it draws none, its later batches wait, so that an engine can execute
-    them side by side.
+    Batches wait until a split ends, so that an engine can execute them side by side. A client that
+    draws random numbers (dropout at test time) is evaluated alone instead, each batch with a seed
+    of its own. Whether clients draw is seen the first time: if none has drawn while all were
+    evaluated, none does; otherwise each is evaluated again, alone. A client with an ``evaluate`` of
+    its own, which may remember that it was called, is evaluated alone the first time.
 
     Args:
         federation: the federation whose clients are evaluated.
@@ -222,6 +224,7 @@ class Evaluations:
         self.scoring: dict[Split, Scoring] = {}
         self._metrics: dict[Split, dict[str, SiteMetrics]] = {}
         self._waiting: list[Evaluation] = []
+        self._untried: list[tuple[Evaluation, int]] = []  # of clients that may draw; with seeds
         self._draws: dict[str, bool] = {}
 
     def begin(self, split: Split) -> None:
@@ -238,32 +241,47 @@ class Evaluations:
         for site, batch in batches.items():
             client = scoring.clients[site]
             job = Evaluation(client, batch, partial(self._evaluate, client, batch))
-            if self._draws.get(client.spec.name) is False:
+            draws = self._draws.get(client.spec.name)
+            if draws is None and has_hook(client, "evaluate"):
+                draws = True  # until it is seen that it does not
+            if draws is False:
                 self._waiting.append(job)
             else:
-                self._execute_alone(job, split, site, scoring.count(site))
+                step = self.federation.step
+                seed = derive_seed(self.federation.seed, split, site, step, scoring.count(site))
+                if draws is None:
+                    self._waiting.append(job)
+                    self._untried.append((job, seed))
+                else:
+                    self._execute_alone(job, seed)
             scoring.add(site, job)
 
-    def _execute_alone(self, job: Evaluation, split: Split, site: str, number: int) -> None:
-        """Execute an evaluation that may draw random numbers.
-
-        Args:
-            job: the evaluation.
-            split: the split.
-            site: the site of its rows.
-            number: the number of the batch among the site's.
-        """
-        federation = self.federation
-        seed = derive_seed(federation.seed, split, site, federation.step, number)
-        with isolated_rng(seed, federation.device) as drawn:
+    def _execute_alone(self, job: Evaluation, seed: int) -> None:
+        """Execute an evaluation that may draw random numbers."""
+        with isolated_rng(seed, self.federation.device) as drawn:
             job.settle(job.run())
             self._draws[job.client.spec.name] = drawn()
 
-    def take(self) -> list[Evaluation]:
-        """Return the waiting evaluations, and no longer keep them."""
+    def execute(self, evaluate: Callable[[Sequence[Evaluation]], None]) -> None:
+        """Let an engine execute the waiting evaluations (:meth:`Engine.evaluate
+        <fedlit.engine.base.Engine.evaluate>`).
+        """
         waiting = self._waiting
+        untried = self._untried
         self._waiting = []
-        return waiting
+        self._untried = []
+        if not untried:
+            evaluate(waiting)
+            return
+        with isolated_rng(self.federation.seed, self.federation.device) as drawn:
+            evaluate(waiting)
+            some_draw = drawn()
+        for job, seed in untried:
+            name = job.client.spec.name
+            if not some_draw:
+                self._draws[name] = False
+            elif self._draws.get(name) is not False:
+                self._execute_alone(job, seed)
 
     def _evaluate(self, client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
         # Both belong to a thread.

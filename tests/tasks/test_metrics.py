@@ -209,6 +209,18 @@ def test_auroc_has_the_bits_of_torchmetrics(rounded: bool) -> None:
         assert torch.equal(found, binary_auroc(one, y))
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_one_versus_one_of_tied_rows_has_scikit_learns_bits(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    for rows in range(classes, 60):
+        probabilities = rng.multinomial(8, np.ones(classes) / classes, rows) / 8
+        target = np.append(np.arange(classes), rng.integers(0, classes, rows - classes))
+        scores = probabilities[:, 1] if classes == 2 else probabilities
+        expected = roc_auc_score(target, scores, multi_class="ovo")
+        found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
+        assert found == expected
+
+
 @pytest.mark.parametrize("absent", [-9, 2])
 def test_one_versus_one_is_scikit_learns_of_present_classes(absent: int) -> None:
     probabilities, target = draw(300, 4, seed=5)
@@ -220,7 +232,7 @@ def test_one_versus_one_is_scikit_learns_of_present_classes(absent: int) -> None
         target[known], mine / mine.sum(1, keepdims=True), multi_class="ovo", labels=there
     )
     found = auroc_one_versus_one(torch.from_numpy(probabilities), torch.from_numpy(target))
-    assert found == pytest.approx(expected, abs=1e-6)
+    assert found == expected
     assert math.isnan(auroc_one_versus_one(torch.ones(3, 2) / 2, torch.zeros(3, dtype=torch.long)))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import Made, SmallNet, different, make_run, trained
+from federations import ALIKE, Dry, Made, SmallNet, different, make_run, trained
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ReduceLROnPlateau
 from torch import Tensor, nn
@@ -296,6 +296,28 @@ def test_a_resumed_run_draws_what_the_whole_one_draws(tmp_path: Path) -> None:
             and len(set(client.state["drawn"])) == 3
         )
     assert scored.loop.federation.step == resumed.loop.federation.step == 12
+
+
+def test_clients_that_draw_nothing_are_scored_as_one_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = []
+    evaluate = FederatedClient.evaluate
+
+    def counting(client: FederatedClient, batch: Batch) -> tuple[Tensor, Tensor]:
+        alone.append(client.spec.name)
+        return evaluate(client, batch)
+
+    monkeypatch.setattr(FederatedClient, "evaluate", counting)
+    loop: dict[str, Any] = {"client": partial(FederatedClient, network=Dry)}
+    run = make_run(tmp_path, clients=ALIKE, loop=loop, epochs=1)
+    scores = run.fit(quiet=True).scores
+    assert alone == []
+    loop["engine"] = "plain"
+    plain = make_run(tmp_path / "plain", clients=ALIKE, loop=loop, epochs=1).fit(quiet=True)
+    assert sorted(set(alone)) == sorted(ALIKE)
+    for name, of_client in plain.scores.items():
+        assert scores[name] == pytest.approx(of_client, abs=1e-4, nan_ok=True)
 
 
 def test_private_names_of_lightning_are_used_by_one_file_alone() -> None:

@@ -63,7 +63,7 @@ def test_clients_of_one_form_add_no_objects(tmp_path: Path) -> None:
 def test_constant_parts_are_made_once_and_packed_as_any_part() -> None:
     made = []
 
-    def part() -> dict[str, Any]:
+    def part() -> dict[Any, Any]:
         made.append(1)
         return {"bins": (0.5, [1.5, "\\\\1"]), "text": '{"~constant": 0}', 3: None, "~map": [2]}
 
