@@ -161,7 +161,7 @@ def test_fewer_events_than_facts_from_are_not_told() -> None:
 @pytest.mark.parametrize("settings", [{}, {"horizons": [90], "intervals": [90]}])
 def test_fewer_censored_rows_than_facts_from_are_not_told(settings: dict[str, Any]) -> None:
     """What is sent of 200 rows does not depend on how many of 0 to 4 are censored."""
-    sent = list[dict[str, Any]]()
+    sent = list[Any]()
     for censored in range(7):
         rows = [(time, int(time > censored)) for time in range(1, 201)]
         sent.append(Survival.facts(rows_of(*rows), {**settings, "facts_from": 5}))
