@@ -118,7 +118,8 @@ def read_corrections(run: Path) -> tuple[pd.DataFrame, int]:
         raise ConfigError(
             f"{run}: expected a run that recorded at the end of its training what explain shows: "
             "corrections of columns and outputs (fedlit.IFedAvg, as in covertype_ifedavg.yaml), "
-            "effects of a mixed model, or the loss along paths between clients' models (FedGMCC); "
+            "effects of a mixed model, hazard ratios of a Cox model, or the loss along paths between "
+            "clients' models (FedGMCC); "
             "found none of these. For the feature importance and calibration of a client, add "
             "--client NAME"
         )
