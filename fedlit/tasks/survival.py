@@ -24,7 +24,7 @@ from fedlit.tasks.base import Facts, Scorer, Task
 from fedlit.tasks.baselines import CURVES
 from fedlit.tasks.go_alone import GoAlone
 from fedlit.tasks.scores import LOSS, Score
-from fedlit.tasks.survival_agreement import agreed_times, needs_times
+from fedlit.tasks.survival_agreement import agreed_times, needs_times, refuse_other_unit
 from fedlit.tasks.survival_scores import SCORES, SurvivalScorer
 from fedlit.tasks.survival_target import check_settings, target_values
 from fedlit.tasks.weighing import weighted_mean
@@ -160,6 +160,12 @@ class Survival(Task):
         ascending = bool((np.diff(times[1:]) >= 0).all())
         events = facts.get("events", 0)
         return ascending and 0 <= events <= facts.get("count", 0) and min(times, default=0) >= 0
+
+    @classmethod
+    def check_peer(cls, client: str, facts: Facts, peer: str, facts_of_peer: Facts) -> None:
+        """Refuse a client whose task has another unit, or other settings, than that of a peer."""
+        refuse_other_unit(client, facts, peer, facts_of_peer)
+        super().check_peer(client, facts, peer, facts_of_peer)
 
     @classmethod
     def agree(cls, client: str, facts: Mapping[str, Facts]) -> Self:

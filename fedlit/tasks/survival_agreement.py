@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedlit.errors import DataError
+from fedlit.outcomes.survival import DAYS
 from fedlit.sketches import agreed_edges, agreed_quantile
 from fedlit.tasks.base import Facts
 from fedlit.tasks.survival_target import horizons_of, intervals_of
@@ -31,6 +32,31 @@ class AgreedTimes(NamedTuple):
     horizons: tuple[float, ...]
     unit: str
     hazard: float
+
+
+def refuse_other_unit(client: str, facts: Facts, peer: str, facts_of_peer: Facts) -> None:
+    """Refuse a client whose times are in another unit than those of a peer.
+
+    Raises:
+        DataError: the units differ; the message holds the conversion of the client's columns.
+    """
+    unit = json.loads(facts["settings"]).get("unit", "")
+    of_peer = json.loads(facts_of_peer["settings"]).get("unit", "")
+    if unit == of_peer:
+        return
+    advice = (
+        "say what times are counted in at both (unit), and convert them if it differs (convert)"
+    )
+    if unit and of_peer:
+        factor = float(f"{DAYS[unit] / DAYS[of_peer]:.12g}")
+        time, _, *entry = facts["target"].split(", ")
+        columns = {name: {"*": factor} for name in (time, *entry)}
+        conversion = json.dumps({client: columns}, ensure_ascii=False)
+        advice = f"convert its times, and say unit: {of_peer} for it, too: convert: {conversion}"
+    raise DataError(
+        f"client {client!r}, task: survival: expected times in the unit of {peer!r}, "
+        f"{of_peer or 'none'}, found {unit or 'none'}; {advice}"
+    )
 
 
 def agreed_times(client: str, facts: Mapping[str, Facts]) -> AgreedTimes:

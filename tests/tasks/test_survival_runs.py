@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,37 @@ def test_curves_of_more_centres_than_a_column_may_have_values(tmp_path: Path) ->
     assert len(drawn.table) == 15 and drawn.table["rows"].sum() == train
     with pytest.raises(ConfigError, match="--curves"):
         draw_curves(data, "age", tmp_path)
+
+
+def test_another_unit_is_refused_with_its_conversion(tmp_path: Path) -> None:
+    """What the message says to add to the configuration makes the federation one in days."""
+    task = {
+        "north": {"name": "survival", "time": "days", "event": "died", "unit": "day"},
+        "south": {"name": "survival", "time": "months", "event": "died", "unit": "month"},
+    }
+    files = dict[str, str]()
+    days = dict[str, list[float]]()
+    for seed, name in enumerate(task):
+        frame = rows_of(seed)
+        frame["died"] = (frame["died"] == "dead").astype(int)
+        days[name] = sorted(frame["days"])
+        if name == "south":
+            frame["months"] = frame.pop("days") / 30.4375
+        files[name] = str(tmp_path / f"{name}.csv")
+        frame.to_csv(files[name], index=False)
+    with pytest.raises(DataError, match="convert: ") as refused:
+        FederatedData(Tables(files=files, task=task)).setup()
+    (conversion,) = re.findall(r"convert: (\{.*\})", str(refused.value))
+    convert = yaml.safe_load(conversion)
+    (client,) = convert
+    peer = "south" if client == "north" else "north"
+    of_one_unit = {**task, client: {**task[client], "unit": task[peer]["unit"]}}
+    source = Tables(files=files, task=of_one_unit, convert=convert)
+    FederatedData(source).setup()
+    days_in_unit = 1 if peer == "north" else 30.4375
+    for table in source.tables(1):
+        times = sorted(time for time, _ in table.target)
+        np.testing.assert_allclose(np.multiply(times, days_in_unit), days[table.name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["alive", "gone"])
