@@ -70,7 +70,7 @@ class Delivery:
         for name, client in members.clients.items():
             state = received.get(name, {})
             if name in gone:
-                start_again(members, name, state)
+                self.start_again(members, name, state)
             elif name not in honest and rate != 1:
                 write_back(client, state, rate)
             elif name not in honest:
@@ -92,6 +92,16 @@ class Delivery:
             self._call_on_receive(members, client, received, number)
         self._attackers.remember(client)
 
+    def start_again(self, members: Members, name: str, received: State) -> None:
+        """Let a client that was left out start from what it receives (see
+        :func:`~fedlit.exchange.apply.recover`).
+        """
+        # It may sit out by now, and share the memory of what it received then.
+        self.lending.return_to([name])
+        client = members.clients[name]
+        recover(client, named_tensors(members.fresh(client.spec)))
+        write_back(client, received, 1.0)
+
     def _call_on_receive(
         self, members: Members, client: FederatedClient, received: State, number: int | str
     ) -> None:
@@ -107,12 +117,3 @@ class Delivery:
             hook_of(client, "on_receive"),
         ):
             client.on_receive(received)
-
-
-def start_again(members: Members, name: str, received: State) -> None:
-    """Let a client that was left out start from what it receives (see
-    :func:`~fedlit.exchange.apply.recover`).
-    """
-    client = members.clients[name]
-    recover(client, named_tensors(members.fresh(client.spec)))
-    write_back(client, received, 1.0)

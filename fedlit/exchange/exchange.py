@@ -21,7 +21,7 @@ from fedlit.exchange.answerer import Answerer
 from fedlit.exchange.apply import apart, write_back_all
 from fedlit.exchange.collect import collect, planned
 from fedlit.exchange.columns import Updates
-from fedlit.exchange.delivery import Delivery, OptimizerState, start_again
+from fedlit.exchange.delivery import Delivery, OptimizerState
 from fedlit.exchange.guard import GuardMode, guard_mode
 from fedlit.exchange.members import Members
 from fedlit.exchange.minimum import Minimum, least
@@ -411,7 +411,7 @@ class Exchange(Callback):
         counts, gone = self.server.read()
         members.record(counts)
         for name in gone & members.clients.keys():
-            start_again(members, name, received.get(name, {}))
+            self._delivery.start_again(members, name, received.get(name, {}))
 
     def collect(self, members: Members, client: FederatedClient, *, begin: bool = False) -> Update:
         """Collect what a client sends (see :func:`fedlit.exchange.collect.collect`)."""

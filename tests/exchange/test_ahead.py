@@ -135,6 +135,17 @@ def test_a_faulty_client_is_left_out_named_and_mended(
 
 
 @pytest.mark.usefixtures("_ahead")
+def test_a_client_may_sit_out_before_it_is_known_to_be_left_out(tmp_path: Path) -> None:
+    exchange = {**CORE, "every": "step", "participation": 0.5, "minimum": 1}
+    options: dict[str, Any] = {"client": bad("nan"), "exchange": exchange, "epochs": 4}
+    for seed in range(4):
+        run = trained(tmp_path / str(seed), seed=seed, **options)
+        assert run.exchange.not_finite
+        cedar = run.loop.federation["cedar"]
+        assert all(bool(tensor.isfinite().all()) for tensor in cedar.state_dict().values())
+
+
+@pytest.mark.usefixtures("_ahead")
 def test_too_few_usable_clients_end_the_run_with_the_epoch(tmp_path: Path) -> None:
     exchange = {**CORE, "every": "step", "minimum": 3}
     with pytest.raises(RunError, match=r"exchange 1: .*cedar"):
