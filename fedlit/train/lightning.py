@@ -77,7 +77,7 @@ def switch_to_evaluation(module: nn.Module) -> None:
             continue
         # A module's own way to set an attribute takes microseconds.
         vars(part)["training"] = False
-        parts += filter(None, part._modules.values())
+        parts += _children_of(part)
 
 
 def _parts_of(module: nn.Module) -> Iterator[nn.Module]:
@@ -86,4 +86,9 @@ def _parts_of(module: nn.Module) -> Iterator[nn.Module]:
     while parts:
         part = parts.pop()
         yield part
-        parts += filter(None, part._modules.values())
+        parts += _children_of(part)
+
+
+def _children_of(module: nn.Module) -> list[nn.Module]:
+    """Return the modules in a module, also those without modules, which count as false."""
+    return [child for child in module._modules.values() if child is not None]

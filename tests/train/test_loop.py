@@ -335,6 +335,7 @@ def test_scoring_leaves_each_module_in_its_mode() -> None:
         made = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Linear(2, 2), nn.Dropout()), nn.Tanh())
         made[2].eval()
         made.append(FrozenBatchNorm(2))
+        made.append(nn.Sequential())  # It has no modules, and so counts as false.
         return made
 
     quick = module()
