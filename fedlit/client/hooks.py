@@ -29,6 +29,24 @@ has to be closer, because other names are made of it: ``predictor`` is 0.875 of 
 ``need`` 0.89 of ``needs``."""
 
 
+class NoteOfSteps:
+    """A hook of a client's optimizer that notes that it has stepped. It need not be called by what
+    steps in the optimizer's place and notes this itself.
+
+    Args:
+        client: the client's name.
+        stepped: the names of the clients whose optimizers have stepped.
+    """
+
+    def __init__(self, client: str, stepped: set[str]) -> None:
+        self._client = client
+        self._stepped = stepped
+
+    def __call__(self, *_: object) -> None:
+        """Note that the optimizer has stepped."""
+        self._stepped.add(self._client)
+
+
 def hook_of(client: HasSpec, name: str) -> AbstractContextManager[None]:
     """Return a context in which errors of a client's hook name the client, the hook and the
     line.

@@ -16,8 +16,8 @@ _HOOKED = "stepped alone, because it has a hook that a stack would not call"
 _METHOD = "stepped alone, because one of its methods was replaced"
 _NO_STACK = "stepped alone, because no stack takes a step such as its own"
 DIFFERS = (
-    "no longer stepped with those it was stepped with, because its modules' modes, its frozen "
-    "parameters, or the settings or state of its optimizer differ from theirs"
+    "no longer stepped with those it was stepped with, because its settings, its modules' settings "
+    "or modes, its frozen parameters, or the settings or state of its optimizer differ from theirs"
 )
 
 

@@ -15,7 +15,7 @@ from fedlit.data.loader import Batch
 from fedlit.devices import runs_ahead
 from fedlit.engine.layers import PlainNetwork
 from fedlit.engine.stack_sizes import MAX_ROWS
-from fedlit.engine.views import has_hooks, has_methods
+from fedlit.engine.views import Scalar, has_hooks, has_methods, scalars_of
 
 ELEMENTWISE = frozenset(
     {
@@ -41,7 +41,6 @@ _STEP_HOOKS = (
     "on_before_zero_grad",
     "optimizers",
 )
-_Scalar = bool | int | float | str | None
 
 
 class StackKey(NamedTuple):
@@ -64,8 +63,9 @@ def stack_key(
 
     A client qualifies if it is a plain :class:`FederatedClient`, or of a class that itself sets
     ``stackable = True`` (its ``forward``, ``loss`` and ``objective`` use nothing of the client but
-    its modules), with one optimizer that treats numbers one by one. Clients match if their tasks
-    have the same loss and their networks the same modules, shapes and settings.
+    its modules and settings), with one optimizer that treats numbers one by one. Clients match if
+    their tasks have the same loss, they have the same settings, their networks the same modules,
+    shapes and settings, and their optimizers the same parameters.
 
     Args:
         client: the client.
@@ -84,7 +84,8 @@ def stack_key(
         client.gradient_clip_val,
         _shape(client, batch),
         type(optimizer),
-        _optimizer_settings(optimizer),
+        _optimizer_settings(optimizer, client),
+        tuple(scalars_of(client).items()),
     ]
     for name, module in client.named_modules():
         if module is not client:
@@ -112,7 +113,7 @@ def steps_taken(clients: Sequence[FederatedClient]) -> list[tuple[float, ...]]:
 
 def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
     """Return whether a stack can take the client's step: one of the loop's own, on unweighted rows,
-    with one optimizer that treats numbers one by one.
+    with one optimizer, of the client's parameters alone, that treats numbers one by one.
     """
     kind = type(client)
     if not vars(kind).get("stackable") or not client.automatic_optimization:
@@ -125,7 +126,11 @@ def _has_plain_step(client: FederatedClient, batch: Batch) -> bool:
         return False
     if len(batch.y) > MAX_ROWS and not runs_ahead(batch.x.device):
         return False
-    return len(client._optimizers) == 1 and type(client._optimizers[0]) in ELEMENTWISE
+    if len(client._optimizers) != 1 or type(client._optimizers[0]) not in ELEMENTWISE:
+        return False
+    of_client = set(map(id, client.parameters()))
+    groups = client._optimizers[0].param_groups
+    return all(of_client.issuperset(map(id, group["params"])) for group in groups)
 
 
 def _shape(client: FederatedClient, batch: Batch) -> torch.Size:
@@ -137,10 +142,13 @@ def _shape(client: FederatedClient, batch: Batch) -> torch.Size:
     return batch.x.shape
 
 
-def _optimizer_settings(optimizer: Optimizer) -> Hashable:
-    settings: list[tuple[str, str]] = []
+def _optimizer_settings(optimizer: Optimizer, client: FederatedClient) -> Hashable:
+    """Return the settings of each group, and the names of its parameters."""
+    names = {id(parameter): name for name, parameter in client.named_parameters()}
+    settings: list[Hashable] = []
     for group in optimizer.param_groups:
         settings += [(key, repr(value)) for key, value in group.items() if key != "params"]
+        settings.append(tuple(names[id(parameter)] for parameter in group["params"]))
     return tuple(settings)
 
 
@@ -157,8 +165,8 @@ def _module_settings(module: nn.Module) -> Hashable:
 
 def _plain(value: object) -> Hashable:
     """Return a value by which equal settings are recognised."""
-    if isinstance(value, _Scalar):
+    if isinstance(value, Scalar):
         return value
-    if isinstance(value, tuple | list) and all(isinstance(item, _Scalar) for item in value):
+    if isinstance(value, tuple | list) and all(isinstance(item, Scalar) for item in value):
         return repr(value)
     return id(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ class StackedOptimizer:
         self.parameters = parameters
         self._optimizer: Optimizer | None = None
         self._shared = 0  # the number of parameters whose optimizer's state the clients have
+        self._trained = list(_trained(clients))
+        self._shared_state: list[object] = []
 
     @torch.no_grad()
     def step(self) -> None:
@@ -73,7 +76,8 @@ class StackedOptimizer:
     @property
     def consistent(self) -> bool:
         """Whether the clients' optimizers still agree: they have the same settings, all clip at the
-        same limit, and all or none of them have state.
+        same limit, all or none of them have state, and nobody has put other parameters or another
+        state in the place of theirs.
         """
         if len({client.gradient_clip_val for client in self.clients}) > 1:
             return False
@@ -86,7 +90,12 @@ class StackedOptimizer:
             groups = [optimizer.param_groups[position] for optimizer in optimizers]
             if list(map(settings_of, groups)) != [settings_of(group)] * len(groups):
                 return False
-        return len({bool(optimizer.state) for optimizer in optimizers}) == 1
+        if not _are_same(_trained(self.clients), self._trained):
+            return False
+        with_state = {bool(optimizer.state) for optimizer in optimizers}
+        if with_state == {True} and self._shared_state:
+            return _are_same(_state_of(self.clients), self._shared_state)
+        return len(with_state) == 1
 
     def _build_optimizer(self) -> Optimizer:
         """Return the clients' optimizer over the stacked parameters, with their state if they have
@@ -132,6 +141,7 @@ class StackedOptimizer:
             for position, client in enumerate(self.clients):
                 of_client = {key: values[position] for key, values in parts.items()}
                 client._optimizers[0].state[parameters[position][name]] = {**state, **of_client}
+        self._shared_state = list(_state_of(self.clients))
 
     def separate(self) -> None:
         """Give each client's optimizer a state of its own again."""
@@ -141,6 +151,26 @@ class StackedOptimizer:
                     for key, value in state.items():
                         if isinstance(value, Tensor):
                             state[key] = value.clone()
+
+
+def _trained(clients: Sequence[FederatedClient]) -> Iterator[object]:
+    """Yield the parameters of the clients' optimizers."""
+    optimizers = [client._optimizers[0] for client in clients]
+    groups = chain.from_iterable(map(attrgetter("param_groups"), optimizers))
+    return chain.from_iterable(map(itemgetter("params"), groups))
+
+
+def _state_of(clients: Sequence[FederatedClient]) -> Iterator[object]:
+    """Yield the values in the state of the clients' optimizers."""
+    states = [client._optimizers[0].state for client in clients]
+    of_parameters = chain.from_iterable(map(dict.values, states))
+    return chain.from_iterable(map(dict.values, of_parameters))
+
+
+def _are_same(values: Iterable[object], others: Sequence[object]) -> bool:
+    """Return whether values are the same objects as others."""
+    current = list(values)
+    return len(current) == len(others) and all(map(is_, current, others))
 
 
 def _by_number(key: str, value: object, shape: torch.Size) -> bool:

@@ -7,11 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice, product
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import torch
-from torch import Tensor
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fedlit.client.client import FederatedClient
+from fedlit.client.hooks import NoteOfSteps
 from fedlit.held import Held
 from fedlit.stacks import base_of, parts_of
 
@@ -42,6 +46,26 @@ STEP_METHODS = (
 such a method of its instance is stepped alone."""
 
 
+Scalar = bool | int | float | str | None
+
+_OTHER_ATTRIBUTES = frozenset(vars(LightningModule())) | {
+    "accumulate",
+    "fine_tunes",
+    "gradient_clip_val",
+    "row_weight",
+    "scheduler_factory",
+    "scheduler_interval",
+    "skipped",
+    "stacked",
+    "steps_now",
+    "steps_taken",
+}
+"""Attributes of a client, and of any module, that do not change what it computes for a batch."""
+
+_SIZES = frozenset({"in_features", "num_features", "out_features"})
+"""Attributes of torch's layers that the shapes of their tensors tell."""
+
+
 def join(clients: Sequence[FederatedClient]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Let the parameters and buffers of clients be slices of one tensor for each name. Return the
     tensors, of parameters and of buffers. Tensors that are slices of one already stay where they
@@ -66,13 +90,36 @@ def _joined(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def has_hooks(client: FederatedClient) -> bool:
-    """Return whether a module or a parameter of the client has hooks."""
+    """Return whether a module, a parameter or an optimizer of the client has hooks."""
     of_modules = [getattr(module, hooks) for module, hooks in product(client.modules(), HOOKS)]
     of_parameters = [
         getattr(parameter, hooks)
         for parameter, hooks in product(client.parameters(), HOOKS_OF_TENSORS)
     ]
-    return any(of_modules) or any(of_parameters)
+    of_optimizers = map(_has_step_hooks, client._optimizers)
+    return any(of_modules) or any(of_parameters) or any(of_optimizers)
+
+
+def _has_step_hooks(optimizer: Optimizer) -> bool:
+    if optimizer._optimizer_step_pre_hooks:
+        return True
+    hooks = optimizer._optimizer_step_post_hooks.values()
+    return not all(isinstance(hook, NoteOfSteps) for hook in hooks)
+
+
+def scalars_of(module: nn.Module) -> dict[str, Scalar]:
+    """Return the numbers, words and switches that were set on a module, such as the share of a
+    dropout or a client's coefficient, by name.
+
+    Example:
+        >>> scalars_of(nn.Dropout(0.2))
+        {'p': 0.2, 'inplace': False}
+    """
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, Scalar) and name not in _OTHER_ATTRIBUTES and name not in _SIZES
+    }
 
 
 class Watch:
@@ -99,6 +146,15 @@ class Watch:
         self._attributes = list(map(vars, modules))
         self._numbers = list(map(len, self._attributes))  # of attributes
         self._hooks = [getattr(module, hooks) for module, hooks in product(modules, HOOKS)]
+        # attributes, name and value of each setting
+        self._set_on: list[dict[str, Any]] = []
+        self._settings: list[str] = []
+        self._set_to: list[Scalar] = []
+        for module in modules:
+            scalars = scalars_of(module)
+            self._set_on += [vars(module)] * len(scalars)
+            self._settings += scalars.keys()
+            self._set_to += scalars.values()
 
     @property
     def replaced(self) -> list[FederatedClient]:
@@ -117,10 +173,12 @@ class Watch:
     @property
     def as_stacked(self) -> bool:
         """Whether no client has hooks, methods that were replaced on the instance, a module in
-        another mode than the others' (training or evaluation), or a parameter that was frozen or
-        unfrozen.
+        another mode than the others' (training or evaluation), a setting that was changed, or a
+        parameter that was frozen or unfrozen.
         """
         if any(self._hooks) or self._has_methods():
+            return False
+        if list(map(dict.get, self._set_on, self._settings)) != self._set_to:
             return False
         for hooks in HOOKS_OF_TENSORS:
             if any(map(attrgetter(hooks), self._flat)):

@@ -18,7 +18,7 @@ from fedlit.client.build import (
     build_clients,
     find_override,
 )
-from fedlit.client.hooks import hook_of, overridden
+from fedlit.client.hooks import NoteOfSteps, hook_of, overridden
 from fedlit.data.encoding import Rows
 from fedlit.data.findings import Finding
 from fedlit.data.loader import Batch, sit_out
@@ -255,9 +255,7 @@ class Clients(Mapping[str, FederatedClient]):
                 ending = f"-{position}" if position else ""
                 config.name = config.name or f"{name}/train/lr{ending}"
             for optimizer in of_client:
-                optimizer.register_step_post_hook(
-                    lambda *_, name=name: self._learning.stepped.add(name)
-                )
+                optimizer.register_step_post_hook(NoteOfSteps(name, self._learning.stepped))
                 if fuse:
                     fuse_optimizer(optimizer)
             client._optimizers = of_client

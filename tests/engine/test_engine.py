@@ -6,7 +6,7 @@ import gc
 import logging
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -18,6 +18,7 @@ import torch
 from contracts import one_in
 from federations import (
     METHODS,
+    SEVEN,
     Dry,
     Killed,
     SmallNet,
@@ -33,6 +34,7 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from fedlit import APFL, MLP, FedProx, GlobalLayers, IFedAvg, Network
+from fedlit.client.build import ClientOverride
 from fedlit.client.client import FederatedClient
 from fedlit.data.loader import Batch
 from fedlit.engine import stack_sizes as stack_sizes_module
@@ -47,6 +49,7 @@ from fedlit.engine.stacked import StackedEngine
 from fedlit.spec import ClientSpec
 from fedlit.tasks import Classification, Regression, Task
 from fedlit.train import checkpoint_file
+from fedlit.train.personal import FineTune, Then
 
 
 class Watched(FederatedClient):
@@ -419,6 +422,128 @@ def test_a_client_that_becomes_different_leaves_its_stack(how: str, tmp_path: Pa
     stacked.fit(quiet=True)
     assert spy.stacks == [["site0", "site1", "site3", "site4", "site5"]]
     assert close(plain, stacked)
+
+
+def clamps(parameters: Any) -> torch.optim.Optimizer:
+    """Return an optimizer with a hook that keeps its parameters small."""
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+
+    def clamp(*_: Any) -> None:
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.data.clamp_(-0.05, 0.05)
+
+    optimizer.register_step_post_hook(clamp)
+    return optimizer
+
+
+def some(parameters: Any) -> torch.optim.Optimizer:
+    """Return an optimizer of all parameters but those of the first layer."""
+    return torch.optim.SGD(list(parameters)[2:], lr=0.1)
+
+
+TWO = partial(MLP, hidden=[8, 8])
+PULLED = partial(FedProx, network=TWO)
+ONE_DIFFERS: dict[str, dict[str, Any]] = {
+    "coefficient": {
+        "client": partial(PULLED, mu=0.5),
+        "overrides": {"site2": ClientOverride(client=partial(PULLED, mu=3.0))},
+    },
+    "parameters of the optimizer": {"overrides": {"site2": ClientOverride(optimizer=some)}},
+    "parameters of the first optimizer": {"overrides": {"site0": ClientOverride(optimizer=some)}},
+    "hook of the optimizer": {"overrides": {"site2": ClientOverride(optimizer=clamps)}},
+    # what a coefficient means may change
+    "nobody, until fine-tuning": {
+        "client": partial(PULLED, mu=2.0), "then": Then(FineTune(epochs=3, lr=0.1)),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ONE_DIFFERS)
+def test_clients_that_differ_in_one_setting_share_no_stack(what: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "network": TWO,
+        "exchange": CORE,
+        "loop": {"optimizer": SGD, **ONE_DIFFERS[what]},
+    }
+    plain = alike(tmp_path / "plain", "plain", **options)
+    stacked = alike(tmp_path / "stacked", **options)
+    plain.fit(quiet=True)
+    stacked.fit(quiet=True)
+    assert close(plain, stacked, 1e-5)
+
+
+def other_dropout(client: Any) -> None:
+    for module in client.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.05
+
+
+def other_momentum(client: Any) -> None:
+    for state in client._optimizers[0].state.values():
+        state["momentum_buffer"] = torch.zeros_like(state["momentum_buffer"])
+
+
+def loaded_momentum(client: Any) -> None:
+    saved = copy.deepcopy(client._optimizers[0].state_dict())
+    for state in saved["state"].values():
+        state["momentum_buffer"].zero_()
+    client._optimizers[0].load_state_dict(saved)
+
+
+def another_group(client: Any) -> None:
+    client._optimizers[0].add_param_group({"params": [*client.encoder.parameters()], "lr": 0.02})
+
+
+class Itself(nn.Module):
+    """Is no layer that a stack knows, so that the stack computes the network by ``vmap``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone()
+
+
+def any_layers(num_features: int, num_outputs: int) -> Network:
+    first = nn.Sequential(nn.Linear(num_features, 8), Itself(), nn.Dropout(0.4))
+    return Network(first, nn.Linear(8, 8), nn.Linear(8, num_outputs))
+
+
+CHANGES: dict[str, tuple[Callable[[Any], None], Any, Any]] = {
+    "dropout": (other_dropout, partial(TWO, dropout=0.4), SGD),
+    "dropout, by vmap": (other_dropout, any_layers, SGD),
+    "momentum": (other_momentum, TWO, SGD),
+    "state of an optimizer": (loaded_momentum, TWO, SGD),
+    "groups of an optimizer": (another_group, TWO, some),
+}
+
+
+class Changes(Callback):
+    """Changes some clients within a run."""
+
+    def __init__(self, how: str, clients: Sequence[str]) -> None:
+        self.change = CHANGES[how][0]
+        self.clients = clients
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == 3:
+            for name in self.clients:
+                self.change(pl_module.federation[name])
+
+
+@pytest.mark.parametrize("clients", [("site2",), SEVEN], ids=["one", "all"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_setting_that_is_changed_within_a_run_counts(
+    how: str, clients: Sequence[str], tmp_path: Path
+) -> None:
+    _, network, optimizer = CHANGES[how]
+    options: dict[str, Any] = {
+        "network": network,
+        "loop": {"optimizer": optimizer},
+        "callbacks": [Changes(how, clients)],
+    }
+    plain = alike(tmp_path / "plain", "plain", **options)
+    stacked = alike(tmp_path / "stacked", **options)
+    plain.fit(quiet=True)
+    stacked.fit(quiet=True)
+    assert close(plain, stacked, 1e-5)
 
 
 def test_collected_garbage_is_as_before_once_a_run_ends(tmp_path: Path) -> None:
