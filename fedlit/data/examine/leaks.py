@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fedlit.data.examine.binned import Pools, answers_of, bins_of, unexplained_by, variation
 from fedlit.data.examine.facts import is_number, raw_column, sampled
+from fedlit.data.grouped import runs
 from fedlit.data.note import Note
 from fedlit.data.table import ClientTable
 from fedlit.data.targets import outcome_at, strata_of
@@ -34,10 +38,7 @@ _FEWEST_ALONE = 4
 """Number of clients that are examined one by one, however many cells they have."""
 _MOST_ALONE = 1_000  # Each client takes a millisecond.
 _FEWEST = 40
-_FEWEST_OF_CLASS = 8
 _ENOUGH = 200  # If each client has so many training rows, pooled rows reveal nothing more.
-_BINS = 32
-_ROWS_OF_BIN = 4
 _NOTHING = 1e-9  # Rounding alone makes this variance of a target.
 _UNSEEN = "columns that reveal the target are not looked for"
 
@@ -153,10 +154,9 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
     """
     largest = max(len(sample) * sample.table.features.shape[1] for sample in samples)
     most = max(_FEWEST_ALONE, min(_MOST_ALONE, _CELLS // max(largest, 1)))
-    alone = sampled(np.arange(len(samples)), most).tolist()
+    alone = [samples[position] for position in sampled(np.arange(len(samples)), most).tolist()]
     enough = len(alone) == len(samples)
-    for sample in (samples[position] for position in alone):
-        scores = list(_scores_of(classes, [sample], sample.names))
+    for sample, scores in zip(alone, _scores_alone(classes, alone), strict=True):
         enough &= bool(scores) and len(sample) >= _ENOUGH
         yield from scores
     if enough:
@@ -174,78 +174,64 @@ def _scored(classes: bool, samples: Sequence[_Rows]) -> Iterator[tuple[str, _Sco
         together.setdefault(tuple(positions), []).append(name)
     for holders, names in together.items():
         if len(holders) > 1:
-            yield from _scores_of(classes, [pooled[position] for position in holders], names)
+            pool = [pooled[position] for position in holders]
+            (scores,) = _scores_of(classes, [pool], names)
+            yield from scores
+
+
+def _scores_alone(classes: bool, samples: Sequence[_Rows]) -> list[list[tuple[str, _Score]]]:
+    """Return the scores of columns at each client; clients with the same columns are examined at
+    once.
+    """
+    scores: list[list[tuple[str, _Score]]] = [[] for _ in samples]
+    same_columns = dict[tuple[Any, ...], list[int]]()
+    for position, sample in enumerate(samples):
+        if len(sample) >= _FEWEST:
+            key = tuple(sample.names), sample.table.categorical
+            same_columns.setdefault(key, []).append(position)
+    for positions in same_columns.values():
+        names = samples[positions[0]].names
+        for run in runs([len(samples[position]) * len(names) for position in positions]):
+            members = positions[run]
+            pools = [[samples[position]] for position in members]
+            for position, of_client in zip(members, _scores_of(classes, pools, names), strict=True):
+                scores[position] = of_client
+    return scores
 
 
 def _scores_of(
-    classes: bool, samples: Sequence[_Rows], names: Sequence[str]
-) -> Iterator[tuple[str, _Score]]:
-    """Yield the scores of columns in the rows of some clients together; none if there are too
-    few.
+    classes: bool, pools: Sequence[Sequence[_Rows]], names: Sequence[str]
+) -> list[list[tuple[str, _Score]]]:
+    """Return the scores of columns in each pool of rows; none for a pool with too few rows, or too
+    few of a second class.
+
+    Args:
+        classes: whether the target is one of several classes.
+        pools: the clients whose rows are scored together, in each pool.
+        names: the columns, which all these clients have, and whose kinds are the same.
     """
-    if sum(map(len, samples)) < _FEWEST:
-        return
+    scores: list[list[tuple[str, _Score]]] = [[] for _ in pools]
+    samples = [*chain(*pools)]
+    pooled = Pools.of(pools)
     target = pd.concat([sample.target for sample in samples])
-    if classes:
-        answers = pd.get_dummies(target, dtype=float).to_numpy()
-    else:
-        answers = target.rank(pct=True).to_frame().to_numpy()
-    answers = answers[:, answers.sum(axis=0) >= _FEWEST_OF_CLASS]
+    answers = answers_of(target, classes, pooled)
     owners = np.repeat(np.arange(len(samples)), [*map(len, samples)])
-    within = _variation(answers, owners) / (len(target) - len(samples))
-    if within < _NOTHING:
-        return
-    table = samples[0].table
-    clients = tuple(sample.table.name for sample in samples)
+    clients = np.array([*map(len, pools)])
+    within = variation(answers, owners, pooled) / np.maximum(pooled.sizes - clients, 1)
+    is_scored = (pooled.sizes >= _FEWEST) & (within >= _NOTHING)
+    if not is_scored.any():
+        return scores
     for start in range(0, len(names), COLUMNS):
         some = list(names[start : start + COLUMNS])
         columns = pd.concat([sample.features(some) for sample in samples])
-        unexplained = _unexplained(_bins(columns, table.categorical), answers)
-        for name, score in zip(some, (1 - unexplained / within).tolist(), strict=True):
-            yield raw_column(table, name), _Score(score, len(target), clients)
-
-
-def _variation(answers: np.ndarray, owners: np.ndarray) -> float:
-    """Return the sum of squares of answers (n, k) about the means of their clients, so that a column
-    that only tells clients apart explains none of it.
-    """
-    if not answers.size:
-        return 0.0
-    totals = np.stack([np.bincount(owners, answer) for answer in answers.T])
-    return float((answers**2).sum() - (totals**2 / np.bincount(owners)).sum())
-
-
-def _bins(columns: pd.DataFrame, categorical: Sequence[str]) -> np.ndarray:
-    """Return a bin for each cell (n, d): the code of a category, or one of bins with roughly equal
-    numbers of rows. Equal numbers share a bin, and so do missing ones.
-    """
-    coded = np.array([name in categorical for name in columns])
-    numbers = columns.loc[:, ~coded].astype(np.float64)
-    bins = np.empty(columns.shape, np.int64)
-    first = numbers.rank(method="min", na_option="bottom").to_numpy().astype(np.int64) - 1
-    last = numbers.rank(method="max", na_option="bottom").to_numpy().astype(np.int64) - 1
-    most = min(_BINS, len(bins) // _ROWS_OF_BIN)
-    frequent = last - first >= len(bins) // most  # has a bin of its own
-    bins[:, ~coded] = 2 * (first * most // len(bins)) + frequent
-    for position in np.flatnonzero(coded).tolist():
-        bins[:, position] = pd.factorize(columns.iloc[:, position])[0] + 1
-    return bins
-
-
-def _unexplained(bins: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """Return the variance of indicators of classes, or ranks (n, k), that each column's bins (n, d)
-    leave unexplained: (d,). It is infinite for columns with fewer than two rows in a bin.
-    """
-    rows, columns = bins.shape
-    width = int(bins.max()) + 1
-    cells = (bins + width * np.arange(columns)).ravel()
-    counts = np.bincount(cells, minlength=columns * width).reshape(columns, width)
-    used = (counts > 0).sum(axis=1)
-    explained = np.zeros(columns)
-    for answer in answers.T:
-        totals = np.bincount(cells, np.repeat(answer, columns), columns * width).reshape(
-            columns, width
-        )
-        explained += (totals**2 / np.maximum(counts, 1)).sum(axis=1)
-    unexplained = (answers**2).sum() - explained
-    return np.where(2 * used <= rows, unexplained / np.maximum(rows - used, 1), np.inf)
+        bins = bins_of(columns, samples[0].table.categorical, pooled)
+        unexplained = unexplained_by(bins, answers, pooled)
+        for position in np.flatnonzero(is_scored).tolist():
+            pool = pools[position]
+            rows = int(pooled.sizes[position])
+            at = tuple(sample.table.name for sample in pool)
+            values = (1 - unexplained[position] / within[position]).tolist()
+            for name, value in zip(some, values, strict=True):
+                raw_name = raw_column(pool[0].table, name)
+                scores[position].append((raw_name, _Score(value, rows, at)))
+    return scores

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from fedlit.data.examine import Page, examine
+from fedlit.data.examine.binned import Pools, answers_of, bins_of, unexplained_by
 from fedlit.data.files import RemoteFile
 from fedlit.data.findings import Finding, Findings
 from fedlit.data.sources import Heart, Tables
@@ -215,6 +216,42 @@ def test_what_only_tells_sites_apart_is_no_leak(tmp_path: Path) -> None:
     ).astype(int)
     page = looked(tmp_path, "outcome", {"sites": rows}, client_column="site")
     assert page.findings.blocks == ()
+
+
+@pytest.mark.parametrize("classes", [True, False])
+def test_pools_leave_unexplained_what_each_leaves_alone(classes: bool) -> None:
+    draw = np.random.default_rng(4)
+    sizes = (40, 95, 61)
+    frame = made(5, sum(sizes))[["bmi", "pressure", "ward"]]
+    frame.loc[draw.random(len(frame)) < 0.1, ["bmi", "ward"]] = np.nan
+    target = pd.Series(draw.choice(["b", "a", "rare"], len(frame), p=[0.6, 0.37, 0.03]))
+    if not classes:
+        target = frame["pressure"].fillna(0) + draw.normal(0, 9, len(frame)).round()
+    pools = Pools.of([[range(size)] for size in sizes])
+    answers = answers_of(target, classes, pools)
+    together = unexplained_by(bins_of(frame, ["ward"], pools), answers, pools)
+    for pool, scores in enumerate(together):
+        chosen = pools.of_row == pool
+        rows = frame[chosen].reset_index(drop=True)
+        labels = target[chosen].reset_index(drop=True)
+        wanted = pd.DataFrame({"rank": labels.rank(pct=True)})
+        if classes:
+            wanted = pd.get_dummies(labels, dtype=float)
+            wanted = wanted.loc[:, wanted.sum() >= 8]
+        for name, score in zip(frame, scores, strict=True):
+            bins = rows[name].fillna("gap") if name == "ward" else bins_alone(rows[name])
+            within = (wanted - wanted.groupby(bins).transform("mean")) ** 2
+            freedom = len(rows) - bins.nunique()
+            assert np.isclose(score, within.to_numpy().sum() / freedom), (pool, name)
+
+
+def bins_alone(column: pd.Series) -> pd.Series:
+    """At most 32 bins of four or more rows; a value as frequent as a bin has its own."""
+    most = min(32, len(column) // 4)
+    first = column.rank(method="min", na_option="bottom") - 1
+    last = column.rank(method="max", na_option="bottom") - 1
+    frequent = last - first >= len(column) // most
+    return 2 * (first * most // len(column)) + frequent
 
 
 def test_a_leak_at_one_site_is_dropped_at_all(tmp_path: Path) -> None:
