@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import errno
-import io
 import os
 import re
 import shlex
@@ -297,10 +296,37 @@ def write_archive(content: object, path: Path, before: Path | None = None) -> No
     Raises:
         OSError: the disk is full, for example. Nothing that was written is left then.
     """
+    write_whole({path: lambda file: _save(content, file)}, before)
+
+
+def _save(content: object, file: IO[bytes]) -> None:
     import torch
 
-    torch.save(content, file := io.BytesIO())
-    write_whole({path: lambda stream: stream.write(file.getbuffer())}, before)
+    target = _Target(file)
+    torch.save(content, target)  # type: ignore[arg-type]  # It only writes.
+    if target.error is not None:
+        raise target.error
+
+
+class _Target:
+    """A file for torch, which must see no error: it would report another one, or end the process.
+    After the first error nothing is written, and ``error`` has it.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.error: OSError | None = None
+        self._file = file
+
+    def write(self, data: bytes | memoryview) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Leave it to whoever opened the file."""
 
 
 # ---------------------------------------------------------------------- locks

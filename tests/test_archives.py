@@ -4,6 +4,7 @@ was there."""
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
         with pytest.raises(OSError) as error:
             write_text("a", place)
         assert error.value.filename == str(place)
+
+
+def test_an_archive_is_not_gathered_in_memory(tmp_path: Path) -> None:
+    content = {"w": torch.zeros(10**6)}
+    write_archive(content, tmp_path / "warm.ckpt")
+    tracemalloc.start()
+    try:
+        write_archive(content, tmp_path / "last.ckpt")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10**6 < (tmp_path / "last.ckpt").stat().st_size
 
 
 WRITES = """
