@@ -19,7 +19,8 @@ from fedlit.stacks import alone
 PACKED: Final = "packed"
 STACKS: Final = "stacks"
 REST: Final = "rest"
-"""The entries of a packed content: the plain data as JSON, the stacked tensors, and what is neither."""
+"""The entries of a packed content: the plain data as JSON, whose bytes are a tensor, because torch
+would copy a text three times; the stacked tensors; and what is neither."""
 
 _TENSOR = "~tensor"
 _REST = "~rest"
@@ -29,7 +30,7 @@ _CONSTANT = "~constant"
 _TAGS = {_TENSOR, _REST, _TUPLE, _MAP, _CONSTANT}
 
 # Quotes within a text are escaped, so that only the packer writes this.
-_PLACE = re.compile(r'\{"~constant": (\d+)\}')
+_PLACE = re.compile(rb'\{"~constant": (\d+)\}')
 
 _ATOMS = {type(None), bool, int, float, str}
 
@@ -53,10 +54,10 @@ class Constant(Mapping[str, Any]):
         self._make = make
 
     @cached_property
-    def text(self) -> str | None:
+    def text(self) -> bytearray | None:
         """The part as JSON; None if it has more than plain data, such as tensors."""
         packer = _Packer()
-        text = packer.filled(json.dumps(packer.plain(self.made)))
+        text = packer.text_of(self.made)
         return None if packer.stacks or packer.rest else text
 
     @property
@@ -83,7 +84,7 @@ class _Packer:
 
     def __init__(self) -> None:
         self.stacks: dict[_Form, tuple[int, list[Tensor]]] = {}
-        self.constants: list[str] = []
+        self.constants: list[bytearray] = []
         self.rest: list[object] = []
 
     def plain(self, value: object) -> object:
@@ -102,11 +103,12 @@ class _Packer:
         self.rest.append(value)
         return {_REST: len(self.rest) - 1}
 
-    def filled(self, text: str) -> str:
-        """Return a text with constant parts in their places."""
-        if not self.constants:
-            return text
-        return _PLACE.sub(lambda place: self.constants[int(place[1])], text)
+    def text_of(self, value: Mapping[str, object]) -> bytearray:
+        """Return a value as JSON, with constant parts in their places."""
+        pieces: list[bytes | bytearray] = []
+        pieces += _PLACE.split(json.dumps(self.plain(dict(value))).encode())
+        pieces[1::2] = [self.constants[int(number)] for number in pieces[1::2]]
+        return bytearray().join(pieces)
 
     def _constant(self, value: Constant) -> object:
         if value.text is None:
@@ -146,7 +148,7 @@ def packed(content: Mapping[str, Any]) -> dict[str, Any]:
         {'epoch': 2, 'w': [tensor([0., 0., 0.]), tensor([1., 1., 1.])]}
     """
     packer = _Packer()
-    text = packer.filled(json.dumps(packer.plain(dict(content))))
+    text = torch.frombuffer(packer.text_of(content), dtype=torch.uint8)
     stacks = []
     for _, tensors in packer.stacks.values():
         stacks.append(torch.stack(tensors) if len(tensors) > 1 else alone(tensors[0])[None])
@@ -176,5 +178,6 @@ def unpacked(content: Mapping[str, Any]) -> dict[str, Any]:
                 return dict(value)
         return item
 
-    original: dict[str, Any] = json.loads(content[PACKED], object_hook=value_of)
+    text = content[PACKED].numpy().tobytes()
+    original: dict[str, Any] = json.loads(text, object_hook=value_of)
     return original
