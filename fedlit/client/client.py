@@ -88,7 +88,8 @@ class FederatedClient(LightningModule):
             own.
         stackable: whether clients of the same structure may be stepped as one
             (:mod:`fedlit.engine.stack`). A subclass has to set it again, and may do so if its
-            ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules.
+            ``forward``, ``loss`` and ``objective`` use nothing of the client but its modules and its
+            settings (attributes that are numbers, words or switches).
         state: anything else that the client must remember, by name: tensors, numbers, strings,
             lists and dictionaries of these. It is saved in the checkpoint.
 
