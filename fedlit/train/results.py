@@ -20,6 +20,7 @@ from fedlit.show.text import MOST_ROWS
 from fedlit.tasks import SCORES
 from fedlit.tasks.metrics import Summary, lost_sites
 from fedlit.tasks.scores import Score
+from fedlit.tasks.units import heading
 from fedlit.train.supplement import SUPPLEMENTS, Supplement
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Results(Shown):
         return frame.rename_axis("client")
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Draw the main score of each client.
+        """Draw the main score of each client. The label says so if lower is better.
 
         Args:
             axes: the Matplotlib axes to draw on; if None, new ones, which a notebook shows.
@@ -166,7 +167,7 @@ class Results(Shown):
         }
         none = [math.nan] * len(scores)
         return plot_intervals(
-            list(scores), list(scores.values()), none, none, self.main.label, axes, zero=False
+            list(scores), list(scores.values()), none, none, heading(self.main), axes, zero=False
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,6 +30,9 @@ from fedlit.run.run import Run
 from fedlit.score.folder_checks import MAIN
 from fedlit.study.compare import compare
 from fedlit.study.joining import add_client
+from fedlit.tasks.survival_scores import SCORES
+from fedlit.tasks.units import heading
+from fedlit.train.results import Results
 
 ROLES = ["--time", "days", "--time", "south=tage", "--event", "died", "--event", "south=tot"]
 
@@ -199,6 +202,12 @@ def test_frames_are_a_federation_in_three_lines(tmp_path: Path) -> None:
     fed = fedlit.Federation(
         task=tasks, method="fedper", settings={"trainer.max_epochs": 1}, folder=tmp_path
     ).fit({"north": north, "south": south})
+    report = fed.report()
+    assert isinstance(report, Results)
+    axes = report.plot()
+    dots = np.asarray(axes.collections[-1].get_offsets())[:, 0].tolist()
+    assert dots == report.to_frame()["integrated_brier"].tolist()
+    assert axes.get_xlabel() == heading(SCORES[0])  # which says that lower is better
     curves = fed["south"].predict_survival(south.tail(3), [0, 365])
     assert curves.shape == (3, 2) and (curves[365] < 1).all()
     assert list(fed["north"].predict(north.tail(3)).filter(like="risk")) == ["risk_365d"]
