@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
+from fedlit.data.schema.cells import plain_text
+from fedlit.errors import ConfigError
 from fedlit.show.text import shorten
 
 if TYPE_CHECKING:
@@ -18,13 +20,15 @@ class ClientFacts(TypedDict):
     """The facts about a client from which notes are made.
 
     ``compares`` is the class of a client that compares coefficients of single inputs, else empty;
-    ``codes`` are the categories that it takes as numbers.
+    ``codes`` are the categories that it takes as numbers, and ``levels`` maps each of its columns of
+    two categories to these, of which the second counts as 1.
     """
 
     meaning: list[str]
     target: str
     compares: str
     codes: list[str]
+    levels: dict[str, list[str]]
     remarks: list[str]
 
 
@@ -43,6 +47,7 @@ def facts_of(federation: Clients) -> dict[str, ClientFacts]:
             "target": "",
             "compares": "",
             "codes": [],
+            "levels": {},
             "remarks": list(federation.remarks.get(name, ())),
         }
         if name in data.encoders:
@@ -50,7 +55,32 @@ def facts_of(federation: Clients) -> dict[str, ClientFacts]:
         if client.compares_inputs:
             facts[name]["compares"] = type(client).__name__
             facts[name]["codes"] = list(codes[name])
+            columns = data.encoders[name].columns if name in data.encoders else {}
+            facts[name]["levels"] = {
+                column: list(map(plain_text, encoder.categories))
+                for column, encoder in columns.items()
+                if len(encoder.categories) == 2 and not encoder.tail
+            }
     return facts
+
+
+def refuse_unlike_levels(facts: Facts) -> None:
+    """Refuse clients that compare the coefficient of a column of two categories, where these are not
+    the same two: the coefficient would stand for another category at each.
+
+    Raises:
+        ConfigError: two clients differ.
+    """
+    first = dict[str, tuple[str, list[str]]]()
+    for name, client_facts in facts.items():
+        for column, levels in client_facts["levels"].items():
+            other, expected = first.setdefault(column, (name, levels))
+            if levels != expected:
+                raise ConfigError(
+                    f"{client_facts['compares']} compares coefficients, and column {column!r} has "
+                    f"{' and '.join(expected)} at client {other!r} but {' and '.join(levels)} at "
+                    f"{name!r}; set data.align: features, which names each category"
+                )
 
 
 def remarks_of_clients(facts: Facts) -> Iterator[str]:

@@ -20,6 +20,7 @@ from fedlit.run.plan_notes import (
     inputs_that_differ,
     matched_by_shape,
     outputs_that_differ,
+    refuse_unlike_levels,
     remarks_of_clients,
     unguarded,
 )
@@ -61,6 +62,8 @@ def make_plan(federation: Clients, length: Length) -> Plan:
     parts = federation.group.gather("the plan", part)
     clients = joined(part["clients"] for part in parts)
     facts = joined(part["facts"] for part in parts)
+    if exchange.on:
+        refuse_unlike_levels(facts)
     notes = (
         *exchange.attackers.summary,
         *outputs_that_differ(facts, exchange),

