@@ -74,11 +74,11 @@ def refuse_unlike_levels(facts: Facts) -> None:
     first = dict[str, tuple[str, list[str]]]()
     for name, client_facts in facts.items():
         for column, levels in client_facts["levels"].items():
-            other, expected = first.setdefault(column, (name, levels))
+            peer, expected = first.setdefault(column, (name, levels))
             if levels != expected:
                 raise ConfigError(
                     f"{client_facts['compares']} compares coefficients, and column {column!r} has "
-                    f"{' and '.join(expected)} at client {other!r} but {' and '.join(levels)} at "
+                    f"{' and '.join(expected)} at client {peer!r} but {' and '.join(levels)} at "
                     f"{name!r}; set data.align: features, which names each category"
                 )
 
