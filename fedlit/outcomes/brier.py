@@ -24,14 +24,17 @@ class BrierTerms:
     G(T), as in scikit-survival. They differ where rows are censored at the very time of an event,
     as with times in whole years: events then count somewhat too much.
 
-    NOTE[DIFF]: the paper has no late entry. Rows that had the event before they could enter are not
-    made up for, so that with late entry the score favours curves with too low risks.
+    NOTE[DIFF]: the paper has no late entry. With it, G is the share that is observed (see
+    :func:`fedlit.outcomes.censored.observed`), so that rows that had the event before they could
+    enter are made up for; scores are then means over the weights. Otherwise curves with too low
+    risks would have the best score.
 
     Attributes:
         times: (times,) the times.
         observed: (n, times) 1 as long as the row has no event.
         weight: (n, times) how much each row counts; 0 where its state is not known.
-        counted: (n, times) bool, which rows have entered.
+        counted: (n, times) how much each row counts in the mean at each time: 1 if it has entered
+            or, where rows entered late, its weight.
         defined: (times,) bool, whether any training row was observed beyond each time.
         parts: (times,) by how much the score at each time counts in the integrated one, by the
             trapezoid rule over times where it is defined and a row has entered; they sum to 1, or 0
@@ -41,7 +44,7 @@ class BrierTerms:
     times: Floats
     observed: Floats
     weight: Floats
-    counted: np.ndarray
+    counted: Floats
     defined: np.ndarray
     parts: Floats
 
@@ -57,12 +60,13 @@ class BrierTerms:
         ends = np.asarray(y[:, TIME], np.float64)[:, None]
         has_event = np.asarray(y[:, EVENT] == 1)[:, None] & (ends <= times)
         is_observed = ends > times
-        counted = np.asarray(y[:, ENTRY], np.float64)[:, None] < times
+        entered = np.asarray(y[:, ENTRY], np.float64)[:, None] < times
         weight = np.where(has_event, _inverse(uncensored.at(ends)), 0.0)
-        weight = np.where(is_observed, _inverse(uncensored.at(times)), weight) * counted
+        weight = np.where(is_observed, _inverse(uncensored.at(times)), weight) * entered
+        counted = weight if uncensored.late else entered.astype(np.float64)
         defined = uncensored.at(times) > 0
         observed = is_observed.astype(np.float64)
-        parts = trapezoid(times, defined & counted.any(0))
+        parts = trapezoid(times, defined & (counted > 0).any(0))
         return cls(times, observed, weight, counted, defined, parts)
 
     @property
@@ -71,7 +75,9 @@ class BrierTerms:
         integrated score.
         """
         counted = self.counted.sum(0)
-        shares: Floats = self.parts * len(self.counted) / np.maximum(counted, 1)
+        there = counted > 0
+        shares: Floats = np.where(there, self.parts * len(self.counted), 0.0)
+        shares /= np.where(there, counted, 1.0)
         return shares
 
     def squares(self, survival: Floats) -> Floats:

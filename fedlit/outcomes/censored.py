@@ -25,6 +25,8 @@ class Steps:
     Attributes:
         times: (steps,) the times of steps, ascending.
         shares: (steps,) the value from each of these times on.
+        late: whether rows entered late. The function is then the share that is observed, up to a
+            factor, and steps up where rows enter (see :func:`observed`).
 
     Example:
         >>> Steps(np.array([2.0, 5.0]), np.array([0.75, 0.5])).at(np.array([1.9, 2.0, 9.0]))
@@ -33,6 +35,7 @@ class Steps:
 
     times: Floats
     shares: Floats
+    late: bool = False
 
     def at(self, times: Floats | float) -> Floats:
         """Return the values at these times, of the same shape."""
@@ -42,9 +45,16 @@ class Steps:
         return at_times
 
     def thinned(self, most: int) -> Steps:
-        """Return the function with at most so many steps, which are evenly spread over it."""
+        """Return the function with at most so many steps, which are evenly spread over it. Where rows
+        entered late, each is the mean of those that it takes the place of, because the first ones
+        rise steeply.
+        """
         if len(self.times) <= most:
             return self
+        if self.late:
+            groups = np.array_split(np.arange(len(self.times)), most)
+            means = np.array([self.shares[group].mean() for group in groups])
+            return Steps(self.times[[group[0] for group in groups]], means, late=True)
         chosen = np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(np.int64))
         return Steps(self.times[chosen], self.shares[chosen])
 
@@ -78,6 +88,35 @@ def censoring(y: Numbers) -> Steps:
         y: (n, 3) the target, see :data:`TIME`.
     """
     return _steps(y, y[:, EVENT] == 0, None, first=y[:, EVENT] == 1)
+
+
+def observed(y: Numbers) -> Steps:
+    """Return the share of rows whose state is observed, by which scores are weighted: of those that
+    are not censored or, where rows entered late, of those that have entered, too.
+
+    With late entry it is the number of rows at risk after each time, divided by Kaplan and Meier's
+    share without the event: what that number would be if nobody had an event. Its largest value is
+    1, because only ratios count.
+
+    Args:
+        y: (n, 3) the target, see :data:`TIME`.
+    """
+    if not np.isfinite(y[:, ENTRY]).any():
+        return censoring(y)
+    numbers = y.astype(np.float64)
+    times = np.unique(numbers[:, [TIME, ENTRY]])
+    times = times[np.isfinite(times)]
+    entered = np.searchsorted(np.sort(numbers[:, ENTRY]), times, side="right")
+    left = np.searchsorted(np.sort(numbers[:, TIME]), times, side="right")
+    surviving = kaplan_meier(y).at(times)
+    shares = np.zeros(len(times))
+    shares[surviving > 0] = ((entered - left) / np.where(surviving > 0, surviving, 1.0))[
+        surviving > 0
+    ]
+    ended = np.flatnonzero(surviving == 0)
+    if len(ended) and ended[0] > 0:  # The last event counts as the rows right before it.
+        shares[ended[0]] = shares[ended[0] - 1]
+    return Steps(times, shares / max(shares.max(), 1e-300), late=True)
 
 
 def at_risk(y: Numbers, times: Floats, weight: Floats | None = None) -> Floats:

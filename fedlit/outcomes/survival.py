@@ -32,6 +32,7 @@ class SurvivalCurve(Outcome):
         censor_times: the times at which the share of the client's training rows that are not
             censored decreases.
         censor_left: that share from each of these times on.
+        late: whether rows entered late, see :class:`fedlit.outcomes.censored.Steps`.
 
     Example:
         >>> curve = SurvivalCurve((1.0, 2.0), (2.0,), "year")
@@ -44,13 +45,14 @@ class SurvivalCurve(Outcome):
     time_unit: str = ""
     censor_times: tuple[float, ...] = field(default=(), repr=False)
     censor_left: tuple[float, ...] = field(default=(), repr=False)
+    late: bool = False
 
     number: ClassVar[bool] = True
     several_columns: ClassVar[bool] = True
     roles: ClassVar[Mapping[str, bool]] = {"time": True, "event": True, "entry": False}
     label_cells: ClassVar[tuple[int, ...]] = (1,)
     stratum: ClassVar[int | None] = 1
-    of_rows: ClassVar[tuple[str, ...]] = ("censor_times", "censor_left")
+    of_rows: ClassVar[tuple[str, ...]] = ("censor_times", "censor_left", "late")
     estimator: ClassVar[EstimatorKind | None] = "Curves"
     noun: ClassVar[str] = "survival curve"
 
@@ -104,7 +106,8 @@ class SurvivalCurve(Outcome):
     @property
     def censored(self) -> Steps:
         """The share of the client's training rows that are not censored, over time."""
-        return Steps(np.asarray(self.censor_times, np.float64), np.asarray(self.censor_left))
+        times = np.asarray(self.censor_times, np.float64)
+        return Steps(times, np.asarray(self.censor_left), self.late)
 
     @property
     def columns_of_horizons(self) -> list[int]:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedlit.errors import ConfigError
 from fedlit.outcomes.base import Columns, Outcome
-from fedlit.outcomes.censored import ENTRY, EVENT, TIME, censoring
+from fedlit.outcomes.censored import ENTRY, EVENT, TIME, observed
 from fedlit.outcomes.periods import bounds_of, in_periods
 from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.precision import double_on_cpu, in_double
@@ -70,6 +70,7 @@ class Survival(Task):
         censor_times: the times at which the share of the client's training rows that are not
             censored decreases.
         censor_left: that share from each of these times on.
+        late: whether rows entered late, see :class:`fedlit.outcomes.censored.Steps`.
 
     Example:
         >>> import pandas as pd
@@ -88,6 +89,7 @@ class Survival(Task):
     hazard: float = 0.1
     censor_times: tuple[float, ...] = field(default=(), repr=False)
     censor_left: tuple[float, ...] = field(default=(), repr=False)
+    late: bool = field(default=False, repr=False)
 
     name: ClassVar[str] = "survival"
     outcome_type: ClassVar[type[Outcome]] = SurvivalCurve
@@ -193,9 +195,12 @@ class Survival(Task):
         """Return the task with the share of the training rows that are not censored, over time, by
         which scores are weighted.
         """
-        steps = censoring(y[self.known(y)].cpu().numpy()).thinned(MOST_STEPS)
+        steps = observed(y[self.known(y)].cpu().numpy()).thinned(MOST_STEPS)
         return replace(
-            self, censor_times=tuple(steps.times.tolist()), censor_left=tuple(steps.shares.tolist())
+            self,
+            censor_times=tuple(steps.times.tolist()),
+            censor_left=tuple(steps.shares.tolist()),
+            late=steps.late,
         )
 
     def remarks(self, y: Tensor) -> list[str]:

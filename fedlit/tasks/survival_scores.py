@@ -54,6 +54,7 @@ class SurvivalScorer:
 
     def __init__(self, outcome: SurvivalCurve, curves: Floats, y: Numbers) -> None:
         self._y = y.astype(np.float64)
+        self._late = outcome.late
         self._horizons = np.asarray(outcome.horizons, np.float64)
         self._risks = outcome.risks(curves)
         terms = outcome.brier(self._y)
@@ -99,7 +100,8 @@ class SurvivalScorer:
 
     def _calibration(self, counts: Numbers) -> float:
         """Return by how much the mean predicted risk at the last horizon differs from the share that
-        had the event by then, as Kaplan and Meier estimate it.
+        had the event by then, as Kaplan and Meier estimate it. Where rows entered late, the mean makes
+        up for those that had the event before.
         """
         y = self._y
         horizon = self._horizons[-1]
@@ -109,7 +111,13 @@ class SurvivalScorer:
         last = np.asarray([horizon])
         if without_event > 0 and not float(at_risk(y, last, weight)[0]) > 0:
             return math.nan  # Nobody was observed up to the horizon.
-        expected = _total(self._risks[:, -1], counts) / weight.sum()
+        share = np.ones(len(y))
+        if self._late:
+            share = self._at_horizons[0].counted[:, -1]
+        counted = float(_total(share, counts))
+        if not counted > 0:
+            return math.nan
+        expected = _total(self._risks[:, -1] * share, counts) / counted
         return abs(float(expected) - (1 - without_event))
 
 
@@ -202,7 +210,7 @@ class Order:
 
 def _means(squares: Floats, terms: BrierTerms, counts: Numbers) -> Floats:
     """Return the Brier score at each time; NaN where no row has entered."""
-    entered = counts.astype(np.float64) @ terms.counted
+    entered = _total(terms.counted, counts)
     totals = _total(squares, counts)
     means: Floats = np.divide(totals, entered, out=np.full(len(entered), np.nan), where=entered > 0)
     return means

@@ -231,7 +231,7 @@ def scored(
     seed: int, *, late: bool = False, rows: int = 60
 ) -> tuple[Survival, list[tuple[Any, ...]], pd.Series, torch.Tensor]:
     """Return a task with the censoring of some rows, those rows, others, and curves for these."""
-    train = drawn(seed, late=late)
+    train = drawn(seed, 30 if late else 60, late=late)
     test = drawn(seed + 100, rows, late=late)
     task = Survival(edges=EDGES, horizons=(10.0, 20.0), hazard=0.2)
     task = task.fit(task.encode(train))
@@ -245,15 +245,33 @@ def entered(row: tuple[Any, ...], time: float) -> bool:
     return len(row) < 3 or row[2] < time
 
 
+def share(train: list[Any], time: float) -> float:
+    """Return the share of rows that are observed: not censored or, of rows that enter late, at risk
+    after the time among those without the event.
+    """
+    if len(train[0]) < 3:
+        return product_limit(train, time, censored=True)
+    surviving = product_limit(train, time)
+    if not surviving:  # The last event counts as the rows right before it.
+        before = [value for row in train for value in (row[0], row[2]) if value < time]
+        return share(train, max(before))
+    return sum(row[2] <= time < row[0] for row in train) / surviving
+
+
+def weights_at(rows: list[Any], time: float, train: list[Any]) -> list[float]:
+    weights = []
+    for row in rows:
+        is_known = entered(row, time) and (row[0] > time or row[1])
+        weights.append(1 / share(train, min(row[0], time)) if is_known else 0.0)
+    return weights
+
+
 def brier(rows: list[Any], survival: Any, time: float, train: list[Any]) -> float:
+    weights = weights_at(rows, time, train)
     total = 0.0
-    there = [entered(row, time) for row in rows]
-    for row, left, counts in zip(rows, survival, there, strict=True):
-        if counts and row[0] <= time and row[1]:
-            total += left**2 / product_limit(train, row[0], censored=True)
-        elif counts and row[0] > time:
-            total += (1 - left) ** 2 / product_limit(train, time, censored=True)
-    return total / sum(there)
+    for row, left, weight in zip(rows, survival, weights, strict=True):
+        total += weight * (left - (row[0] > time)) ** 2
+    return total / (sum(weights) if len(rows[0]) > 2 else len(rows))
 
 
 def area(rows: list[Any], risk: Any, time: float, train: list[Any]) -> float:
@@ -261,7 +279,7 @@ def area(rows: list[Any], risk: Any, time: float, train: list[Any]) -> float:
     for case, high in zip(rows, risk, strict=True):
         if not (case[0] <= time and case[1] and entered(case, time)):
             continue
-        weight = 1 / product_limit(train, case[0], censored=True)
+        weight = 1 / share(train, case[0])
         for control, low in zip(rows, risk, strict=True):
             if control[0] > time and entered(control, time):
                 every += weight
@@ -274,7 +292,7 @@ def concordance(rows: list[Any], risk: Any, before: float, train: list[Any]) -> 
     for first, high in zip(rows, risk, strict=True):
         if not (first[1] and first[0] < before):
             continue
-        weight = product_limit(train, first[0], censored=True) ** -2
+        weight = share(train, first[0]) ** -2
         for other, low in zip(rows, risk, strict=True):
             is_later = other[0] > first[0] or (other[0] == first[0] and not other[1])
             if is_later and entered(other, first[0]):
@@ -299,7 +317,9 @@ def test_scores_are_those_of_their_definitions(seed: int, late: bool) -> None:
     assert scores["horizon_auroc"].item() == pytest.approx(np.mean(areas), rel=1e-9)
     expected = concordance(rows, risk[:, 1], 20.0, train)
     assert scores["uno_c"].item() == pytest.approx(expected, rel=1e-9)
-    difference = abs(risk[:, 1].mean() - (1 - product_limit(rows, 20.0)))
+    weights = weights_at(rows, 20.0, train) if late else None
+    mean = np.average(risk[:, 1], weights=weights)
+    difference = abs(mean - (1 - product_limit(rows, 20.0)))
     assert scores["horizon_calibration"].item() == pytest.approx(difference, rel=1e-9)
 
 
@@ -473,3 +493,33 @@ def test_numbers_at_risk_are_those_at_the_marks_of_the_axis(groups: int) -> None
     assert set(written) == {(mark, f"{(end > mark).sum()}") for mark in marks}
     legend = upper.get_legend().get_window_extent()
     assert groups == 2 or not legend.overlaps(upper.get_window_extent())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_true_curve_has_the_best_scores_also_with_late_entry(late: bool) -> None:
+    draw = np.random.default_rng(2)
+    times = np.arange(1.0, 11.0)
+
+    def observed_rows(rows: int) -> tuple[np.ndarray, torch.Tensor]:
+        x = draw.normal(size=rows)
+        event = draw.exponential(10 * np.exp(-x))
+        entry = draw.uniform(0, 10, rows) if late else np.full(rows, -np.inf)
+        x, event, entry = (values[event > entry] for values in (x, event, entry))
+        end = np.maximum(entry, 0) + draw.exponential(20, len(x))
+        y = np.stack([np.minimum(event, end), event <= end, entry], 1)
+        return x, torch.from_numpy(y.astype(np.float32))
+
+    _, training = observed_rows(20_000)
+    x, y = observed_rows(20_000)
+    task = Survival(edges=tuple(times.tolist()), horizons=(5.0, 10.0)).fit(training)
+    scores = {}
+    for factor in (0.8, 1.0, 1.25):
+        curves = np.exp(-0.1 * factor * np.exp(x)[:, None] * times)
+        scores[factor] = task.evaluate(torch.from_numpy(curves), y)
+    for name in ("integrated_brier", "horizon_brier", "horizon_calibration"):
+        assert min(scores, key=lambda factor: float(scores[factor][name])) == 1.0, name
+    # of all, also of those who had the event before they could enter
+    everyone = np.exp(-0.1 * np.exp(draw.normal(size=100_000))[:, None] * times)
+    by_time = (everyone * (1 - everyone)).mean(0)
+    expected = np.trapezoid(by_time, times) / 9
+    assert float(scores[1.0]["integrated_brier"]) == pytest.approx(expected, abs=0.005)
