@@ -107,15 +107,16 @@ def observed(y: Numbers) -> Steps:
     times = np.unique(numbers[:, [TIME, ENTRY]])
     times = times[np.isfinite(times)]
     entered = np.searchsorted(np.sort(numbers[:, ENTRY]), times, side="right")
-    left = np.searchsorted(np.sort(numbers[:, TIME]), times, side="right")
+    ended = np.searchsorted(np.sort(numbers[:, TIME]), times, side="right")
     surviving = kaplan_meier(y).at(times)
+    there = surviving > 0
     shares = np.zeros(len(times))
-    shares[surviving > 0] = ((entered - left) / np.where(surviving > 0, surviving, 1.0))[
-        surviving > 0
-    ]
-    ended = np.flatnonzero(surviving == 0)
-    if len(ended) and ended[0] > 0:  # The last event counts as the rows right before it.
-        shares[ended[0]] = shares[ended[0] - 1]
+    shares[there] = (entered - ended)[there] / surviving[there]
+    nobody_left = np.flatnonzero(~there)
+    if (
+        len(nobody_left) and nobody_left[0] > 0
+    ):  # The last event counts as the rows right before it.
+        shares[nobody_left[0]] = shares[nobody_left[0] - 1]
     return Steps(times, shares / max(shares.max(), 1e-300), late=True)
 
 
