@@ -1,6 +1,6 @@
 """The transport by which a site finds out what it would send, without sending anything."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fedlit.data.columns import NUMBERS
 from fedlit.data.targets import target_of_another
@@ -55,7 +55,7 @@ class DryRun(Transport):
             return dict(own)
         self.told[topic] = told_of(topic, own)[self.site]
         twin = own[self.site]
-        if "task" in twin.get("target", {}):
+        if isinstance(twin, Mapping) and "task" in twin.get("target", {}):
             twin = {**twin, "target": target_of_another(twin["target"])}
         if topic in ("columns", "values") and self._named:
             columns = twin.get("columns", {})

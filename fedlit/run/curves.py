@@ -19,11 +19,9 @@ from fedlit.errors import ConfigError, expect
 from fedlit.outcomes.censored import EVENT, TIME, kaplan_meier
 from fedlit.outcomes.life_table import life_table
 from fedlit.outcomes.log_rank import log_rank, site_terms
-from fedlit.outcomes.survival import SurvivalCurve
 from fedlit.show.canvas import save_figure
 from fedlit.show.curves import curves_figure
 from fedlit.show.shown import Grid
-from fedlit.tasks.survival import Survival
 from fedlit.types import Floats, Objects
 
 CLIENT = "client"
@@ -71,7 +69,7 @@ def draw_curves(data: FederatedData, by: str, target: Path) -> Curves:
         ConfigError: the task is not the time to an event, or the column does not fit.
     """
     for spec in data.specs:
-        if not isinstance(spec.task, Survival):
+        if not spec.task.periods:
             raise ConfigError(
                 f"--curves: expected task survival, found {spec.task.title} at client "
                 f"{spec.name!r}; leave --curves out"
@@ -114,7 +112,7 @@ def _rows_of(data: FederatedData, client: str, by: str) -> _Rows:
     table = data.table(client)
     train = table.splits["train"]
     (spec,) = [spec for spec in data.specs if spec.name == client]
-    y = spec.task.encode(table.target.iloc[train]).double().numpy()
+    y = spec.task.encode(table.target.iloc[train]).numpy().astype(np.float64)
     if by == CLIENT:
         return _Rows(y, np.full(len(y), client, object))
     columns = list(map(str, table.features))
@@ -125,7 +123,7 @@ def _rows_of(data: FederatedData, client: str, by: str) -> _Rows:
     return _Rows(y[is_known], np.array(names, object))
 
 
-def _summary(outcome: SurvivalCurve, name: str, y: Floats) -> Mapping[str, object]:
+def _summary(outcome: Any, name: str, y: Floats) -> Mapping[str, object]:
     """Return what is said about one group."""
     curve = kaplan_meier(y)
     reached = np.flatnonzero(curve.shares <= 0.5)

@@ -34,7 +34,7 @@ class Numbers(Made):
         return tables
 
 
-def forest(folder: Path, trees: int, minimum: int, source: Made | None = None) -> Run:
+def forest(folder: Path, trees: int, minimum: int, source: Made | type[Made] = Made) -> Run:
     return trained(
         folder, align="both", data={"scaling": "pooled"}, loop={"client": Forest}, epochs=2, source=source,
         exchange={"rule": GrowForest(trees, minimum=minimum)},

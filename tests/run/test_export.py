@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import federations
 import numpy as np
 import onnx
 import pandas as pd
@@ -97,7 +98,12 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(folder: Path, source: Source | None = None, **options: Any) -> Run:
+def trained(
+    folder: Path, source: Source | type[federations.Made] | None = None, **options: Any
+) -> Run:
+    if isinstance(source, type):
+        options["source"] = source
+        source = None
     run = make_run(folder, epochs=1, **options)
     if source is not None:
         run.data.source = source

@@ -103,7 +103,7 @@ def convert_parts(
         >>> clients = {"bern": np.array([0, 2]), "thun": np.array([1])}
         >>> typed, notes = convert_parts(Column("numeric", notation=Notation(unit="mg")), dose, clients)
         >>> typed["dose"].tolist(), [*notes]
-        ([1.5, 2.0, 3.0], ['thun'])
+        ([1.5, 2.0, 3.0], ['bern', 'thun'])
     """
     name = str(values.name)
     numbers = column.plain_numbers(values)
