@@ -29,8 +29,10 @@ from fedlit.types import Floats
 OUTPUT = "log hazard"
 _PREFIX = "effects."
 _LEAST = 1e-9
-"""The least increment of a cumulative hazard in an interval: an event there is unlikely, but not
-impossible."""
+"""The least increment of a cumulative hazard in an interval for the training row with the highest
+one: an event there is unlikely, but not impossible."""
+_HIGHEST = 600.0
+"""Beyond this logarithm of a hazard ratio float64 ends."""
 _MOST = 4.6
 """The logarithm of the largest one, beyond which nobody is left."""
 _SOON = 1e-4
@@ -229,7 +231,10 @@ class StratifiedCox(Fitted):
                 "own_errors": np.where(fit.finite, errors, 0.0).tolist(),
             }
         cumulative = At.of(stratum, predictor).baseline(np.asarray(self.task.edges))
-        increments = np.maximum(np.diff(cumulative, prepend=0.0), _LEAST)
+        # Where effects are large, a baseline is tiny, and so is the least that matters.
+        highest = np.clip(predictor.max(initial=0.0), 0.0, _HIGHEST)
+        least = _LEAST * np.exp(-highest)
+        increments = np.maximum(np.diff(cumulative, prepend=0.0), least)
         self.baseline.copy_(torch.from_numpy(np.log(increments)))
 
     @property

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedlit import PartialLikelihood, StratifiedCox
 from fedlit.cox import At, Stratum, site_residuals, site_terms
 from fedlit.cox_fit import POINTS, Fit, infer, solve
+from fedlit.data.encoding import Rows
 from fedlit.data.sources.base import Source
 from fedlit.data.splitting import random_split
 from fedlit.data.table import ClientTable
@@ -32,6 +33,8 @@ from fedlit.run.explanation import explain
 from fedlit.run.joining import prepare
 from fedlit.run.load import load
 from fedlit.run.run import Run
+from fedlit.spec import ClientSpec
+from fedlit.tasks.survival import Survival
 
 EFFECTS = {"age": 0.6, "dose": -0.4}
 
@@ -371,6 +374,25 @@ def test_a_column_that_separates_is_named(caplog: pytest.LogCaptureFixture) -> N
     assert fit.infinite.tolist() == [False, False, True] and len(asked) <= POINTS
     kept = solve(lambda effects: site_terms(stratum, effects), 3, ridge=1.0)
     assert kept.settled and not kept.infinite.any() and np.abs(kept.effects).max() < 5
+
+
+def test_a_column_that_separates_ruins_no_curve() -> None:
+    """Those with the column have the curve of their own rows; of the others none has the event."""
+    draw = np.random.default_rng(0)
+    x = torch.tensor([[1.0], [-1.0]]).repeat(150, 1)
+    death = np.ceil(draw.exponential(20, 300)).clip(max=40)
+    y = torch.tensor(np.stack([death, x[:, 0] > 0, np.full(300, -np.inf)], 1), dtype=torch.float32)
+    task = Survival(edges=(5.0, 10.0, 20.0, 30.0), horizons=(20.0,))
+    spec = ClientSpec("ward", ("arm",), (), {"train": 300}, (), task=task)
+    client = StratifiedCox(spec)
+    for effect in (3.0, 30.0, 300.0):
+        with torch.no_grad():
+            client._fit_private(Rows(x, y, np.arange(300)), ["arm"], np.array([effect]))
+            client.effects.get_parameter("arm").fill_(effect)
+        curves = task.predict(client(x[:2])).detach().numpy()
+        own = kaplan_meier(y[x[:, 0] > 0].numpy()).at(np.array(task.edges))
+        assert curves[0] == pytest.approx(own, abs=0.02), effect
+        assert curves[1] == pytest.approx(1.0, abs=0.01), effect
 
 
 def test_a_step_that_lowers_the_likelihood_is_halved() -> None:
