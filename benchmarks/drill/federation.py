@@ -175,7 +175,7 @@ def _rounded(scores: str) -> list[str]:
 def import_all() -> None:
     """What forked processes need; none of it starts a thread."""
     import federations  # noqa: F401
-    import lines  # noqa: F401
+    import sites  # noqa: F401
     import test_sites  # noqa: F401
 
     import fedlit.__main__

@@ -82,6 +82,7 @@ class StratifiedCox(Fitted):
         ConfigError: the task is not survival, or the ridge is below 0.
 
     Example:
+        >>> from fedlit.tasks.survival import Survival
         >>> task = Survival(edges=(1.0, 2.0), horizons=(2.0,))
         >>> spec = ClientSpec("north", ("age", "dose"), (), {"train": 20}, (), task=task)
         >>> client = StratifiedCox(spec)
