@@ -78,6 +78,7 @@ class PersonPeriods(Cases):
             inputs = torch.eye(len(periods))[:, 1:]
         self.inputs = inputs
         self._task = spec.task
+        self._stacked: tuple[Rows, Rows] | None = None
         task = default_task(("no event", "event"), ())
         super().__init__(
             replace(
@@ -92,7 +93,14 @@ class PersonPeriods(Cases):
     def of(self, rows: Rows) -> Rows:
         """Return the cases of the rows whose target is known. Each has the number and the weight of
         its row.
+
+        Those of the last rows are kept, because a rule asks about the same rows many times.
         """
+        if self._stacked is None or self._stacked[0] is not rows:
+            self._stacked = rows, self._cases_of(rows)
+        return self._stacked[1]
+
+    def _cases_of(self, rows: Rows) -> Rows:
         row, period, happens = self._task.cases(rows.y)
         x = torch.cat([rows.x[row], self.inputs[period].to(rows.x)], 1)
         weight = rows.weight

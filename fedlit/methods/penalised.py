@@ -206,6 +206,11 @@ def _folds(rows: Tensor, folds: int, generator: torch.Generator) -> Tensor:
     return fold
 
 
+def number_of(x: Tensor, persons: Tensor | None) -> int:
+    """Return the number of persons behind rows (n, d); see :func:`choose`."""
+    return len(x) if persons is None else len(persons.unique())
+
+
 def choose(
     x: Tensor,
     targets: Sequence[Tensor],
@@ -239,7 +244,7 @@ def choose(
     strengths = list(strengths) if pooled else [0.0]
     labels = torch.stack(list(targets)).T @ torch.arange(1.0, len(targets) + 1, dtype=x.dtype)
     if persons is not None:
-        count = len(persons.unique())
+        count = number_of(x, persons)
         labels = labels.new_zeros(count).scatter_reduce(0, persons, labels, "amax")
     if len(labels) < FEW:
         return Chosen(min(ridges, key=lambda ridge: abs(ridge - 3)), strengths[0])

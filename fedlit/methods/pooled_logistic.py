@@ -14,7 +14,17 @@ from fedlit.data.encoding import Rows
 from fedlit.errors import ConfigError
 from fedlit.exchange.rule import DOWN
 from fedlit.methods.bases import Fitted
-from fedlit.methods.penalised import FEW, RIDGES, STRENGTHS, Kind, choose, fit, prior, profile
+from fedlit.methods.penalised import (
+    FEW,
+    RIDGES,
+    STRENGTHS,
+    Kind,
+    choose,
+    fit,
+    number_of,
+    prior,
+    profile,
+)
 from fedlit.precision import double_on_cpu
 from fedlit.sharing import State
 from fedlit.spec import ClientSpec
@@ -104,6 +114,7 @@ class PooledLogistic(Fitted):
         return self.cases.outputs(self._of_cases, x)
 
     def _of_cases(self, x: Tensor) -> Tensor:
+        """Return the outputs for cases."""
         z = functional.linear(x, self.coefficients, self.intercept)
         return functional.logsigmoid(z) if len(self.intercept) > 1 else z
 
@@ -159,7 +170,7 @@ class PooledLogistic(Fitted):
         cases = self.cases.of(self._rows)
         x, targets, counted = self._design(cases)
         persons = self.cases.persons(cases)
-        count = len(x) if persons is None else len(persons.unique())
+        count = number_of(x, persons)
         strengths = self.strengths if bool((means != 0).any()) else (0.0,)
         if count < FEW and len(strengths) > 1:
             _log.warning(

@@ -458,6 +458,15 @@ ONE_DIFFERS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def assert_plain_equals_stacked(folder: Path, options: dict[str, Any]) -> None:
+    """Train the same clients one by one and stacked, and compare their weights."""
+    plain = alike(folder / "plain", "plain", **options)
+    stacked = alike(folder / "stacked", **options)
+    plain.fit(quiet=True)
+    stacked.fit(quiet=True)
+    assert close(plain, stacked, 1e-5)
+
+
 @pytest.mark.parametrize("what", ONE_DIFFERS)
 def test_clients_that_differ_in_one_setting_share_no_stack(what: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {
@@ -465,11 +474,7 @@ def test_clients_that_differ_in_one_setting_share_no_stack(what: str, tmp_path: 
         "exchange": CORE,
         "loop": {"optimizer": SGD, **ONE_DIFFERS[what]},
     }
-    plain = alike(tmp_path / "plain", "plain", **options)
-    stacked = alike(tmp_path / "stacked", **options)
-    plain.fit(quiet=True)
-    stacked.fit(quiet=True)
-    assert close(plain, stacked, 1e-5)
+    assert_plain_equals_stacked(tmp_path, options)
 
 
 def other_dropout(client: Any) -> None:
@@ -539,11 +544,7 @@ def test_a_setting_that_is_changed_within_a_run_counts(
         "loop": {"optimizer": optimizer},
         "callbacks": [Changes(how, clients)],
     }
-    plain = alike(tmp_path / "plain", "plain", **options)
-    stacked = alike(tmp_path / "stacked", **options)
-    plain.fit(quiet=True)
-    stacked.fit(quiet=True)
-    assert close(plain, stacked, 1e-5)
+    assert_plain_equals_stacked(tmp_path, options)
 
 
 def test_collected_garbage_is_as_before_once_a_run_ends(tmp_path: Path) -> None:
