@@ -13,13 +13,13 @@ import pytest
 import yaml
 from claims import Claims
 from federations import different, weights
+from mixed import mixed_best
 from sites import federate
 
 import fedlit
 import fedlit.score
 from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.export import export
-from fedlit.mixture.mixture import Mixture
 from fedlit.mixture.recommend import recommend
 from fedlit.outcomes import OUTCOMES
 from fedlit.run.allowed import trusting
@@ -116,14 +116,7 @@ def test_it_is_mixed_by_its_own_loss(folder: Path, tmp_path: Path) -> None:
         "linear": {"go_alone": "poisson_regression", "grid": {"alpha": [0.01]}},
         "federated": {"config": str(folder / "claims.yaml")},
     }
-    settings = {"mixture": {"parts": parts, "weights": "fitted", "shrink": 0, "admit": False}}
-    trainer = {"default_root_dir": str(tmp_path)}
-    mixture = Mixture({**settings, "seed": 3, "folds": 2, "name": "mixed", "trainer": trainer})
-    fitted = mixture.fit(quiet=True)
-    for ward, held in mixture.held.items():
-        least = held.loss.mean(held.array(fitted.clients[ward]["weights"]))
-        for other in held.parts:  # weights of least loss are better than any part alone
-            assert least <= held.loss.mean(held.parts[other]) + 1e-9
+    mixture = mixed_best(parts, tmp_path)
     assert set(mixture.test(quiet=True).scores) == set(WARDS)
     with trusting("claims"):
         export(str(mixture.folder), "south", tmp_path / "south")

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from federations import different, weights
+from mixed import mixed_best
 from sites import federate
 
 import fedlit
@@ -24,7 +25,6 @@ from fedlit.data.module import FederatedData
 from fedlit.data.sources import Tables
 from fedlit.errors import ConfigError, DataError
 from fedlit.mixture.export import export
-from fedlit.mixture.mixture import Mixture
 from fedlit.run.curves import draw_curves
 from fedlit.run.run import Run
 from fedlit.score.folder_checks import MAIN
@@ -348,14 +348,7 @@ def test_a_mixture_of_curves_beats_its_parts_on_held_out_rows(
         del task["horizons"]
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
     parts = {"curve": {"go_alone": "mean"}, "federated": {"config": str(tmp_path / "mine.yaml")}}
-    settings = {"mixture": {"parts": parts, "weights": "fitted", "shrink": 0, "admit": False}}
-    trainer = {"default_root_dir": str(tmp_path)}
-    mixture = Mixture({**settings, "seed": 3, "folds": 2, "name": "mixed", "trainer": trainer})
-    fitted = mixture.fit(quiet=True)
-    for ward, held in mixture.held.items():
-        least = held.loss.mean(held.array(fitted.clients[ward]["weights"]))
-        for other in held.parts:
-            assert least <= held.loss.mean(held.parts[other]) + 1e-9
+    mixture = mixed_best(parts, tmp_path)
     scores = mixture.test(quiet=True).scores
     assert set(scores) == {"north", "south"}
     export(str(mixture.folder), "south", tmp_path / "south")
