@@ -111,7 +111,7 @@ def test_it_is_exported_and_scored_where_it_is_known(
 
 
 def test_it_is_mixed_by_its_own_loss(folder: Path, tmp_path: Path) -> None:
-    parts = {
+    parts: dict[str, dict[str, Any]] = {
         "trees": {"go_alone": "extra_trees", "grid": {"n_estimators": [5]}},
         "linear": {"go_alone": "poisson_regression", "grid": {"alpha": [0.01]}},
         "federated": {"config": str(folder / "claims.yaml")},
